@@ -1,0 +1,36 @@
+# make demo and make test do all the set-up a fresh machine needs; both only want Python 3.11 or later.
+PYTHON ?= python3
+BIN = .venv/bin
+
+.PHONY: install demo test test-slow test-gpu lint clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install
+	$(BIN)/sfedhp run
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --fail-under=95
+	$(BIN)/coverage report --fail-under=100 --include='sfedhp/algorithms/*,sfedhp/rounds.py,sfedhp/vectors.py,sfedhp/keys.py'
+
+test-slow: install
+	$(BIN)/pytest -q -m slow
+
+test-gpu: install
+	$(BIN)/pytest -q -m gpu
+
+clean:
+	rm -rf .venv .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,0 +1,91 @@
+"""What an algorithm is: what a client, an edge and the cloud each do once, as pure functions of flat vectors.
+
+A model is `(..., d)`, uploads are `(..., members, d)`, weights `(..., members)`. The leading axes are a stack
+of runs, edges or clients in the simulator, and absent on a device: an algorithm never loops over clients.
+States and personals are tensors, or NamedTuples of tensors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from sfedhp.tasks import Task
+from sfedhp.types import Clock, check_bounds
+from sfedhp.vectors import Factored, spread, weighted_mean
+
+Upload = Tensor | Factored
+
+
+class ClientResult(NamedTuple):
+    """What a client's step leaves: the upload for its server, and what the client keeps."""
+
+    upload: Upload
+    personal: Any = ()
+
+
+class Algorithm(ABC):
+    """A federated method. Subclasses are final frozen dataclasses whose fields are the hyper-parameters."""
+
+    tiers: ClassVar[Literal[2, 3]] = 2  # clients under the cloud, or clients under edges under the cloud
+    weighting: ClassVar[Literal["size", "equal"]] = "size"  # what a member that answered weighs
+    keeps_members: ClassVar[bool] = False  # a server's state has a members axis
+    features: ClassVar[bool] = False  # the network ends in features, not in class scores
+    edge_rounds: int = 1
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "algorithm.")
+
+    def cloud_start(self, initial: Tensor, members: int) -> Any:
+        """The cloud's state before the first round."""
+        return initial
+
+    def cloud_message(self, state: Any, members: int) -> Tensor:
+        """What the cloud sends to each member."""
+        return spread(state, members)
+
+    def cloud_step(self, state: Any, uploads: Upload, weights: Tensor, clock: Clock) -> Any:
+        """The cloud's state after its members answered."""
+        return weighted_mean(uploads, weights)
+
+    def global_model(self, state: Any) -> Tensor | None:
+        """The global model, or None where the method has none."""
+        return state  # type: ignore[no-any-return]
+
+    def edge_start(self, received: Tensor, members: int) -> Any:
+        """An edge's state at the start of a cloud round."""
+        return received
+
+    def edge_message(self, state: Any, members: int) -> Tensor:
+        """What an edge sends to each of its clients."""
+        return spread(state, members)
+
+    def edge_step(self, state: Any, uploads: Upload, weights: Tensor, clock: Clock) -> Any:
+        """An edge's state after its clients answered."""
+        return weighted_mean(uploads, weights)
+
+    def edge_upload(self, state: Any) -> Tensor:
+        """What an edge sends to the cloud after its edge rounds."""
+        return state  # type: ignore[no-any-return]
+
+    def edge_model(self, state: Any) -> Tensor | None:
+        """The edge's model for its site, or None where the method has none."""
+        return state  # type: ignore[no-any-return]
+
+    def client_start(self, initial: Tensor, task: Task) -> Any:
+        """What a client keeps before its first round."""
+        return ()
+
+    @abstractmethod
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """One answer of a client to its server."""
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
+        """The parameters a client predicts with, or None where the method has no personal models."""
+        return None
+
+    def predict(self, parameters: Any, task: Task, inputs: Tensor) -> Tensor:
+        """Class scores (..., rows, classes) of what `personalize` or a model gave."""
+        return task.scores(parameters, inputs)

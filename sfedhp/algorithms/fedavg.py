@@ -1,0 +1,28 @@
+"""FedAvg: McMahan, Moore, Ramage, Hampson and Agüera y Arcas, AISTATS 2017, Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.inner import minimize
+from sfedhp.scalars import Count, Rate
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+
+
+@final
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """Clients descend from the global model on their own data; the cloud averages what comes back."""
+
+    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
+    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """w_k ← w_k − η ∇ℓ(w_k; D), from w, a new D each step."""
+        model = minimize(task, clock, received, steps=self.local_steps, rate=self.local_rate, fresh=True)
+        return ClientResult(model)

@@ -1,0 +1,37 @@
+"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, MLSys 2020, Algorithm 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.inner import minimize
+from sfedhp.scalars import Count, Rate, Strength
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+
+
+@final
+@dataclass(frozen=True)
+class FedProx(Algorithm):
+    """FedAvg with a rubber band: a client's steps are pulled back to the global model it started from."""
+
+    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
+    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
+    proximity: Strength = 0.001  # μ, how strongly a client is pulled to the global model
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """SGD on ℓ(x; D) + μ/2 ‖x − w‖², from w, a new D each step."""
+        model = minimize(
+            task,
+            clock,
+            received,
+            steps=self.local_steps,
+            rate=self.local_rate,
+            proximity=self.proximity,
+            fresh=True,
+        )
+        return ClientResult(model)

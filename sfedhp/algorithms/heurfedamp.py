@@ -1,0 +1,73 @@
+"""HeurFedAMP: Huang, Chu, Zhou, Wang, Liu, Pei and Zhang, AAAI 2021, Section 4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.inner import minimize
+from sfedhp.scalars import Count, Rate, Share, Strength
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+from sfedhp.vectors import dense, spread
+
+
+@final
+@dataclass(frozen=True)
+class HeurFedAMP(Algorithm):
+    """Every client gets a cloud model of its own, in which the clients that are alike weigh more."""
+
+    keeps_members = True
+    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
+    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
+    proximity: Strength = 0.1  # λ/α, how strongly a client is pulled to its cloud model
+    self_weight: Share = 0.5  # ξ_ii, the weight of a client's own model in its cloud model
+    attention: Strength = 10.0  # σ, how sharply likeness decides the other weights
+
+    def cloud_start(self, initial: Tensor, members: int) -> Tensor:
+        """The last w_j of every client."""
+        return spread(initial, members).clone()
+
+    def cloud_message(self, state: Tensor, members: int) -> Tensor:
+        """u_i = Σ_j ξ_ij w_j."""
+        if members == 1:
+            return state  # a lone client gets its own model back
+        own = torch.eye(members, dtype=state.dtype, device=state.device)
+        unit = normalize(state, dim=-1)
+        # ξ_ij ∝ exp(σ cos(w_i, w_j)) for j ≠ i, together 1 − ξ_ii
+        alike = (self.attention * (unit @ unit.mT)).masked_fill(own > 0, -torch.inf).softmax(-1)
+        mixing = self.self_weight * own.expand_as(alike) + (1 - self.self_weight) * alike
+        return mixing @ state
+
+    def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
+        """Take the models that came; an absent client's last model stays."""
+        return torch.where(weights.unsqueeze(-1) > 0, dense(uploads), state)
+
+    def global_model(self, state: Tensor) -> None:
+        """There is none."""
+
+    def client_start(self, initial: Tensor, task: Task) -> Tensor:
+        """w_i before the first round."""
+        return initial
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """SGD on ℓ(x; D) + λ/(2α) ‖x − u_i‖², from u_i, a new D each step."""
+        model = minimize(
+            task,
+            clock,
+            received,
+            steps=self.local_steps,
+            rate=self.local_rate,
+            proximity=self.proximity,
+            fresh=True,
+        )
+        return ClientResult(model, model)
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
+        """w_i of this round."""
+        return personal

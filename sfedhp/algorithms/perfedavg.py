@@ -1,0 +1,45 @@
+"""Per-FedAvg: Fallah, Mokhtari and Ozdaglar, NeurIPS 2020, Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.scalars import Count, Rate, Strength
+from sfedhp.tasks import Task
+from sfedhp.types import Batch, Clock
+
+
+@final
+@dataclass(frozen=True)
+class PerFedAvg(Algorithm):
+    """Learn a global model that is good at a client after one step on that client's own training data."""
+
+    adaptation_rate: Strength = 0.05  # α, the rate of the one adapting step
+    meta_rate: Rate = 0.01  # β, the rate of the steps of the global model
+    local_steps: Count = 20  # meta steps a round, two new mini-batches each
+    order: Literal["first", "second"] = (
+        "first"  # second: with the Hessian-vector product of the full gradient
+    )
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """w ← w − β (I − α ∇²ℓ(w; D)) ∇ℓ(w − α ∇ℓ(w; D); D′); the first order leaves the Hessian out."""
+        model = received
+        for step in range(self.local_steps):
+            batch = task.batch(clock, 2 * step)
+            adapted = self._adapt(model, task, batch)
+            slope = task.gradient(adapted, task.batch(clock, 2 * step + 1))
+            if self.order == "second":
+                slope = slope - self.adaptation_rate * task.curvature(model, batch, slope)
+            model = model - self.meta_rate * slope
+        return ClientResult(model)
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:
+        """One α-step from the new global model on a training batch, never on test data."""
+        return self._adapt(received, task, task.batch(clock, role="adapt"))
+
+    def _adapt(self, model: Tensor, task: Task, batch: Batch) -> Tensor:
+        return model - self.adaptation_rate * task.gradient(model, batch)

@@ -1,0 +1,73 @@
+"""pFedGP: Achituve, Shamsian, Navon, Chechik and Fetaya, NeurIPS 2021, in its full-data variant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.gaussian.classifier import Posterior, fit, log_probabilities, predictive_loss
+from sfedhp.keys import key
+from sfedhp.scalars import Count, Rate
+from sfedhp.tasks import Task
+from sfedhp.types import Batch, Clock
+
+
+class DeepKernel(NamedTuple):
+    """What a client predicts with: the shared kernel network, and its own Gaussian processes over it."""
+
+    network: Tensor  # (..., d)
+    posterior: Posterior
+
+
+@final
+@dataclass(frozen=True)
+class PFedGP(Algorithm):
+    """Learn together how alike two inputs are; each client then classifies by likeness to its own rows."""
+
+    weighting: ClassVar[Literal["size", "equal"]] = "equal"
+    features: ClassVar[bool] = True
+
+    local_rate: Rate = 0.05  # η, the rate of the kernel network's SGD steps
+    local_steps: Count = 1  # SGD steps a round, each on newly drawn rows
+    support_rows: Count = 400  # rows a client's Gaussian processes use at most; the cost is cubic in them
+    chains: Count = 20  # independent Gibbs chains, whose predictions are averaged
+    gibbs_steps: Count = 5  # Gibbs steps of each chain
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """w ← w − η ∇ℓ(w), ℓ the loss of predicting one half of the rows from the other."""
+        model = received
+        for step in range(self.local_steps):
+            rows, keys = self._draw(task, clock, step)
+
+            def loss(outputs: Tensor, labels: Tensor, real: Tensor, keys: Tensor = keys) -> Tensor:
+                return predictive_loss(outputs, labels, real, keys, **self._sampling(task))
+
+            # Differs from the reference code: plain SGD, as every method here; no momentum (the optimizer
+            # is made anew for each client and round there), no clipping of the gradient's norm at 50.
+            model = model - self.local_rate * task.gradient(model, rows, loss)
+        return ClientResult(model)
+
+    def global_model(self, state: Any) -> None:
+        """None: the shared kernel predicts nothing without a client's rows."""
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> DeepKernel:
+        """The posterior of the client's tree of Gaussian processes, given its rows."""
+        rows, keys = self._draw(task, clock, self.local_steps)
+        outputs = task.scores(received, rows.inputs)
+        return DeepKernel(received, fit(outputs, rows.labels, rows.real, keys, **self._sampling(task)))
+
+    def predict(self, parameters: DeepKernel, task: Task, inputs: Tensor) -> Tensor:
+        """log P(class), with the largest always at a class that the client holds."""
+        return log_probabilities(parameters.posterior, task.scores(parameters.network, inputs))
+
+    def _draw(self, task: Task, clock: Clock, step: int) -> tuple[Batch, Tensor]:
+        """The client's rows, as many as are allowed, and the key of whatever is drawn over them."""
+        keys = key(task.stream, clock.cloud_round, clock.edge_round, step)
+        return task.batch(clock, step, role="support", count=self.support_rows), keys
+
+    def _sampling(self, task: Task) -> dict[str, int]:
+        classes = int(task.labels.max()) + 1
+        return {"classes": classes, "chains": self.chains, "steps": self.gibbs_steps}

@@ -1,0 +1,63 @@
+"""pFedMe: Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.inner import minimize
+from sfedhp.scalars import Count, Rate, Scalar, Strength
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+from sfedhp.vectors import dense, weighted_mean
+
+
+@final
+@dataclass(frozen=True)
+class PFedMe(Algorithm):
+    """Every client keeps a personal model tied to the global one by a spring, a Moreau envelope."""
+
+    weighting = "equal"
+    client_proximity: Strength = 15.0  # λ, the spring between a personal model and the client's global one
+    personal_rate: Rate = 0.05  # the rate of the personal model's steps
+    local_rate: Rate = 0.05  # η, the rate of the client's copy of the global model
+    local_rounds: Count = 20  # R, mini-batches a round
+    personal_steps: Count = 5  # K, steps on each mini-batch
+    cloud_mixing: Rate = 1.0  # β, how far the global model moves to the mean
+
+    def client_start(self, initial: Tensor, task: Task) -> Tensor:
+        """θ_i before the first round."""
+        return initial
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """R times: θ near w_i on one mini-batch, then w_i a step towards θ."""
+        model, start = received, None
+        for turn in range(self.local_rounds):
+            # θ ≈ argmin ℓ(θ; D) + λ/2 ‖θ − w_i‖², going on from the last θ of this round
+            personal = start = dense(
+                minimize(
+                    task,
+                    clock,
+                    model,
+                    start=start,
+                    steps=self.personal_steps,
+                    rate=self.personal_rate,
+                    proximity=self.client_proximity,
+                    step=turn,
+                )
+            )
+            # w_i ← w_i − ηλ (w_i − θ)
+            model = model - self.local_rate * self.client_proximity * (model - personal)
+        return ClientResult(model, personal)
+
+    def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
+        """w ← (1 − β) w + β mean_i w_i."""
+        mixing: Scalar = self.cloud_mixing
+        return (1 - mixing) * state + mixing * weighted_mean(uploads, weights)
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
+        """θ_i of this round."""
+        return personal

@@ -1,0 +1,142 @@
+"""sFedHP: Liu, Wang, Shao and Li, Algorithm 1.
+
+Sparse Federated Learning with Hierarchical Personalization Models, IEEE Internet of Things Journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.inner import Penalty, Solver, minimize
+from sfedhp.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
+from sfedhp.tasks import Task
+from sfedhp.types import Bounds, Clock
+from sfedhp.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, weighted_mean
+
+
+class Edge(NamedTuple):
+    """What an edge holds within a cloud round."""
+
+    model: Tensor  # w_i
+    personal: Tensor  # φ_i
+    centers: Tensor | tuple[()]  # φ_ij (..., members, d) where anchor = "client", else nothing
+
+
+@final
+@dataclass(frozen=True)
+class SFedHP(Algorithm):
+    """Clients keep sparse models near their edge's, edges keep models near the cloud's: a twofold spring."""
+
+    tiers = 3
+    weighting = "equal"
+    edge_rounds: Count = 20  # R, edge rounds a cloud round
+    personal_steps: Count = 5  # K, steps of the personal model on each mini-batch
+    client_proximity: Rate = 20.0  # λ₁, the spring between a client's and its edge's personal model
+    edge_proximity: Rate = 20.0  # λ₂, the spring between an edge's personal and its global model
+    client_sparsity: Strength = 0.0  # γ₁, the smooth ℓ1 penalty on a client's model
+    edge_sparsity: Strength = 0.0  # γ₂, the smooth ℓ1 penalty on an edge's global model
+    smoothing: Rate = 6e-5  # ρ, how sharp the smooth ℓ1 is at zero
+    edge_rate: Rate = 0.05  # η₁, the rate of the edge's global model
+    personal_rate: Rate = 0.05  # η₂, the rate of the personal model's steps
+    cloud_mixing: Rate = 1.0  # β, how far the global model moves to the mean of the edges
+    start: Literal["anchor", "carried"] = (
+        "anchor"  # where θ starts: at φ_i, or at the last θ of this cloud round
+    )
+    anchor: Literal["edge", "client"] = "edge"  # what θ is pulled to: φ_i, or the client's own φ_ij
+    solver: Solver = "gradient"  # plain or Nesterov steps of the inner problem
+    tolerance: Annotated[float, Bounds(0)] = 0.0  # ν, stop the inner steps at ‖∇H‖² ≤ ν; 0: always K steps
+    penalty: Penalty = "smooth"  # smooth ℓ1, or the exact ℓ1 by its proximal step, with true zeros
+    sparsity_floor: Annotated[float, Bounds(0, 1)] = (
+        0.2  # γ₁ rests for a client whose last θ has a lower density; 0: never
+    )
+    edge_sparsity_rounds: CountOrOff = 100  # γ₂ acts in the first so many cloud rounds; 0: in all
+    # τ, below it a weight counts as zero; the engine fills it from the experiment's density_threshold
+    density_threshold: float = field(default=5e-4, metadata={"filled": True})
+
+    def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
+        """w ← (1 − β) w + β/S Σ w_i."""
+        mixing: Scalar = self.cloud_mixing
+        return (1 - mixing) * state + mixing * weighted_mean(uploads, weights)
+
+    def edge_start(self, received: Tensor, members: int) -> Edge:
+        """w_i = φ_i = w."""
+        return Edge(received, received, spread(received, members) if self.anchor == "client" else ())
+
+    def edge_message(self, state: Edge, members: int) -> Tensor:
+        """φ_i to everybody."""
+        if isinstance(state.centers, Tensor):
+            # Differs from the paper: Algorithm 1 sends φ_i; eq. (H-min) centers the problem at φ_ij.
+            return state.centers
+        return spread(state.personal, members)
+
+    def client_start(self, initial: Tensor, task: Task) -> Tensor:
+        """θ_ij before the first round."""
+        return initial
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """θ_ij ≈ argmin ℓ(θ; D) + γ₁ φ_ρ(θ) + λ₁/2 ‖θ − φ_i‖² by K steps on one mini-batch."""
+        carried = self.start == "carried" and clock.edge_round > 0
+        personal = minimize(
+            task,
+            clock,
+            received,
+            start=personal if carried else None,
+            steps=self.personal_steps,
+            rate=self.personal_rate,
+            proximity=self.client_proximity,
+            sparsity=self._client_sparsity(personal),
+            smoothing=self.smoothing,
+            solver=self.solver,
+            tolerance=self.tolerance,
+            penalty=self.penalty,
+            factored=True,
+        )
+        return ClientResult(personal, personal)
+
+    def edge_step(self, state: Edge, uploads: Upload, weights: Tensor, clock: Clock) -> Edge:
+        """φ_i from the clients' θ_ij, then w_i a step towards φ_i."""
+        own, pull = self.client_proximity, self.edge_proximity
+        centers: Tensor | tuple[()] = ()
+        if isinstance(state.centers, Tensor):
+            each = (own * dense(uploads) + pull * spread(state.model, weights.shape[-1])) / (own + pull)
+            centers = torch.where(weights.unsqueeze(-1) > 0, each, state.centers)
+        # φ_i ← mean_j φ_ij with φ_ij = (λ₁ θ_ij + λ₂ w_i)/(λ₁ + λ₂)
+        personal = (own * weighted_mean(uploads, weights) + pull * state.model) / (own + pull)
+        # w_i ← w_i − η₁ [λ₂ (w_i − φ_i) + γ₂ ∇φ_ρ(w_i)]
+        slope = pull * (state.model - personal)
+        if absent(self.edge_sparsity):
+            return Edge(state.model - self.edge_rate * slope, personal, centers)
+        acting = not self.edge_sparsity_rounds or clock.cloud_round < self.edge_sparsity_rounds
+        sparsity = self.edge_sparsity * (acting * torch.ones_like(state.model[..., :1]))
+        if self.penalty == "l1":
+            model = soft_threshold(state.model - self.edge_rate * slope, self.edge_rate * sparsity)
+        else:
+            model = state.model - self.edge_rate * (
+                slope + sparsity * smooth_l1_slope(state.model, self.smoothing)
+            )
+        return Edge(model, personal, centers)
+
+    def edge_upload(self, state: Edge) -> Tensor:
+        """w_i."""
+        return state.model
+
+    def edge_model(self, state: Edge) -> Tensor:
+        """φ_i."""
+        return state.personal
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
+        """θ_ij of this round."""
+        return personal
+
+    def _client_sparsity(self, personal: Any) -> Scalar | Tensor:
+        """γ₁, but 0 for a client whose last θ_ij is sparser than the floor."""
+        if absent(self.client_sparsity) or absent(self.sparsity_floor):
+            return self.client_sparsity
+        last = dense(personal)
+        enough = (density(last, self.density_threshold) >= self.sparsity_floor).to(last.dtype)
+        return self.client_sparsity * enough.unsqueeze(-1)

@@ -1,0 +1,60 @@
+"""The public battery: what every federated method must do, and the faults it must not have.
+
+`check_algorithm(MyMethod())` raises a `CheckError` that names the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sfedhp.algorithms.base import Algorithm
+from sfedhp.checks.equalities import (
+    equal_after_resume,
+    equal_in_a_batch_of_runs,
+    equal_one_by_one,
+    equal_over_a_link,
+    equal_permuted,
+    repeatable,
+)
+from sfedhp.checks.faults import (
+    dtype_kept,
+    global_model_moves,
+    inputs_unmodified,
+    learns,
+    pull_changes_the_step,
+    rests_without_gradient,
+    zero_weight_is_not_read,
+)
+from sfedhp.checks.problem import CheckError
+
+__all__ = ["CHECKS", "CheckError", "check_algorithm"]
+
+CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
+    check.__name__: check
+    for check in (
+        inputs_unmodified,
+        dtype_kept,
+        zero_weight_is_not_read,
+        rests_without_gradient,
+        pull_changes_the_step,
+        global_model_moves,
+        repeatable,
+        equal_permuted,
+        equal_one_by_one,
+        equal_over_a_link,
+        equal_in_a_batch_of_runs,
+        equal_after_resume,
+        learns,
+    )
+}
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Run every check on a method.
+
+    Raises:
+        CheckError: names the check and what was seen.
+    """
+    for check in CHECKS.values():
+        check(algorithm)

@@ -1,0 +1,161 @@
+"""Checks against the faults of public code: steps without effect, hidden terms, arguments written into."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm
+from sfedhp.checks.problem import (
+    CLASSES,
+    CLIENTS,
+    EDGES,
+    TOLERANCE,
+    CheckError,
+    dataclass_of,
+    leaves,
+    outcome,
+    problem,
+)
+from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
+from sfedhp.tasks import Loss, Task, cross_entropy
+from sfedhp.types import Batch, Clock
+from sfedhp.vectors import Factored, dense
+
+
+def inputs_unmodified(algorithm: Algorithm) -> None:
+    """No function writes into what it was given."""
+    case = problem()
+    simulator = case.simulator(algorithm)
+    state = simulator.state
+    message = simulator.received()
+    task = replace(simulator.task, statistics=state.statistics)
+    given = (message.clone(), state.personal, state.served.state, task.inputs)
+    before = [tensor.clone() for tensor in leaves(given)]
+    result = algorithm.client_step(given[0], given[1], task, Clock(0))
+    algorithm.personalize(given[0], result.personal, task, Clock(0))
+    uploads = dense(result.upload)
+    weights = torch.ones(uploads.shape[:-1], dtype=uploads.dtype)
+    kept = uploads.clone()
+    if algorithm.tiers == 3:
+        edge = algorithm.edge_start(algorithm.cloud_message(given[2], EDGES), CLIENTS)
+        before += [tensor.clone() for tensor in leaves(edge)]
+        algorithm.edge_step(edge, uploads, weights, Clock(0))
+        given = (*given, edge)  # type: ignore[assignment]
+        algorithm.cloud_step(given[2], uploads[:, 0], weights[:, 0], Clock(0))
+    else:
+        algorithm.cloud_step(given[2], uploads, weights, Clock(0))
+    if any(not torch.equal(a, b) for a, b in zip(leaves(given), before, strict=True)):
+        raise CheckError("inputs unmodified: a function wrote into its arguments.")
+    if not torch.equal(uploads, kept):
+        raise CheckError("inputs unmodified: a server's step wrote into the uploads.")
+
+
+def dtype_kept(algorithm: Algorithm) -> None:
+    """Everything stays in the dtype of the run, on its device."""
+    for dtype in TOLERANCE:
+        simulator = problem(dtype=dtype).simulator(algorithm)
+        for _ in simulator.run(1):
+            pass
+        for name, tensor in outcome(simulator):
+            if tensor.is_floating_point() and tensor.dtype != dtype:
+                raise CheckError(f"dtype kept: {name} became {tensor.dtype} in a run of {dtype}.")
+            if tensor.device != simulator.initial.device:
+                raise CheckError(f"device kept: {name} moved to {tensor.device}.")
+
+
+def zero_weight_is_not_read(algorithm: Algorithm) -> None:
+    """What a member of weight zero sent, NaN too, changes nothing at a server."""
+    case = problem()
+    simulator = case.simulator(algorithm)
+    clock = Clock(0)
+    steps = [("cloud", algorithm.cloud_step, algorithm.cloud_start(case.initial, simulator.members))]
+    if algorithm.tiers == 3:
+        message = algorithm.cloud_message(steps[0][2], EDGES)[0]
+        steps.append(("edge", algorithm.edge_step, algorithm.edge_start(message, CLIENTS)))
+    for tier, step, state in steps:
+        members = CLIENTS if tier == "edge" else simulator.members
+        uploads = torch.randn(members, len(case.initial), dtype=case.initial.dtype)
+        weights = torch.ones(members, dtype=case.initial.dtype)
+        weights[1] = 0
+        spoilt = uploads.clone()
+        spoilt[1] = torch.nan
+        for first, second in zip(
+            leaves(step(state, uploads, weights, clock)),
+            leaves(step(state, spoilt, weights, clock)),
+            strict=True,
+        ):
+            if not torch.equal(first, second):
+                raise CheckError(
+                    f"weight zero: the {tier}'s step reads the upload of a member that weighs zero."
+                )
+
+
+def rests_without_gradient(algorithm: Algorithm) -> None:
+    """Where no data pulls, a client stays where it started: no hidden weight decay."""
+    names = {option.name for option in dataclasses.fields(dataclass_of(algorithm))}
+    method: Any = replace(dataclass_of(algorithm), **dict.fromkeys(names & {"client_sparsity"}, 0.0))
+    simulator = problem().simulator(method)
+    fields = {option.name: getattr(simulator.task, option.name) for option in dataclasses.fields(Task)}
+    still = _Still(**fields | {"statistics": simulator.state.statistics})
+    received = simulator.received()
+    upload = dense(method.client_step(received, simulator.state.personal, still, Clock(0)).upload)
+    if not torch.allclose(upload, received, rtol=1e-12, atol=1e-12):
+        raise CheckError("at rest: a client moves although its data has no gradient: a hidden decay?")
+
+
+def pull_changes_the_step(algorithm: Algorithm) -> None:
+    """A stronger pull gives another client model: a proximal term without effect is no proximal term."""
+    names = [option.name for option in dataclasses.fields(dataclass_of(algorithm))]
+    for name in {"proximity", "client_proximity"} & set(names):
+        results = []
+        for factor in (1.0, 2.0):
+            method: Any = replace(
+                dataclass_of(algorithm), **{name: factor * (getattr(algorithm, name) or 0.1)}
+            )
+            simulator = problem().simulator(method)
+            task = replace(simulator.task, statistics=simulator.state.statistics)
+            result = method.client_step(simulator.received(), simulator.state.personal, task, Clock(0))
+            personal = isinstance(result.personal, Tensor | Factored)
+            results.append(dense(result.personal if personal else result.upload))
+        if torch.allclose(results[0], results[1], rtol=1e-9, atol=0):
+            raise CheckError(f"the pull: {name} does not change what a client computes.")
+
+
+def global_model_moves(algorithm: Algorithm) -> None:
+    """A round changes the global model, where there is one."""
+    simulator = problem().simulator(algorithm)
+    for _ in simulator.run(1):
+        pass
+    model = algorithm.global_model(simulator.state.served.state)
+    if model is not None and torch.equal(model, simulator.initial):
+        raise CheckError("the global model: a round does not move it.")
+
+
+def learns(algorithm: Algorithm) -> None:
+    """On separable data the loss of what the method predicts with falls well below chance."""
+    case = problem()
+    simulator = case.simulator(algorithm)
+    for _ in simulator.run(15):
+        pass
+    rows = Rows(simulator.task.inputs, simulator.task.labels, simulator.task.sizes)
+    evaluator = Evaluator(simulator, rows, None, EvaluationOptions(), 5e-4)
+    figures = evaluator.measure()[0]
+    kind = "pm" if "pm" in figures else "gm"
+    chance = math.log(CLASSES)
+    if not figures[f"{kind}_loss"] < 0.9 * chance:
+        raise CheckError(
+            f"learning: after 15 rounds on separable data the loss is {figures[f'{kind}_loss']:.3f}."
+        )
+
+
+class _Still(Task):
+    """Clients whose loss is flat."""
+
+    def gradient(self, model: Tensor, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+        return torch.zeros_like(model) + self.weight_decay * model

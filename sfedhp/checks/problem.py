@@ -1,0 +1,97 @@
+"""The small federation that methods are checked on, and how outcomes are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from sfedhp.algorithms.base import Algorithm
+from sfedhp.keys import ROLES, key
+from sfedhp.networks import Network
+from sfedhp.simulator import Simulator
+from sfedhp.tasks import Task
+from sfedhp.vectors import Factored, dense
+
+EDGES, CLIENTS, ROWS, INPUTS, CLASSES, ROUNDS = 3, 4, 24, 6, 3, 3
+TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+class CheckError(AssertionError):
+    """A method failed a check."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A small federation with clients of different sizes, on which a method is checked."""
+
+    task: Task  # stacked (edges, clients)
+    ids: Tensor  # (edges, clients)
+    initial: Tensor  # (d,)
+    tail: Tensor  # (s,)
+    seed: int
+
+    def simulator(self, algorithm: Algorithm, **options: Any) -> Simulator:
+        """The method on this problem."""
+        stream = key(self.seed, ROLES["draw"])
+        return Simulator(algorithm, self.task, self.ids, self.initial, self.tail, stream, **options)
+
+
+def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CLASSES) -> Problem:
+    """Clients whose rows are separable, with sizes from 5 to 24 and labels that differ between clients."""
+    generator = torch.Generator().manual_seed(seed)
+    lead = (EDGES, CLIENTS)
+    ids = torch.arange(EDGES * CLIENTS).reshape(lead)
+    sizes = torch.randint(5, ROWS + 1, lead, generator=generator)
+    sizes[0, 0], sizes[-1, -1] = 5, ROWS
+    # Every client holds two classes, and every class lies around a point of its own.
+    labels = (ids.unsqueeze(-1) + torch.randint(2, (*lead, ROWS), generator=generator)) % classes
+    centers = 2 * torch.randn(classes, INPUTS, generator=generator, dtype=torch.float64)
+    inputs = centers[labels] + 0.5 * torch.randn(
+        *lead, ROWS, INPUTS, generator=generator, dtype=torch.float64
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = Network(nn.Sequential(nn.Linear(INPUTS, 5), nn.ReLU(), nn.Linear(5, classes)).to(dtype))
+    task = Task(network, inputs.to(dtype), labels, sizes, key(seed, ROLES["client"], ids), batch_size=8)
+    initial, tail = network.initial()
+    return Problem(task, ids, initial.to(dtype), tail.to(dtype), seed)
+
+
+def finish(simulator: Simulator) -> None:
+    """Run all rounds."""
+    for _ in simulator.run(ROUNDS):
+        pass
+
+
+def outcome(simulator: Simulator) -> list[tuple[str, Tensor]]:
+    """What the simulation came to, by name."""
+    state = simulator.state
+    named = [("the cloud's state", state.served.state), ("personal", state.personal)]
+    return [(name, tensor) for name, tree in named for tensor in leaves(tree)]
+
+
+def same(what: str, name: str, first: Tensor, second: Tensor) -> None:
+    """Refuse two tensors that differ by more than rounding."""
+    gap, scale = float((first - second).norm()), float(second.norm())
+    if not gap <= TOLERANCE[first.dtype] * scale:
+        raise CheckError(f"{what}: {name} differs by {gap:.1e} of {scale:.1e}.")
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of a state, factored models built."""
+    if isinstance(tree, Tensor | Factored):
+        return [dense(tree)]
+    return [tensor for part in tree for tensor in leaves(part)]
+
+
+def dataclass_of(algorithm: Algorithm) -> Any:
+    """The method, if it is the dataclass it must be."""
+    if not dataclasses.is_dataclass(algorithm):
+        raise CheckError(
+            f"{type(algorithm).__name__} is not a dataclass: its fields are its hyper-parameters."
+        )
+    return algorithm

@@ -1,0 +1,87 @@
+"""The command `sfedhp`.
+
+A subcommand is imported when it is asked for, so that `sfedhp --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from sfedhp import __version__
+
+COMMANDS: Final = {
+    "run": "Run one experiment; without arguments the embedded default.",
+    "compare": "Run all the methods on the same data and print one table.",
+    "resume": "Go on where a run stopped, to the same bits.",
+    "data": "List, get, verify and show datasets.",
+}
+
+
+class Refusal(click.ClickException):
+    """Bad input: one sentence, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the sentence where messages go."""
+        click.echo(f"error: {self.message}", file=file, err=True)
+
+
+class Commands(click.Group):
+    """Subcommands, imported on demand; what the library refuses ends in a sentence and not in a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of the module of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"sfedhp.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand and turn what went wrong into a sentence and an exit code."""
+        from sfedhp.types import InputError
+
+        # A user's own model (`model.name=my_module:Net`) most often lies in the folder where the user stands.
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.append(here)
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            raise Refusal(str(error)) from error
+        except BrokenPipeError:
+            raise  # the reader of our output left; click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise Refusal(f"{where}{error.strerror or error}.") from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(130) from None
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="sfedhp")
+def main() -> None:
+    """Federated learning with a model for every client, every edge server and the cloud.
+
+    \b
+    A first run, on images that are part of the package:
+      sfedhp run
+    The eight methods side by side:
+      sfedhp compare
+    What can be set, with every default:
+      sfedhp run --help
+    """

@@ -1,0 +1,95 @@
+"""`sfedhp compare`."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+import click
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
+from sfedhp.cli.folders import check_vacant, new_folder
+from sfedhp.cli.options import METHOD, check_method, read_settings
+from sfedhp.cli.tables import Compared, print_comparison, print_json
+from sfedhp.config import Experiment
+from sfedhp.preparation import prepare
+from sfedhp.running import start
+from sfedhp.types import InputError
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
+@click.option("--only", metavar="A,B,…", help="Only these methods; by default all.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON list.")
+def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool) -> None:
+    """Run all the methods on the same data, one after another, and print one table.
+
+    The keys are those of `sfedhp run --help`. Of `algorithm.KEY` each method takes the keys it has;
+    `METHOD.KEY` (or a section [METHOD] of the file) sets one method's alone. A method that diverges is
+    marked, the others go on, and the exit code is 3.
+
+    \b
+    Examples:
+      sfedhp compare
+      sfedhp compare rounds=100 pfedme.client_proximity=15
+      sfedhp compare experiment.toml --only sfedhp,pfedme --json
+    """
+    settings = read_settings(words)
+    methods = [check_method("--only", name.strip()) for name in only.split(",")] if only else [*ALGORITHMS]
+    experiments = {method: settings.experiment(method) for method in methods}
+    lines = settings.left_out(methods)
+    if any(entry.key == METHOD for entry in settings.entries):
+        lines.append(f"{METHOD} is left out: every method runs; choose some with --only.")
+    for line in lines:
+        click.echo(line, err=True)
+    for folder in [out, *(out / method for method in methods)] if out else []:
+        check_vacant(folder)
+    rows: list[Compared] = []
+    code = 0
+    for method, experiment in experiments.items():
+        try:
+            out, ending = _one(method, experiment, out, quiet=bool(rows))
+        except InputError as error:
+            if not rows:
+                raise  # most likely it is not this method's trouble alone
+            code = code or 2
+            rows.append(Compared(method, None, str(error)))
+            continue
+        rows.append(Compared(method, ending.run.summary, ending.trouble))
+        if ending.trouble:
+            code = DIVERGED
+        if ending.signal is not None:
+            click.echo(how_to_go_on(ending.run), err=True)
+            code = 128 + ending.signal
+            break
+        del ending  # it holds all the clients' data, which the next method stacks anew
+    if as_json:
+        print_json([row.summary for row in rows if row.summary is not None])
+    else:
+        print_comparison(rows)
+        click.echo(f"Each method's run is in a folder of its own below {out}")
+    for row in rows:
+        if row.trouble:
+            click.echo(f"error: {row.method}: {row.trouble}", err=True)
+    if missing := methods[len(rows) :]:
+        again = shlex.join(["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(out)])
+        click.echo(f"Not begun: {', '.join(missing)}. Run them with: {again}", err=True)
+    raise click.exceptions.Exit(code)
+
+
+def _one(method: str, experiment: Experiment, out: Path | None, *, quiet: bool) -> tuple[Path, Ending]:
+    """One method's run in a folder of its own; the folder above is made where none was given."""
+    prepared = prepare(experiment)
+    if not quiet:
+        for line in prepared.federation.notes:
+            click.echo(line, err=True)
+    out = out or new_folder("compare", experiment.data.source)
+    return out, execute(method, partial(start, prepared, out / method))

@@ -1,0 +1,161 @@
+"""`sfedhp data`: list, get, verify, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich import box
+from rich.table import Table
+
+from sfedhp import data as library
+from sfedhp.cli.drawing import draw
+from sfedhp.cli.options import read_settings
+from sfedhp.cli.progress import bytes_shown
+from sfedhp.cli.tables import print_json, results
+from sfedhp.types import InputError
+
+_folder = click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the datasets lie; else SFEDHP_DATA, else the user's cache.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def data() -> None:
+    """List, get, verify and show datasets.
+
+    \b
+    Examples:
+      sfedhp data list
+      sfedhp data get mnist
+      sfedhp data get cifar10 --from ~/Downloads
+      sfedhp data show data.partition=dirichlet data.concentration=0.1
+    """
+
+
+@data.command("list")
+@_folder
+@_json
+def listing(folder: Path | None, as_json: bool) -> None:
+    """Every data source, and whether it is here."""
+    sources = library.listing(folder)
+    if as_json:
+        print_json([source._asdict() for source in sources])
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True)
+    table.add_column("rows", justify="right")
+    table.add_column("classes", justify="right")
+    table.add_column("here")
+    table.add_column("where", overflow="fold")
+    for name, rows, classes, where, present in sources:
+        here = "yes" if present else f"no: sfedhp data get {name}"
+        table.add_row(name, "drawn" if rows is None else str(rows), str(classes), here, where)
+    results().print(table)
+
+
+@data.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "source_dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take the files from here; the network is not touched.",
+)
+@_folder
+def get(name: str, source_dir: Path | None, folder: Path | None) -> None:
+    """Bring the dataset NAME here, every file checked; what is already right stays.
+
+    A download that broke off goes on where it stopped. Prints the dataset's folder.
+    """
+    with bytes_shown() as progress:
+        path = library.get(name, folder, source_dir=source_dir, progress=progress)
+    click.echo(path)
+
+
+@data.command()
+@click.argument("name", required=False)
+@_folder
+@_json
+def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
+    """Check the files of the dataset NAME, or of all that are here, against their checksums.
+
+    The exit code is 2 where a file is wrong, or missing from a dataset that was named or is partly here.
+    """
+    names = [name] if name else [source.name for source in library.listing(folder)]
+    states = {each: library.verify(each, folder) for each in names}
+    if not name:
+        # A dataset that was never got is no fault.
+        states = {
+            each: files
+            for each, files in states.items()
+            if any(file.state != "missing" for file in files) or not files
+        }
+    if as_json:
+        print_json(
+            [
+                {"name": each, "file": file, "state": state, "path": str(path)}
+                for each, files in states.items()
+                for file, state, path in files
+            ]
+        )
+    else:
+        _print_states(states)
+    bad = [file for files in states.values() for file in files if file.state != "ok"]
+    if bad:
+        words = ", ".join(f"{file.path} is {file.state}" for file in bad)
+        raise InputError(f"{words}: run `sfedhp data get` to put it right.")
+
+
+@data.command()
+@click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
+@_folder
+@_json
+def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
+    """Draw who holds what: a row for each client under its edge, a column for each label.
+
+    \b
+    Examples:
+      sfedhp data show
+      sfedhp data show data.source=mnist data.partition=shards edges=2 clients_per_edge=10
+    """
+    experiment = read_settings(words).experiment()
+    federation, options = library.federate(
+        experiment.data,
+        edges=experiment.edges,
+        clients_per_edge=experiment.clients_per_edge,
+        seed=experiment.seed,
+        folder=folder,
+    )
+    if as_json:
+        print_json(
+            {
+                "source": options.source,
+                "partition": options.partition,
+                "classes": federation.classes,
+                "notes": federation.notes,
+                "clients": [holding._asdict() for holding in federation.describe()],
+            }
+        )
+        return
+    for line in federation.notes:
+        click.echo(line, err=True)
+    draw(results(), f"{options.source}, partition {options.partition}", federation.describe())
+
+
+def _print_states(states: dict[str, list[library.FileState]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("dataset", no_wrap=True)
+    table.add_column("file", no_wrap=True)
+    table.add_column("state")
+    for name, files in states.items():
+        for file, state, _ in files:
+            table.add_row(name, file, state)
+        if not files:
+            table.add_row(name, "no files", "ok")
+    results().print(table)

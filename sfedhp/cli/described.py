@@ -1,0 +1,45 @@
+"""`sfedhp run --help`: every key with its default and its help text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import click
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.cli.options import METHOD, Option, Settings, common_options, method_options
+from sfedhp.config import SECTIONS
+
+
+class ConfigCommand(click.Command):
+    """A command whose help ends with the list of all keys."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The keys by section, then those of each method."""
+        common = common_options()
+        _write(formatter, "Keys", (option for key, option in common.items() if "." not in key))
+        for section in SECTIONS:
+            own = (option for key, option in common.items() if key.startswith(f"{section}."))
+            _write(formatter, f"Keys of [{section}]", own)
+        with formatter.section("The method"):
+            formatter.write_dl([(f"{METHOD}={Settings(()).method}", f"one of {', '.join(ALGORITHMS)}")])
+        for name, kind in ALGORITHMS.items():
+            _write(formatter, f"Keys of [algorithm] for {name}", method_options(name).values(), kind.__doc__)
+
+
+def _write(
+    formatter: click.HelpFormatter, title: str, options: Iterable[Option], idea: str | None = None
+) -> None:
+    with formatter.section(title):
+        if idea:
+            formatter.write_text(idea)
+        formatter.write_dl([(_shown(option), option.help) for option in options], col_max=36)
+
+
+def _shown(option: Option) -> str:
+    """The key as it could be typed; a default that the data decide is left open."""
+    if option.default is None:
+        return f"{option.key}=…"
+    text = option.default if isinstance(option.default, str) else json.dumps(option.default)
+    return f"{option.key}={text}"

@@ -1,0 +1,66 @@
+"""A drawing of who holds what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from sfedhp.data import Holding
+
+SHADES = "░▒▓█"
+NONE = "·"
+_OTHER_COLUMNS = 45  # room that edge, client and the totals take
+_WIDEST = 4  # characters of a label's column
+
+
+def draw(console: Console, title: str, holdings: Sequence[Holding]) -> None:
+    """A row for each client under its edge, a column for each label, darker where more rows are held."""
+    classes = len(holdings[0].train)
+    most = max(max(holding.train) for holding in holdings)
+    width = max(1, min(_WIDEST, (console.width - _OTHER_COLUMNS) // classes))
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_footer=True
+    )
+    table.add_column("edge", justify="right")
+    table.add_column("client", justify="right")
+    table.add_column("".join(_label(label, width) for label in range(classes)), overflow="fold")
+    for part in ("train", "test", "validation"):
+        total = sum(sum(getattr(holding, part)) for holding in holdings)
+        table.add_column(part, footer=str(total), justify="right")
+    for edge, members in groupby(holdings, key=lambda holding: holding.edge):
+        for place, holding in enumerate(members):
+            table.add_row(
+                "" if place else str(edge),
+                str(holding.client),
+                "".join(_cell(count, most, width) for count in holding.train),
+                *(str(sum(part)) for part in (holding.train, holding.test, holding.validation)),
+            )
+        table.add_section()
+    console.print(table)
+    console.print(_legend(most))
+
+
+def _cell(count: int, most: int, width: int) -> str:
+    shade = SHADES[math.ceil(len(SHADES) * count / most) - 1] if count else NONE
+    return f"{shade * max(1, width - 1):<{width}}"
+
+
+def _label(label: int, width: int) -> str:
+    """The label above its column; its last digits where there is no room for more."""
+    return f"{str(label)[-max(1, width - 1) :]:<{width}}"
+
+
+def _legend(most: int) -> str:
+    """What the shades mean; a shade that no count could have is left out."""
+    steps = [most * step // len(SHADES) for step in range(len(SHADES) + 1)]
+    ranges = [
+        f"{shade} {low + 1}–{high}" if low + 1 < high else f"{shade} {high}"
+        for shade, low, high in zip(SHADES, steps, steps[1:], strict=False)
+        if low < high
+    ]
+    return f"training rows of a label: {NONE} 0  " + "  ".join(ranges)

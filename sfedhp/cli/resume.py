@@ -1,0 +1,29 @@
+"""`sfedhp resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sfedhp import running
+from sfedhp.cli.execution import conclude, execute
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
+def resume(folder: Path, as_json: bool) -> None:
+    """Go on where the run in DIR stopped or was killed.
+
+    The result has the same bits as that of an unbroken run, on the same machine with as many threads.
+
+    \b
+    Example:
+      sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
+    """
+    name = running.read_experiment(folder).algorithm_name
+    ending = execute(name, lambda report, stop: running.resume(folder, report=report, stop=stop))
+    if ending.run.finished and not ending.rounds:
+        click.echo(f"The run in {folder} was already finished.", err=True)
+    conclude(ending, as_json=as_json)

@@ -1,0 +1,51 @@
+"""`sfedhp run`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from sfedhp.cli.described import ConfigCommand
+from sfedhp.cli.execution import conclude, execute
+from sfedhp.cli.folders import check_vacant, new_folder
+from sfedhp.cli.options import read_settings
+from sfedhp.preparation import prepare
+from sfedhp.running import start
+
+
+@click.command(cls=ConfigCommand)
+@click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
+def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Run one experiment; without arguments sFedHP on the embedded images.
+
+    The command line is stronger than the file, the file stronger than the defaults below. Ctrl-C finishes the
+    round and saves; `sfedhp resume DIR` goes on. Exit codes: 0 done, 2 bad input, 3 diverged, 130 or 143
+    stopped.
+
+    \b
+    Examples:
+      sfedhp run
+      sfedhp run algorithm=fedavg rounds=100
+      sfedhp run experiment.toml algorithm.edge_rounds=5 --out results/five
+      sfedhp run data.source=my.npz model.name=mlr --json
+    """
+    settings = read_settings(words)
+    experiment = settings.experiment()
+    for line in settings.left_out([experiment.algorithm_name]):
+        click.echo(line, err=True)
+    if out is not None:
+        check_vacant(out)
+    prepared = prepare(experiment)
+    for line in prepared.federation.notes:
+        click.echo(line, err=True)
+    folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
+    conclude(execute(experiment.algorithm_name, partial(start, prepared, folder)), as_json=as_json)

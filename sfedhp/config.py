@@ -1,0 +1,180 @@
+"""One typed definition of every option: dataclasses whose comments are also the help texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import json
+import tokenize
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.data import DataOptions
+from sfedhp.evaluation import EvaluationOptions
+from sfedhp.models import ModelOptions
+from sfedhp.scalars import Count, CountOrOff
+from sfedhp.types import Bounds, InputError, check_bounds
+
+
+@dataclass(frozen=True)
+class WireOptions:
+    """The [wire] section."""
+
+    threshold: Annotated[float, Bounds(0)] = 0.0  # weights below it are zeroed before they are sent; 0: none
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The [checkpoint] section."""
+
+    every: Count = 10  # rounds between two checkpoints
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The [engine] section."""
+
+    clients_at_once: CountOrOff = 0  # clients of an edge computed together; 0: as many as memory holds
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run."""
+
+    seed: Annotated[int, Bounds(0, 2**62)] = 0  # decides split, initial weights and every draw
+    rounds: Count = 30  # T, cloud rounds
+    edges: Count = 4  # N, edge servers
+    clients_per_edge: Count = 5  # J, clients under each edge
+    sampled_edges: CountOrOff = 0  # S, edges that count in a round (three-tier methods); 0: all
+    sampled_clients: CountOrOff = 0  # clients that train in a round (two-tier methods); 0: all
+    batch_size: CountOrOff = 20  # rows of a mini-batch; 0: the client's whole data
+    dtype: Literal["float32", "float64"] = "float32"  # of weights and inputs
+    device: str = "auto"  # cpu, cuda, or auto: a GPU where there is one
+    density_threshold: Annotated[float, Bounds(0)] = 5e-4  # τ: below it a weight counts as zero in densities
+    algorithm: Algorithm = field(default_factory=SFedHP)  # the method and its hyper-parameters
+    data: DataOptions = field(default_factory=DataOptions)
+    model: ModelOptions = field(default_factory=ModelOptions)
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    wire: WireOptions = field(default_factory=WireOptions)
+    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        for name in SECTIONS:
+            check_bounds(getattr(self, name), f"{name}.")
+        clients = self.edges * self.clients_per_edge
+        if self.sampled_edges > self.edges:
+            raise InputError(
+                f"sampled_edges = {self.sampled_edges} is more than the {self.edges} edges: "
+                f"lower it, or set 0 for all."
+            )
+        if self.sampled_clients > clients:
+            raise InputError(
+                f"sampled_clients = {self.sampled_clients} is more than the {clients} clients: "
+                f"lower it, or set 0 for all."
+            )
+        algorithm: Any = self.algorithm
+        filled = {f.name: getattr(self, f.name) for f in dataclasses.fields(algorithm) if _filled(f)}
+        object.__setattr__(self, "algorithm", replace(algorithm, **filled))
+
+    @property
+    def algorithm_name(self) -> str:
+        """The method's name in `ALGORITHMS`, or the class's name for a user's own."""
+        names = [name for name, kind in ALGORITHMS.items() if kind is type(self.algorithm)]
+        return names[0] if names else type(self.algorithm).__name__.lower()
+
+
+SECTIONS: dict[str, Any] = {  # the dataclass of each section but [algorithm], whose class is the method's
+    f.name: f.default_factory
+    for f in dataclasses.fields(Experiment)
+    if f.default is dataclasses.MISSING and f.name != "algorithm"
+}
+
+
+def keys_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass of options that are keys of a config."""
+    return [option for option in dataclasses.fields(kind) if not _filled(option)]
+
+
+@cache
+def help_of(kind: type[Any]) -> dict[str, str]:
+    """The comment behind each field of a dataclass: its help text."""
+    helps: dict[str, str] = {}
+    fields, name = {option.name for option in dataclasses.fields(kind)}, ""
+    for token in tokenize.generate_tokens(io.StringIO(inspect.getsource(kind)).readline):
+        if token.type == tokenize.NAME and token.start[1] == 4:
+            name = token.string
+        elif token.type == tokenize.COMMENT and name in fields and not token.line.strip().startswith("#"):
+            helps[name] = token.string.removeprefix("#").strip()
+    return helps
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as a config: sections of plain values, without what is None."""
+    config: dict[str, Any] = {}
+    for option in keys_of(Experiment):
+        value = getattr(experiment, option.name)
+        if option.name == "algorithm":
+            config["algorithm"] = {"name": experiment.algorithm_name, **_values(value)}
+        else:
+            config[option.name] = _values(value) if dataclasses.is_dataclass(value) else value
+    return config
+
+
+def from_dict(config: Mapping[str, Any]) -> Experiment:
+    """The experiment of a resolved config, as `to_dict` gives it.
+
+    Raises:
+        InputError: the algorithm is not one of this package's.
+    """
+    values = dict(config)
+    for name, kind in SECTIONS.items():
+        if name in values:
+            values[name] = kind(**values[name])
+    if "algorithm" in values:
+        fields = dict(values["algorithm"])
+        name = fields.pop("name")
+        if name not in ALGORITHMS:
+            raise InputError(f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}.")
+        values["algorithm"] = ALGORITHMS[name](**fields)
+    return Experiment(**values)
+
+
+def to_toml(config: Mapping[str, Any]) -> str:
+    """A config as TOML, with each key's help behind it.
+
+    The library must write it with nothing but its core installed, so these few lines stand for a TOML writer.
+    """
+    kind = ALGORITHMS.get(config["algorithm"]["name"])
+    lines = _lines(config, help_of(Experiment))
+    for name, section in config.items():
+        if isinstance(section, Mapping):
+            described: Any = kind if name == "algorithm" else SECTIONS[name]
+            helps = help_of(described) if described is not None else {}
+            lines += ["", f"[{name}]", *_lines(section, helps)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(section: Mapping[str, Any], helps: Mapping[str, str]) -> list[str]:
+    lines = []
+    for name, value in section.items():
+        if not isinstance(value, Mapping):
+            # JSON writes strings, numbers and booleans as TOML reads them.
+            text = f"{name} = {json.dumps(value, ensure_ascii=False)}"
+            lines.append(f"{text:<32} # {helps[name]}" if name in helps else text)
+    return lines
+
+
+def _values(options: Any) -> dict[str, Any]:
+    values = {option.name: getattr(options, option.name) for option in keys_of(type(options))}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _filled(option: dataclasses.Field[Any]) -> bool:
+    """Whether the field is filled from the experiment rather than given by the user."""
+    return bool(option.metadata.get("filled"))

@@ -1,0 +1,193 @@
+"""A federation's data: who holds which rows, and who sits under which edge."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from sfedhp.data.options import DataOptions, Scale
+from sfedhp.data.partition import partition
+from sfedhp.data.pool import Pool, Rows, pool_of
+from sfedhp.data.registry import load
+from sfedhp.data.scaling import Scaling, scaling_of
+from sfedhp.data.seating import seat
+from sfedhp.types import InputError, check_bounds
+
+ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
+
+
+class Holding(NamedTuple):
+    """What one client holds, as `sfedhp data show` draws it."""
+
+    client: int
+    edge: int
+    train: tuple[int, ...]  # rows of each label
+    test: tuple[int, ...]
+    validation: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who holds what. Clients are known by their ids 0..n-1 and hold row numbers of one common pool."""
+
+    inputs: NDArray[Any]  # (rows, *shape): uint8 images or floating rows
+    labels: NDArray[np.int64]  # (rows,) from 0
+    classes: int
+    train: tuple[Rows, ...]  # row numbers of each client
+    test: tuple[Rows, ...]
+    validation: tuple[Rows, ...]  # may be empty arrays
+    seats: NDArray[np.int64]  # (edges, clients_per_edge): the client id on each seat, -1 for an empty one
+    notes: tuple[str, ...]  # lines to print
+    scale: Scale  # as resolved: "none" for floating inputs
+
+    def scaled(self, rows: Rows, dtype: DTypeLike) -> NDArray[Any]:
+        """The inputs of these rows, ready for a model."""
+        return self._scaling.apply(self.inputs[rows], np.dtype(dtype))
+
+    def describe(self) -> list[Holding]:
+        """A row for each client, edge by edge."""
+        return [
+            Holding(
+                int(client),
+                edge,
+                *(self._count(part[client]) for part in (self.train, self.test, self.validation)),
+            )
+            for edge, members in enumerate(self.seats)
+            for client in members
+            if client >= 0
+        ]
+
+    @cached_property
+    def _scaling(self) -> Scaling:
+        return scaling_of(self.scale, self.inputs, np.concatenate(self.train))
+
+    def _count(self, rows: Rows) -> tuple[int, ...]:
+        return tuple(np.bincount(self.labels[rows], minlength=self.classes).tolist())
+
+
+def federate(
+    options: DataOptions, *, edges: int, clients_per_edge: int, seed: int, folder: Path | None = None
+) -> tuple[Federation, DataOptions]:
+    """Load the source, divide it among the clients and seat them; also the options as resolved.
+
+    Raises:
+        InputError: one sentence on what is wrong and what to do.
+    """
+    _check(options, edges, clients_per_edge, seed)
+    if options.source == ARRAYS:
+        raise InputError(
+            "This data came from Python arrays: give them again with from_arrays or from_dataset."
+        )
+    if options.source.endswith(".npz"):
+        # A run is resumed from wherever the user then stands.
+        options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
+    pool = load(options, clients=edges * clients_per_edge, seed=seed, folder=folder)
+    return _assemble(pool, options, edges, clients_per_edge, seed)
+
+
+def from_arrays(
+    inputs: Any,
+    labels: Any,
+    *,
+    client: Any = None,
+    test: Any = None,
+    options: DataOptions | None = None,
+    edges: int,
+    clients_per_edge: int,
+    seed: int,
+) -> tuple[Federation, DataOptions]:
+    """The same for arrays: inputs and a label a row, optionally who holds it and whether it is for testing.
+
+    Raises:
+        InputError: one sentence on what is wrong and what to do.
+    """
+    options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
+    _check(options, edges, clients_per_edge, seed)
+    pool = pool_of("the data", inputs, labels, client, test)
+    return _assemble(pool, options, edges, clients_per_edge, seed)
+
+
+def from_dataset(
+    dataset: Dataset[Any],
+    *,
+    client: Any = None,
+    test: Any = None,
+    options: DataOptions | None = None,
+    edges: int,
+    clients_per_edge: int,
+    seed: int,
+) -> tuple[Federation, DataOptions]:
+    """The same for a torch `Dataset` of (input, label); it is read once, whole.
+
+    Raises:
+        InputError: one sentence on what is wrong and what to do.
+    """
+    try:
+        rows = [dataset[row] for row in range(len(dataset))]  # type: ignore[arg-type]
+        inputs, labels = [_plain(pair[0]) for pair in rows], [_plain(pair[1]) for pair in rows]
+    except (TypeError, NotImplementedError, LookupError) as error:
+        raise InputError(
+            "The dataset must have a length and give pairs (input, label) by row number."
+        ) from error
+    return from_arrays(
+        inputs,
+        labels,
+        client=client,
+        test=test,
+        options=options,
+        edges=edges,
+        clients_per_edge=clients_per_edge,
+        seed=seed,
+    )
+
+
+def _plain(value: Any) -> NDArray[Any]:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _check(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> None:
+    check_bounds(options, "data.")
+    for name, value, least in (
+        ("edges", edges, 1),
+        ("clients_per_edge", clients_per_edge, 1),
+        ("seed", seed, 0),
+    ):
+        if value < least:
+            raise InputError(f"{name} = {value} is out of range: it must be at least {least}.")
+
+
+def _assemble(
+    pool: Pool, options: DataOptions, edges: int, clients_per_edge: int, seed: int
+) -> tuple[Federation, DataOptions]:
+    split, options = partition(pool, options, clients=edges * clients_per_edge, seed=seed)
+    holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
+    seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
+    notes = list(split.notes)
+    if empty := int((seats < 0).sum()):
+        notes.append(f"{empty} of {seats.size} seats are empty: {pool.name} has {len(split.train)} clients.")
+    if pool.inputs.dtype != np.uint8:
+        if options.scale not in ("unit", "none"):
+            notes.append(
+                f"data.scale = {options.scale!r} is for images of uint8: floating inputs stay as they are."
+            )
+        options = dataclasses.replace(options, scale="none")
+    federation = Federation(
+        inputs=pool.inputs,
+        labels=pool.labels,
+        classes=pool.classes,
+        train=split.train,
+        test=split.test,
+        validation=split.validation,
+        seats=seats,
+        notes=tuple(notes),
+        scale=options.scale,
+    )
+    return federation, options

@@ -1,0 +1,44 @@
+"""A user's own data: an `.npz` with `inputs`, `labels` and optionally `client` and `test`."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.data.pool import Pool, pool_of
+from sfedhp.types import InputError
+
+
+def read_npz(path: Path) -> Pool:
+    """The pool in the file, checked; nothing in it is ever unpickled.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    arrays = _arrays(path)
+    for needed in ("inputs", "labels"):
+        if needed not in arrays:
+            held = ", ".join(arrays) or "nothing"
+            raise InputError(f"{path.name} has no array `{needed}` (it holds {held}): save it with np.savez.")
+    return pool_of(path.name, **arrays)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} is damaged")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in ("inputs", "labels", "client", "test") if name in file.files}
+    except Exception as error:
+        if "Object arrays" in str(error):
+            raise InputError(f"{path.name} holds an object array: store plain numbers.") from error
+        raise InputError(f"{path.name} is not a readable .npz file: it is corrupt or truncated.") from error

@@ -1,0 +1,157 @@
+"""Who holds what: the partitioners by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.data.options import DataOptions, Partition
+from sfedhp.data.paper import paper, paper_as_written
+from sfedhp.data.pool import Pool, Rows
+from sfedhp.data.split import Split, split_owned
+from sfedhp.types import InputError
+
+_STREAM = 0x9A7
+_LABEL_COUNTS = ("labels_per_client", "train_per_label", "test_per_label")
+Owner = NDArray[np.int64]  # (rows,): the client that holds the row
+Partitioner = Callable[[Pool, DataOptions, int, np.random.Generator], tuple[Split, DataOptions]]
+
+
+def partition(pool: Pool, options: DataOptions, *, clients: int, seed: int) -> tuple[Split, DataOptions]:
+    """Give every client its rows; also the options with what was left open filled in.
+
+    Raises:
+        InputError: the options do not fit the data.
+    """
+    if options.partition == "auto":
+        own: Partition = "iid" if pool.client is None else "given"
+        options = dataclasses.replace(options, partition=own if pool.counts is None else "paper")
+    return PARTITIONS[options.partition](pool, options, clients, np.random.default_rng([seed, _STREAM]))
+
+
+def _dirichlet(
+    pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
+) -> tuple[Split, DataOptions]:
+    """Each label's rows fall to the clients in proportions drawn from Dirichlet(α)."""
+    shares = draw.dirichlet(np.full(clients, options.concentration), size=pool.classes)
+    ends = np.cumsum(shares, axis=1)[:, :-1]
+    owner, moved = np.empty(len(pool.labels), np.int64), 0
+    for rows, least in _parts(pool, clients):
+        for label in range(pool.classes):
+            of_label = draw.permutation(rows[pool.labels[rows] == label])
+            middles = (np.arange(len(of_label)) + 0.5) / max(len(of_label), 1)
+            owner[of_label] = np.searchsorted(ends[label], middles, side="right")
+        moved += _feed(owner, pool.labels, rows, clients, least)
+    split, options = _by_owner(pool, owner, clients, options, draw)
+    if moved:
+        note = f"dirichlet: {moved} rows went from the largest clients to those who drew too few."
+        split = split._replace(notes=(note, *split.notes))
+    return split, options
+
+
+def _feed(owner: Owner, labels: NDArray[np.int64], rows: Rows, clients: int, least: int) -> int:
+    """Move rows of the richest client's commonest label to the poorest until all have the least; how many."""
+    held = np.bincount(owner[rows], minlength=clients)
+    moved = 0
+    while held.min() < least:
+        poor, rich = held.argmin(), held.argmax()
+        spare = rows[owner[rows] == rich]
+        row = spare[labels[spare] == np.bincount(labels[spare]).argmax()][0]
+        owner[row] = poor
+        held[poor] += 1
+        held[rich] -= 1
+        moved += 1
+    return moved
+
+
+def _shards(
+    pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
+) -> tuple[Split, DataOptions]:
+    """Rows sorted by label are cut into equal shards, and every client gets as many of them at random."""
+    shards = clients * options.shards_per_client
+    holder = draw.permutation(shards) // options.shards_per_client
+    owner = np.empty(len(pool.labels), np.int64)
+    for rows, _ in _parts(pool, clients):
+        if len(rows) < shards:
+            raise InputError(
+                f"{pool.name}: {len(rows)} rows do not make {shards} shards: lower data.shards_per_client."
+            )
+        mixed = draw.permutation(rows)
+        by_label = mixed[np.argsort(pool.labels[mixed], kind="stable")]
+        owner[by_label] = holder[np.arange(len(rows)) * shards // len(rows)]
+    return _by_owner(pool, owner, clients, options, draw)
+
+
+def _iid(
+    pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
+) -> tuple[Split, DataOptions]:
+    """Rows are dealt at random, as equally as whole rows allow."""
+    owner = np.empty(len(pool.labels), np.int64)
+    for rows, _ in _parts(pool, clients):
+        owner[draw.permutation(rows)] = np.arange(len(rows)) % clients
+    return _by_owner(pool, owner, clients, options, draw)
+
+
+def _given(
+    pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
+) -> tuple[Split, DataOptions]:
+    """The source itself says who holds a row; there may be fewer clients than seats."""
+    if pool.client is None:
+        raise InputError(f"data.partition = 'given' needs an array `client`, and {pool.name} has none.")
+    named = int(pool.client.max()) + 1
+    if named > clients:
+        raise InputError(
+            f"{pool.name} has clients up to number {named - 1}, but edges × clients_per_edge is {clients}: "
+            f"set edges and clients_per_edge so that their product is at least {named}."
+        )
+    return _by_owner(pool, pool.client, named, options, draw)
+
+
+PARTITIONS: dict[str, Partitioner] = {
+    "paper": paper,
+    "paper-as-written": paper_as_written,
+    "dirichlet": _dirichlet,
+    "shards": _shards,
+    "iid": _iid,
+    "given": _given,
+}
+
+
+def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
+    """The rows that are divided among the clients together, and how many of them a client needs.
+
+    Rows that the source sets apart for testing are divided on their own, by the same proportions.
+    """
+    everything = np.arange(len(pool.labels))
+    parts = (
+        [(everything, 2)] if pool.test is None else [(everything[~pool.test], 1), (everything[pool.test], 1)]
+    )
+    for rows, least in parts:
+        if len(rows) < clients * least:
+            what = "rows" if pool.test is None else "training or test rows"
+            raise InputError(
+                f"{pool.name}: {len(rows)} {what} are too few for {clients} clients: take fewer clients."
+            )
+        yield rows, least
+
+
+def _by_owner(
+    pool: Pool, owner: Owner, clients: int, options: DataOptions, draw: np.random.Generator
+) -> tuple[Split, DataOptions]:
+    """Cut what each client holds into training, test and validation; the counts per label play no part."""
+    ignored = [name for name in _LABEL_COUNTS if getattr(options, name) is not None]
+    options = dataclasses.replace(
+        options,
+        labels_per_client=None,
+        train_per_label=None,
+        test_per_label=None,
+        validation_per_label=options.validation_per_label or 0,
+    )
+    split = split_owned(pool, owner, clients, options, draw)
+    notes = tuple(
+        f"data.{name} has no meaning for the partition {options.partition}: left out." for name in ignored
+    )
+    return split._replace(notes=notes), options

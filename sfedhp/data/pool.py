@@ -1,0 +1,105 @@
+"""The rows of a source before anybody holds them, and the checks that arrays from outside must pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.types import InputError
+
+Rows = NDArray[np.int64]  # row numbers of a pool
+
+
+class Counts(NamedTuple):
+    """Images per label and client."""
+
+    train: int
+    test: int
+    validation: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """All rows of a source, with what the source itself says about who holds them."""
+
+    name: str  # how messages call the source
+    inputs: NDArray[Any]  # (rows, *shape): uint8 images or floating rows
+    labels: NDArray[np.int64]  # (rows,) from 0
+    classes: int
+    client: NDArray[np.int64] | None = None  # who holds the row, where the source says so
+    test: NDArray[np.bool_] | None = None  # which rows are for testing, where the source says so
+    counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
+
+
+def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None) -> Pool:
+    """A pool of a user's arrays, checked.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    inputs = _inputs(name, inputs)
+    labels = _integers(name, "labels", labels, len(inputs))
+    # Classes without any row are allowed, but a count beyond the rows is a mistake (ids, not labels).
+    if labels.max() >= len(labels):
+        raise InputError(
+            f"{name}: a label is {labels.max()} but there are only {len(labels)} rows: "
+            "number the classes 0, 1, 2, … without gaps."
+        )
+    if client is not None:
+        client = _integers(name, "client", client, len(inputs))
+    if test is not None:
+        test = _column(name, "test", test, len(inputs))
+        if test.dtype != np.bool_:
+            raise InputError(f"{name}: `test` must be an array of bool, not {test.dtype}.")
+    return Pool(name, inputs, labels, int(labels.max()) + 1, client, test)
+
+
+def _inputs(name: str, values: Any) -> NDArray[Any]:
+    inputs = _array(name, "inputs", values)
+    if inputs.ndim < 2 or inputs.size == 0:
+        raise InputError(
+            f"{name}: `inputs` must be (rows, features…), at least one of each, not of shape {inputs.shape}."
+        )
+    if inputs.dtype.kind not in "biuf":
+        raise InputError(f"{name}: `inputs` must be numbers, not {inputs.dtype}.")
+    if inputs.dtype == np.uint8:
+        return np.ascontiguousarray(inputs)
+    # The limit is float32's, the default of a run; the comparison is False for NaN too.
+    if inputs.dtype.kind == "f" and not (np.abs(inputs) <= np.finfo(np.float32).max).all():
+        raise InputError(
+            f"{name}: `inputs` holds NaN, infinite or huge (above 3e38) values: remove or replace such rows."
+        )
+    # Native byte order, and nothing that torch has no type for.
+    kept = np.float32 if inputs.dtype.kind == "f" and inputs.dtype.itemsize <= 4 else np.float64
+    return np.ascontiguousarray(inputs, dtype=kept)
+
+
+def _integers(name: str, column: str, values: Any, rows: int) -> NDArray[np.int64]:
+    array = _column(name, column, values, rows)
+    if array.dtype.kind not in "iu" or array.min() < 0 or array.max() > np.iinfo(np.int64).max:
+        found = array.min() if array.dtype.kind in "iu" else array.dtype
+        raise InputError(f"{name}: `{column}` must be integers from 0 (found {found}).")
+    return array.astype(np.int64)
+
+
+def _column(name: str, column: str, values: Any, rows: int) -> NDArray[Any]:
+    array = _array(name, column, values)
+    if array.shape != (rows,):
+        raise InputError(
+            f"{name}: `{column}` must hold one value for each of the {rows} rows of `inputs`, "
+            f"but its shape is {array.shape}."
+        )
+    return array
+
+
+def _array(name: str, column: str, values: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{name}: `{column}` has rows of different lengths.") from error
+    if array.dtype.hasobject:
+        raise InputError(f"{name}: `{column}` is an object array: store plain numbers.")
+    return array

@@ -1,0 +1,153 @@
+"""The sources by name: where their files lie, loading them, and what is there."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from sfedhp.data import embedded
+from sfedhp.data.files import DataFile, State
+from sfedhp.data.npz import read_npz
+from sfedhp.data.options import DataOptions
+from sfedhp.data.pool import Pool
+from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
+from sfedhp.data.synthetic import CLASSES, synthetic
+from sfedhp.types import InputError
+
+IMAGE_SETS: dict[str, ImageSet] = {"mnist": MNIST, "fmnist": FMNIST, "cifar10": CIFAR10}
+SYNTHETIC = "synthetic"
+
+
+class Listed(NamedTuple):
+    """A source as `sfedhp data list` shows it."""
+
+    name: str
+    images: int | None  # None: as many as the seed draws
+    classes: int
+    where: str
+    present: bool
+
+
+class FileState(NamedTuple):
+    """A file as `sfedhp data verify` shows it."""
+
+    file: str
+    state: State
+    path: Path
+
+
+def data_folder(folder: Path | None = None) -> Path:
+    """Where the image sets lie: the given folder, else SFEDHP_DATA, else the user's cache."""
+    if folder is not None:
+        return folder
+    if named := os.environ.get("SFEDHP_DATA"):
+        return Path(named).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "sfedhp"
+
+
+def load(options: DataOptions, *, clients: int, seed: int, folder: Path | None = None) -> Pool:
+    """All rows of the source.
+
+    Raises:
+        InputError: the source is unknown, or its files are missing, damaged or not what they should be.
+    """
+    if options.source in IMAGE_SETS:
+        return read_images(IMAGE_SETS[options.source], data_folder(folder))
+    if options.source == embedded.NAME:
+        return embedded.read_embedded()
+    if options.source == SYNTHETIC:
+        return synthetic(options.synthetic_alpha, options.synthetic_beta, clients=clients, seed=seed)
+    if options.source.endswith(".npz"):
+        return read_npz(Path(options.source).expanduser())
+    raise _unknown(options.source)
+
+
+def read_images(images: ImageSet, root: Path) -> Pool:
+    """The image set below the folder, every byte checked on this very reading."""
+    contents = []
+    for forms in images.parts:
+        file, path = find_part(images, forms, root)
+        content = _bytes_of(path)
+        if not file.matches(content):
+            raise InputError(
+                f"{path} is not the published file (its checksum is wrong): "
+                f"run `sfedhp data get {images.name}` to replace it."
+            )
+        contents.append(uncompressed(file, content))
+    inputs, labels = images.read(contents)
+    return Pool(images.name, inputs, labels, images.classes, counts=images.counts)
+
+
+def find_part(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> tuple[DataFile, Path]:
+    """The first form of the part that is there."""
+    for file in forms:
+        path = root / images.folder / file.name
+        if path.is_file():
+            return file, path
+    raise InputError(
+        f"{images.name} is not in {root} ({images.folder}/{forms[0].name} is missing): "
+        f"run `sfedhp data get {images.name}`, or "
+        f"`sfedhp data get {images.name} --from DIR` where the files already lie in DIR."
+    )
+
+
+def image_set(name: str) -> ImageSet:
+    """The image set of this name.
+
+    Raises:
+        InputError: there is none, or it needs no files.
+    """
+    if name in IMAGE_SETS:
+        return IMAGE_SETS[name]
+    if name in (embedded.NAME, SYNTHETIC):
+        raise InputError(f"{name} is part of the package: there is nothing to get.")
+    raise _unknown(name)
+
+
+def verify(name: str, folder: Path | None = None) -> list[FileState]:
+    """The state of each file of a source; none for a source without files."""
+    if name == embedded.NAME:
+        return [FileState(embedded.FILE.name, embedded.FILE.state(embedded.PATH), embedded.PATH)]
+    if name == SYNTHETIC:
+        return []
+    images = image_set(name)
+    return [part_state(images, forms, data_folder(folder)) for forms in images.parts]
+
+
+def part_state(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> FileState:
+    """The state of the form that would be read."""
+    try:
+        file, path = find_part(images, forms, root)
+    except InputError:
+        return FileState(forms[0].name, "missing", root / images.folder / forms[0].name)
+    return FileState(file.name, file.state(path), path)
+
+
+def listing(folder: Path | None = None) -> list[Listed]:
+    """Every source, and whether its files are there (their checksums are `verify`'s matter)."""
+    root = data_folder(folder)
+    rows = [
+        Listed(embedded.NAME, embedded.IMAGES, embedded.CLASSES, "in the package", embedded.PATH.is_file())
+    ]
+    for name, images in IMAGE_SETS.items():
+        below = root / images.folder
+        present = all(any((below / file.name).is_file() for file in forms) for forms in images.parts)
+        rows.append(Listed(name, images.images, images.classes, str(below), present))
+    return [*rows, Listed(SYNTHETIC, None, CLASSES, "drawn from the seed", True)]
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _unknown(name: str) -> InputError:
+    known = [embedded.NAME, *IMAGE_SETS, SYNTHETIC]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)} or a file ending in .npz."
+    return InputError(f"There is no data source {name!r}: {hint}")

@@ -1,0 +1,55 @@
+"""Pixels to numbers a model likes; statistics come from training images alone."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.data.pool import Rows
+
+_CHUNK = 1024  # images whose squares are held at a time
+_WHITE = 255
+
+
+class Scaling(NamedTuple):
+    """A value x becomes (x − shift)/spread."""
+
+    shift: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    def apply(self, inputs: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The scaled inputs in this type."""
+        scaled = inputs.astype(dtype)
+        scaled -= self.shift.astype(dtype)
+        scaled /= self.spread.astype(dtype)
+        return scaled
+
+
+def scaling_of(kind: str, inputs: NDArray[Any], training: Rows) -> Scaling:
+    """How to scale the inputs, by the option `scale`; `none` and floating inputs: not at all."""
+    if kind == "none" or inputs.dtype != np.uint8:
+        return Scaling(np.zeros(()), np.ones(()))
+    if kind == "unit":
+        return Scaling(np.zeros(()), np.full((), float(_WHITE)))
+    mean, square = _moments(inputs, training)
+    if kind == "standard":
+        # The first axis of (channels, height, width) is the channel; any other shape is one channel.
+        axes = (1, 2) if mean.ndim == 3 else None
+        mean, square = mean.mean(axes, keepdims=True), square.mean(axes, keepdims=True)
+    spread = np.sqrt(np.maximum(square - mean**2, 0))
+    # What never changes has spread 0: for a pixel 0.001 of white is added, a channel is divided by 1.
+    spread = spread + 0.001 * _WHITE if kind == "per_pixel" else np.where(spread > 0, spread, 1)
+    return Scaling(mean, spread)
+
+
+def _moments(inputs: NDArray[Any], training: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean of each pixel and of its square, from exact integer sums."""
+    rows = np.unique(training)
+    total, squares = np.zeros((2, *inputs.shape[1:]), np.int64)
+    for first in range(0, len(rows), _CHUNK):
+        images = inputs[rows[first : first + _CHUNK]].astype(np.int64)
+        total += images.sum(0)
+        squares += (images**2).sum(0)
+    return total / len(rows), squares / len(rows)

@@ -1,0 +1,85 @@
+"""From "who holds which rows" to training, test and validation rows of each client."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.data.options import DataOptions
+from sfedhp.data.pool import Pool, Rows
+from sfedhp.types import InputError
+
+
+class Split(NamedTuple):
+    """Row numbers of each client, by client id."""
+
+    train: tuple[Rows, ...]
+    test: tuple[Rows, ...]
+    validation: tuple[Rows, ...]
+    notes: tuple[str, ...] = ()  # lines worth printing
+
+
+def split_owned(
+    pool: Pool, owner: NDArray[np.int64], clients: int, options: DataOptions, draw: np.random.Generator
+) -> Split:
+    """Cut each client's rows: by the `test` column, else `test_share` of them; then validation.
+
+    Raises:
+        InputError: a client would have nothing to train on or nothing to be tested on.
+    """
+    held: list[tuple[Rows, Rows, Rows]] = []
+    for client in range(clients):
+        rows = draw.permutation(np.flatnonzero(owner == client))
+        is_test = (
+            _every_so_many(pool.labels[rows], options.test_share) if pool.test is None else pool.test[rows]
+        )
+        _check_both(pool, client, rows, is_test)
+        train, test = rows[~is_test], rows[is_test]
+        is_validation = _validation(pool.labels[train], options.validation_per_label or 0)
+        held.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
+    train_rows, test_rows, validation_rows = zip(*held, strict=True)
+    return Split(train_rows, test_rows, validation_rows)
+
+
+def _every_so_many(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """A share of the rows, spread over the labels as evenly as whole rows allow; never none and never all."""
+    rank, size = _rank_within(labels)
+    wanted = min(max(round(share * len(labels)), 1), len(labels) - 1)
+    chosen = np.zeros(len(labels), np.bool_)
+    # The k-th of a label's m rows stands at (k + ½)/m: the first of them all take each label in part.
+    chosen[np.argsort((rank + 0.5) / size, kind="stable")[: max(wanted, 0)]] = True
+    return chosen
+
+
+def _validation(labels: NDArray[np.int64], each: int) -> NDArray[np.bool_]:
+    """At most `each` rows of a label and never more than half, so that every label stays in training."""
+    rank, size = _rank_within(labels)
+    return rank < np.minimum(each, size // 2)
+
+
+def _rank_within(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each row: how many rows of its label come before it, and how many there are."""
+    order = np.argsort(labels, kind="stable")
+    _, first, back, size = np.unique(
+        labels[order], return_index=True, return_inverse=True, return_counts=True
+    )
+    rank, sizes = np.empty_like(order), np.empty_like(order)
+    rank[order] = np.arange(len(labels)) - first[back]
+    sizes[order] = size[back]
+    return rank, sizes
+
+
+def _check_both(pool: Pool, client: int, rows: Rows, is_test: NDArray[np.bool_]) -> None:
+    if not len(rows):
+        raise InputError(
+            f"{pool.name}: client {client} has no rows; number the clients 0, 1, 2, … without gaps."
+        )
+    if is_test.all():
+        raise InputError(f"{pool.name}: client {client} has no rows to train on ({len(rows)} to test).")
+    if not is_test.any():
+        raise InputError(
+            f"{pool.name}: client {client} has no rows to test on: "
+            "a client needs at least one row to train and one to test."
+        )

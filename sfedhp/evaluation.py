@@ -1,0 +1,177 @@
+"""How good the models are: PM, EM and GM on every client's own rows, in percent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from sfedhp.scalars import Count
+from sfedhp.simulator import Simulator
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+from sfedhp.vectors import Factored, dense, density
+
+KINDS = ("pm", "em", "gm")  # personalized, edge and global model
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The [evaluation] section."""
+
+    every: Count = 1  # rounds between two evaluations
+    norm_statistics: Literal["averaged", "local"] = (
+        "averaged"  # what a global model wears: a mean, or each client's own
+    )
+
+
+class Rows(NamedTuple):
+    """Rows of every client that models are scored on, stacked like the clients' training data."""
+
+    inputs: Tensor  # (*lead, rows, *shape)
+    labels: Tensor  # (*lead, rows)
+    sizes: Tensor  # (*lead)
+
+
+class Score(NamedTuple):
+    """How a stack of models did: sums for each client."""
+
+    correct: Tensor  # (*lead)
+    loss: Tensor  # (*lead), summed over rows
+    rows: Tensor  # (*lead)
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Scores a simulator's models after a round."""
+
+    simulator: Simulator
+    test: Rows
+    validation: Rows | None
+    options: EvaluationOptions
+    density_threshold: float
+    rows_at_once: int = 512  # of each client
+
+    def measure(self) -> list[dict[str, float]]:
+        """One row of figures for each run of the stack."""
+        columns: dict[str, Tensor] = {}
+        train = Rows(self._task.inputs, self._task.labels, self._task.sizes)
+        for kind, wears, parameters, statistics in self._models():
+            task = replace(self._task, statistics=statistics)
+            columns |= self._figures(kind, wears, self._score(parameters, task, self.test))
+            if wears != self._reported:
+                continue
+            if self.validation is not None:
+                columns[f"{kind}_validation"] = self._micro(self._score(parameters, task, self.validation))
+            # The global model's training loss, or the personal models' where there is no global one.
+            if kind == "gm" or "train_loss" not in columns:
+                score = self._score(parameters, task, train)
+                columns["train_loss"] = self._sum(score.loss) / self._sum(score.rows)
+        columns |= self._densities()
+        names, table = list(columns), torch.stack([column.double() for column in columns.values()], -1)
+        return [dict(zip(names, row, strict=True)) for row in table.reshape(-1, len(names)).tolist()]
+
+    @property
+    def _task(self) -> Task:
+        return self.simulator.task
+
+    @property
+    def _reported(self) -> str:
+        return self.options.norm_statistics
+
+    def _models(self) -> Iterator[tuple[str, str, Any, Tensor]]:
+        """Every kind of model the method has, for each client: kind, what it wears, weights, statistics."""
+        simulator, state = self.simulator, self.simulator.state
+        algorithm, own = simulator.algorithm, self.simulator.state.statistics
+        both = ("averaged", "local") if self._task.network.s else (self._reported,)
+        lent = replace(self._task, statistics=own)
+        personal = algorithm.personalize(simulator.received(), state.personal, lent, Clock(state.round))
+        if personal is not None:
+            yield "pm", self._reported, personal, own
+        if state.edges is not None:
+            model = algorithm.edge_model(state.edges.state)
+            if model is not None:
+                for wears in both:
+                    mean = self._under(state.edges.tail)
+                    yield "em", wears, self._under(model), mean if wears == "averaged" else own
+        model = algorithm.global_model(state.served.state)
+        if model is not None:
+            for wears in both:
+                mean = simulator.everyone(state.served.tail)
+                yield "gm", wears, simulator.everyone(model), mean if wears == "averaged" else own
+
+    def _under(self, model: Tensor) -> Tensor:
+        """An edge's model to each of its clients."""
+        return model.unsqueeze(-2).expand(*self._task.lead, model.shape[-1])
+
+    def _score(self, parameters: Any, task: Task, rows: Rows) -> Score:
+        axis = len(task.lead)
+        correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
+        loss = torch.zeros_like(correct)
+        for first in range(0, rows.labels.shape[-1], self.rows_at_once):
+            width = min(self.rows_at_once, rows.labels.shape[-1] - first)
+            labels = rows.labels.narrow(-1, first, width)
+            real = torch.arange(first, first + width, device=labels.device) < rows.sizes.unsqueeze(-1)
+            scores = self.simulator.algorithm.predict(
+                parameters, task, rows.inputs.narrow(axis, first, width)
+            )
+            each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+            correct += ((scores.argmax(-1) == labels) & real).sum(-1)
+            loss += torch.where(real, each, 0.0).sum(-1)
+        return Score(correct, loss, rows.sizes.double())
+
+    def _figures(self, kind: str, wears: str, score: Score) -> dict[str, Tensor]:
+        micro = self._micro(score)
+        figures = {f"{kind}_{wears}": micro} if self._task.network.s and kind != "pm" else {}
+        if wears != self._reported:
+            return figures
+        seated = score.rows > 0
+        each = 100 * score.correct / score.rows.clamp_min(1)
+        count = self._sum(seated.double())
+        macro = self._sum(each * seated) / count
+        runs = self.simulator.runs
+        spread = (self._sum(torch.where(seated, each - _wide(macro, each), 0.0) ** 2) / count).sqrt()
+        ranked = torch.where(seated, each, torch.inf).flatten(runs).sort(-1).values
+        tenth = math.ceil(0.1 * int(count.reshape(-1)[0]))
+        return {
+            **figures,
+            kind: micro,
+            f"{kind}_macro": macro,
+            f"{kind}_spread": spread,
+            f"{kind}_worst": ranked[..., :tenth].mean(-1),
+            f"{kind}_loss": self._sum(score.loss) / self._sum(score.rows),
+        }
+
+    def _densities(self) -> dict[str, Tensor]:
+        """The share of weights that are not near zero, by kind of model; the mean over those of a kind."""
+        state, algorithm = self.simulator.state, self.simulator.algorithm
+        models = {"global": algorithm.global_model(state.served.state)}
+        if state.edges is not None:
+            models["edge"] = algorithm.edge_model(state.edges.state)
+        if isinstance(state.personal, Tensor | Factored):
+            models["client"] = dense(state.personal)
+        runs = self.simulator.runs
+        shares = {
+            f"density_{name}": density(model, self.density_threshold).double()
+            for name, model in models.items()
+            if model is not None
+        }
+        return {
+            name: share.flatten(runs).mean(-1) if share.ndim > runs else share
+            for name, share in shares.items()
+        }
+
+    def _micro(self, score: Score) -> Tensor:
+        return 100 * self._sum(score.correct) / self._sum(score.rows).clamp_min(1)
+
+    def _sum(self, each: Tensor) -> Tensor:
+        return each.flatten(self.simulator.runs).sum(-1)
+
+
+def _wide(run: Tensor, each: Tensor) -> Tensor:
+    return run.reshape(*run.shape, *(1,) * (each.ndim - run.ndim))

@@ -1,0 +1,1 @@
+"""Gaussian processes for pFedGP: a tree of binary classifiers for each client, over one shared kernel."""

@@ -1,0 +1,80 @@
+"""The inner problem θ ≈ argmin ℓ(θ; D) + γ φ_ρ(θ) + λ/2 ‖θ − anchor‖², one primitive for every method."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sfedhp.scalars import Scalar, absent
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold
+
+Solver = Literal["gradient", "nesterov"]
+Penalty = Literal["smooth", "l1"]
+
+
+def minimize(
+    task: Task,
+    clock: Clock,
+    anchor: Tensor,
+    *,
+    steps: int,
+    rate: Scalar,
+    proximity: Scalar = 0.0,
+    start: Tensor | Factored | None = None,
+    sparsity: Scalar | Tensor = 0.0,
+    smoothing: Scalar = 1.0,
+    step: int = 0,
+    fresh: bool = False,
+    factored: bool = False,
+    solver: Solver = "gradient",
+    tolerance: float = 0.0,
+    penalty: Penalty = "smooth",
+) -> Tensor | Factored:
+    """Gradient steps on the inner problem.
+
+    Args:
+        task: whose problem.
+        clock: when; with `step` it decides the mini-batch.
+        anchor: (..., d), the center of the pull.
+        steps: K.
+        rate: η.
+        proximity: λ.
+        start: where to begin; None: at the anchor.
+        sparsity: γ; a tensor (..., 1) where it differs between clients.
+        smoothing: ρ.
+        step: the key of the (first) mini-batch.
+        fresh: a new mini-batch every step instead of one for all.
+        factored: the caller can work with a `Factored`; without it the result is a tensor.
+        solver: plain steps, or Nesterov's: from y = x + k/(k+3) (x − x_before).
+        tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
+        penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
+    """
+    point = before = anchor if start is None else dense(start)
+    going: Tensor | bool = True
+    batch = task.batch(clock, step)
+    for turn in range(steps):
+        if fresh and turn:
+            batch = task.batch(clock, step + turn)
+        here = point + turn / (turn + 3) * (point - before) if solver == "nesterov" else point
+        slope = task.gradient(here, batch)
+        if not absent(proximity):
+            slope = slope + proximity * (here - anchor)
+        if penalty == "smooth" and not _absent(sparsity):
+            slope = slope + sparsity * smooth_l1_slope(here, smoothing)
+        moved = here - rate * slope
+        if penalty == "l1" and not _absent(sparsity):
+            moved = soft_threshold(moved, rate * sparsity)
+            slope = (here - moved) / rate  # the gradient mapping, which is zero at the minimum
+        if tolerance:
+            going = (slope.square().sum(-1, keepdim=True) > tolerance) & going
+            moved = torch.where(going, moved, point)
+        before, point = point, moved
+    return point
+
+
+def _absent(sparsity: Scalar | Tensor) -> bool:
+    return not isinstance(sparsity, Tensor) and absent(sparsity)

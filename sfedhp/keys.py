@@ -1,0 +1,77 @@
+"""Counter-based randomness: a draw depends on its key's parts and on nothing else.
+
+So a stack of clients and a client alone, one run and a batch of runs, an unbroken run and a resumed one draw
+the same. No generator object is kept anywhere; everything is vectorized 64-bit integer arithmetic (the mixing
+function of SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+# What a draw is for; part of every key, so that no two purposes ever share a draw.
+ROLES: Final = {
+    "initial": 1,
+    "batch": 2,
+    "draw": 3,
+    "adapt": 4,
+    "support": 5,
+    "query": 6,
+    "gibbs": 7,
+    "client": 8,
+}
+
+_GOLDEN: Final = -7046029254386353131  # 0x9e3779b97f4a7c15 as a signed number
+_FIRST: Final = -4658895280553007687  # 0xbf58476d1ce4e5b9
+_SECOND: Final = -7723592293110705685  # 0x94d049bb133111eb
+_LARGEST: Final = torch.iinfo(torch.int64).max
+
+
+def key(*parts: int | Tensor) -> Tensor:
+    """Hash integers, or broadcast integer tensors, into int64 keys, part by part."""
+    mixed: Tensor = torch.zeros((), dtype=torch.int64)
+    for part in parts:
+        counter = part if isinstance(part, Tensor) else torch.tensor(part)
+        mixed = _mix((mixed ^ counter) * _GOLDEN + _GOLDEN)
+    return mixed
+
+
+def uniform(keys: Tensor) -> Tensor:
+    """One float64 number in the open interval (0, 1) for each key."""
+    return (_shifted(_mix(keys), 12).to(torch.float64) + 0.5) * 2.0**-52
+
+
+def choose(keys: Tensor, sizes: Tensor, width: int, count: int) -> tuple[Tensor, Tensor]:
+    """Draw min(count, size) distinct rows out of the first `size` of `width`, for each key.
+
+    Args:
+        keys: (...), one for each member of the stack.
+        sizes: (...), how many rows each member has; the rest of `width` is padding.
+        width: rows of the padded table.
+        count: rows wanted; 0 means every row, in order.
+
+    Returns:
+        Row numbers (..., m) and which of them are real (..., m); real rows come first.
+    """
+    rows = torch.arange(width, device=sizes.device)
+    if count == 0:
+        return rows.expand(*sizes.shape, width), rows < sizes.unsqueeze(-1)
+    count = min(count, width)
+    # The rows with the smallest hashes are a uniform draw without replacement, whatever the padding is.
+    hashes = torch.where(rows < sizes.unsqueeze(-1), key(keys.unsqueeze(-1), rows), _LARGEST)
+    chosen = torch.topk(hashes, count, dim=-1, largest=False, sorted=True).indices
+    return chosen, rows[:count] < sizes.unsqueeze(-1)
+
+
+def _mix(z: Tensor) -> Tensor:
+    z = (z ^ _shifted(z, 30)) * _FIRST
+    z = (z ^ _shifted(z, 27)) * _SECOND
+    return z ^ _shifted(z, 31)
+
+
+def _shifted(z: Tensor, bits: int) -> Tensor:
+    """Shift right without dragging the sign along."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,43 @@
+"""How many clients fit in memory at once."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+from sfedhp.networks import Network, split
+
+_COPIES = 6  # d-sized tensors of a client at once: model, anchor, gradient, and what follows them
+
+
+def clients_that_fit(network: Network, row: Tensor, rows: int, edges: int) -> int:
+    """How many clients of each edge can be computed together; at least one.
+
+    Args:
+        network: whose weights and activations take the room.
+        row: one input (1, *shape), on the device that computes.
+        rows: of a mini-batch.
+        edges: stacked beside each other.
+    """
+    kept = 0
+
+    def count(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        kept += tensor.numel()
+        return tensor
+
+    model, statistics = (part.to(row.device) for part in network.initial())
+    weights = {name: part.requires_grad_() for name, part in split(model, network.weights).items()}
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        network.run(weights, statistics, row, torch.Size(), train=False)
+    activations = max(kept - network.d, row.numel())
+    each = (_COPIES * network.d + 2 * rows * activations) * row.element_size()
+    return max(1, int(_free(row.device) // 2 // (each * edges)))
+
+
+def _free(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

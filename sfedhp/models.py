@@ -1,0 +1,185 @@
+"""The models of the paper, and the user's own, each from the seed."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from sfedhp.keys import ROLES, key
+from sfedhp.networks import Network, join
+from sfedhp.types import Bounds, InputError
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The [model] section."""
+
+    name: str = "dnn-small"  # mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable
+    weight_decay: Annotated[float, Bounds(0)] = 0.0  # the same for every method
+    initial: str = ""  # a .safetensors file of initial weights; empty: drawn from the seed
+
+
+def perceptron(*hidden: int) -> Callable[[Sequence[int], int], nn.Module]:
+    """Linear layers with ReLU between; the sizes of input and output come from the data."""
+
+    def make(shape: Sequence[int], classes: int) -> nn.Module:
+        sizes = [int(torch.Size(shape).numel()), *hidden, classes]
+        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        for index, (inputs, outputs) in enumerate(pairwise(sizes), start=1):
+            last = index == len(sizes) - 1
+            layers["head" if last else f"layer{index}"] = nn.Linear(inputs, outputs)
+            if not last:
+                layers[f"relu{index}"] = nn.ReLU()
+        return nn.Sequential(layers)
+
+    return make
+
+
+def vgg(normalize: Callable[[int], nn.Module]) -> Callable[[Sequence[int], int], nn.Module]:
+    """Five convolutions of 16, 32, 64, 128 and 128 channels, each halving the image, and one linear head."""
+
+    def make(shape: Sequence[int], classes: int) -> nn.Module:
+        if len(shape) != 3 or min(shape[1:]) < 32:
+            raise InputError(
+                f"The vgg models need images of at least 32 × 32 with channels first, and these inputs have "
+                f"shape {tuple(shape)}: use mlr, dnn or dnn-small."
+            )
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        channels, height, width = shape
+        for index, wide in enumerate((16, 32, 64, 128, 128), start=1):
+            layers[f"conv{index}"] = nn.Conv2d(channels, wide, 3, padding=1)
+            layers[f"norm{index}"] = normalize(wide)
+            layers[f"relu{index}"] = nn.ReLU()
+            layers[f"pool{index}"] = nn.MaxPool2d(2)
+            channels, height, width = wide, height // 2, width // 2
+        layers["flatten"] = nn.Flatten()
+        layers["head"] = nn.Linear(channels * height * width, classes)
+        return nn.Sequential(layers)
+
+    return make
+
+
+MODELS: Final[dict[str, Callable[[Sequence[int], int], nn.Module]]] = {
+    "mlr": perceptron(),
+    "dnn": perceptron(500, 200),
+    "dnn-small": perceptron(100),
+    "vgg": vgg(nn.BatchNorm2d),
+    "vgg-gn": vgg(lambda channels: nn.GroupNorm(channels // 8, channels)),
+}
+
+
+def build(
+    model: str | nn.Module | Callable[..., nn.Module],
+    *,
+    shape: Sequence[int],
+    classes: int,
+    seed: int,
+    dtype: torch.dtype,
+    features: bool = False,
+) -> Network:
+    """A network of the named model, or of the user's own, with weights drawn from the seed.
+
+    Args:
+        model: a name of `MODELS`, `package.module:callable`, a module, or a function that makes one (called
+            without arguments, or with the input shape and the number of classes if it takes two).
+        shape: of one input.
+        classes: how many scores a row must get.
+        seed: decides the initial weights, for a module given as it is too.
+        dtype: of the weights.
+        features: whether the method wants features instead of class scores: a model of this package then
+            loses its head where something is left below it; a user's module is taken as it is.
+    """
+    name = model if isinstance(model, str) else ""
+    if isinstance(model, str):
+        model = MODELS[model] if model in MODELS else _imported(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(key(seed, ROLES["initial"])))
+        module = _renewed(model) if isinstance(model, nn.Module) else _made(model, shape, classes)
+    if features and name in MODELS and name != "mlr":
+        assert isinstance(module, nn.Sequential)
+        module = module[:-1]
+    return Network(module.to(dtype))
+
+
+def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Initial weights (d,) and statistics (s,) from a safetensors file under the module's names.
+
+    Raises:
+        InputError: the file cannot be read, or its names or shapes are not the model's.
+    """
+    try:
+        found = load_file(path)
+    except FileNotFoundError:
+        raise InputError(f"model.initial: there is no file {path}.") from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"model.initial: {path} is not a safetensors file ({error}).") from None
+    for name, shape in network.weights.items():
+        if name not in found:
+            raise InputError(
+                f"model.initial: {path} lacks {name}; it has {', '.join(sorted(found)) or 'nothing'}."
+            )
+        if found[name].shape != shape:
+            raise InputError(
+                f"model.initial: {name} in {path} has shape {tuple(found[name].shape)}, not the model's "
+                f"{tuple(shape)}: use weights of the same model."
+            )
+    _, statistics = network.initial()
+    if all(name in found and found[name].shape == shape for name, shape in network.buffers.items()):
+        statistics = join(found, network.buffers)
+    return join(found, network.weights).to(dtype), statistics.to(dtype)
+
+
+def _imported(name: str) -> Callable[..., nn.Module]:
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(
+            f"model.name = {name!r} is not known: use {', '.join(MODELS)} or package.module:callable."
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"model.name = {name!r} cannot be imported: {error}.") from None
+    if not callable(found):
+        raise InputError(f"model.name = {name!r} is not a function or class that makes a module.")
+    return found  # type: ignore[no-any-return]
+
+
+def _made(maker: Callable[..., Any], shape: Sequence[int], classes: int) -> nn.Module:
+    needed = [
+        parameter
+        for parameter in inspect.signature(maker).parameters.values()
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    module = maker(tuple(shape), classes) if len(needed) == 2 else maker()
+    if not isinstance(module, nn.Module):
+        raise InputError(
+            f"The model function gives a {type(module).__name__}: it must give a torch.nn.Module."
+        )
+    return module
+
+
+def _renewed(module: nn.Module) -> nn.Module:
+    """The module with fresh weights: repeats that share one initialization would not be repeats."""
+    module = copy.deepcopy(module)
+    for name, part in module.named_modules():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif next(part.parameters(recurse=False), None) is not None:
+            raise InputError(
+                f"The model's part {name or type(part).__name__!r} cannot draw its weights from the seed: "
+                f"give a function that makes the module, or give its part a reset_parameters method."
+            )
+    return module

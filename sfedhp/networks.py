@@ -1,0 +1,165 @@
+"""A module as functions of flat vectors, over any leading axes."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from sfedhp.types import InputError
+
+Shapes = Mapping[str, torch.Size]
+
+
+class Network:
+    """The architecture of a module; its weights are a flat vector (..., d), its running statistics (..., s).
+
+    Statistics are the floating buffers (batch norm's running mean and variance). They never enter training.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = copy.deepcopy(module)
+        self.weights: Shapes = {name: value.shape for name, value in module.named_parameters()}
+        buffers = dict(module.named_buffers())
+        self.buffers: Shapes = {
+            name: value.shape for name, value in buffers.items() if value.is_floating_point()
+        }
+        self.counters = [name for name, value in buffers.items() if not value.is_floating_point()]
+        self.d = sum(shape.numel() for shape in self.weights.values())
+        self.s = sum(shape.numel() for shape in self.buffers.values())
+        self._refuse_what_cannot_stack()
+
+    def initial(self) -> tuple[Tensor, Tensor]:
+        """The module's own weights (d,) and statistics (s,)."""
+        values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return join(values, self.weights), join(values, self.buffers)
+
+    def run(
+        self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, lead: torch.Size, train: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs (*lead, rows, outputs) and the statistics after this forward (*lead, s).
+
+        Args:
+            weights: each (*lead, *shape), by name.
+            statistics: (*lead, s).
+            inputs: (*lead, rows, *shape).
+            lead: the shape of the stack; empty for a client alone.
+            train: whether normalization uses the rows (and moves the statistics) or the statistics.
+        """
+        self.module.train(train)
+        if not lead:
+            return self._call(weights, statistics, inputs)
+        flat = {
+            name: value.reshape(lead.numel(), *value.shape[len(lead) :]) for name, value in weights.items()
+        }
+        outputs, moved = vmap(self._call)(
+            flat,
+            statistics.reshape(lead.numel(), self.s),
+            inputs.reshape(lead.numel(), *inputs.shape[len(lead) :]),
+        )
+        return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
+
+    def state_dict(self, model: Tensor, statistics: Tensor) -> dict[str, Tensor]:
+        """A single model (d,) and its statistics (s,) under the module's own names."""
+        state = dict(self.module.state_dict())
+        state.update(split(model, self.weights))
+        state.update(split(statistics, self.buffers))
+        return {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}
+
+    def build(self, model: Tensor, statistics: Tensor) -> nn.Module:
+        """A module of its own with these weights and statistics, ready to predict."""
+        module = copy.deepcopy(self.module)
+        module.load_state_dict(self.state_dict(model, statistics))
+        return module.eval()
+
+    def probe(self, inputs: Tensor, classes: int | None) -> None:
+        """Refuse a module that does not fit the data or cannot be stacked, by name and with what to do.
+
+        Args:
+            inputs: two rows of real inputs.
+            classes: how many scores a row must get; None where any number of features will do.
+        """
+        model, statistics = self.initial()
+        name = type(self.module).__name__
+        stack = torch.Size([2])
+        spread = {key: value.expand(2, *value.shape) for key, value in split(model, self.weights).items()}
+        try:
+            outputs, _ = self.run(
+                spread, statistics.expand(2, -1), inputs.expand(2, *inputs.shape), stack, train=True
+            )
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(
+                f"The model {name} does not run on a stack of clients with inputs of shape "
+                f"{tuple(inputs.shape[1:])} ({reason}): check its input shape, and use layers without "
+                f"data-dependent branches."
+            ) from None
+        if outputs.ndim != 3 or outputs.shape[1] != len(inputs):
+            raise InputError(
+                f"The model {name} gives shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
+                f"it must give one vector of scores a row."
+            )
+        if classes is not None and outputs.shape[2] != classes:
+            raise InputError(
+                f"The model {name} gives {outputs.shape[2]} scores a row but the data has {classes} classes: "
+                f"change its last layer to {classes} outputs."
+            )
+
+    def _call(
+        self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        # Batch norm writes its buffers in place: it gets copies, which are then the moved statistics.
+        buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
+        counters = {name: torch.zeros((), dtype=torch.int64, device=inputs.device) for name in self.counters}
+        outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
+        return outputs, join(buffers, self.buffers) if buffers else statistics
+
+    def _refuse_what_cannot_stack(self) -> None:
+        for name, part in self.module.named_modules():
+            kind = type(part).__name__
+            if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+                raise InputError(
+                    f"The model's layer {name} ({kind}) draws random numbers that a run could not repeat: "
+                    f"remove it or set p=0."
+                )
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is None:
+                raise InputError(
+                    f"The model's layer {name} ({kind}) has momentum=None, an average that cannot be "
+                    f"stacked: give it a momentum such as 0.1."
+                )
+            if isinstance(part, nn.RNNBase):
+                raise InputError(
+                    f"The model's layer {name} ({kind}) cannot be stacked over clients: use linear, "
+                    f"convolution, normalization and attention layers."
+                )
+        strange = [name for name, value in self.module.named_parameters() if not value.is_floating_point()]
+        if strange or not self.weights:
+            what = f"parameter {strange[0]} is not real" if strange else "has no parameters to train"
+            raise InputError(
+                f"The model {type(self.module).__name__}: {what}; use a module with real weights."
+            )
+
+
+def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
+    """Views of a flat vector (..., d) as tensors (..., *shape) by name."""
+    sizes = [shape.numel() for shape in shapes.values()]
+    pieces: tuple[Tensor, ...] = torch.split(flat, sizes, -1) if sizes else ()
+    return {
+        name: piece.reshape(*flat.shape[:-1], *shape)
+        for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+    }
+
+
+def join(values: Mapping[str, Tensor], shapes: Shapes) -> Tensor:
+    """The flat vector (..., d) of tensors (..., *shape), in the order of `shapes`."""
+    if not shapes:
+        return torch.zeros(0)
+    flat = []
+    for name, shape in shapes.items():
+        lead = values[name].shape[: values[name].ndim - len(shape)]
+        flat.append(values[name].detach().reshape(*lead, math.prod(shape)))
+    return torch.cat(flat, -1)

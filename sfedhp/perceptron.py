@@ -1,0 +1,152 @@
+"""Linear layers with ReLU between, stacked over clients: forward and backward by hand.
+
+Autograd over a stack copies arrays of d numbers several times a step. Written out, the layers are read where
+they lie in the flat vectors, clients that share a model share one matrix product, and slopes are written once.
+Here models are `(groups, d)` and rows `(clients, rows, features)`; a group is as many consecutive clients as
+share a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sfedhp.types import Batch
+
+
+class Affine(NamedTuple):
+    """Where a linear layer lies in the flat vector: its weight (outputs, inputs), then its bias (outputs)."""
+
+    first: int
+    inputs: int
+    outputs: int
+
+    @property
+    def last(self) -> int:
+        """Where the next layer begins."""
+        return self.first + self.outputs * (self.inputs + 1)
+
+    def part(self, flat: Tensor) -> Tensor:
+        """The layer's piece of flat vectors, (..., d) to (..., outputs · (inputs + 1)), as a view."""
+        return flat[..., self.first : self.last]
+
+    def weight(self, flat: Tensor) -> Tensor:
+        """(..., outputs, inputs), as a view."""
+        return flat[..., self.first : self.last - self.outputs].unflatten(-1, (self.outputs, self.inputs))
+
+    def bias(self, flat: Tensor) -> Tensor:
+        """(..., 1, outputs), as a view."""
+        return flat[..., None, self.last - self.outputs : self.last]
+
+    def forward(self, models: Tensor, rows: Tensor) -> Tensor:
+        """What the layer makes of rows: x Wᵀ + b, one product for all clients of a group."""
+        together = rows.reshape(len(models), -1, self.inputs)
+        outputs = torch.baddbmm(self.bias(models), together, self.weight(models).mT)
+        return outputs.view(*rows.shape[:-1], self.outputs)
+
+    def backward(self, models: Tensor, slopes: Tensor) -> Tensor:
+        """The slopes of the layer's inputs, given those of its outputs: δ W."""
+        together = slopes.reshape(len(models), -1, self.outputs)
+        return torch.bmm(together, self.weight(models)).view(*slopes.shape[:-1], self.inputs)
+
+
+Layers = tuple[Affine, ...]
+
+
+def recognize(module: nn.Module) -> tuple[Layers, bool]:
+    """The layers of a module that is linear layers with ReLU between, and whether it flattens its rows.
+
+    Whatever else a module holds or does, there are no layers: it is then run as it stands.
+    """
+    parts = _parts(module)
+    flattens = bool(parts) and type(parts[0]) is nn.Flatten
+    body = parts[1:] if flattens else parts
+    plain = all(type(part) is (nn.ReLU if turn % 2 else nn.Linear) for turn, part in enumerate(body))
+    linear = [part for part in body if isinstance(part, nn.Linear) and part.bias is not None]
+    watched = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    if not plain or watched or len(body) % 2 == 0 or len(linear) != (len(body) + 1) // 2:
+        return (), False
+    if flattens and (parts[0].start_dim, parts[0].end_dim) != (1, -1):
+        return (), False
+    layers: list[Affine] = []
+    for part in linear:
+        layers.append(Affine(layers[-1].last if layers else 0, part.in_features, part.out_features))
+    # A layer that stands in two places is one set of weights, which the layers above would count twice.
+    whole = layers[-1].last == sum(value.numel() for value in module.parameters())
+    return (tuple(layers), flattens) if whole else ((), False)
+
+
+def grouped(models: Tensor, lead: torch.Size) -> Tensor:
+    """Models (..., d) of a stack of clients as (groups, d), without a copy where clients share them."""
+    wide = models.expand(*lead, models.shape[-1])
+    axes = len(lead)
+    while axes and (wide.stride(axes - 1) == 0 or lead[axes - 1] == 1):
+        axes -= 1
+    alone = wide[(slice(None),) * axes + (0,) * (len(lead) - axes)]
+    return alone.reshape(-1, models.shape[-1])
+
+
+class CrossEntropy:
+    """The slopes of a batch's mean cross-entropy with respect to the scores, times a factor.
+
+    Rows that only pad a shorter client have no slope.
+    """
+
+    def __init__(self, batch: Batch, lead: torch.Size, like: Tensor, factor: float | Tensor = 1.0):
+        """Prepare what does not depend on the scores.
+
+        Args:
+            batch: (*lead, rows).
+            lead: the stack.
+            like: scores (clients, rows, classes).
+            factor: of all slopes, or one of each client, (clients, 1, 1).
+        """
+        real, labels = batch.real.reshape(like.shape[:-1]), batch.labels.reshape(like.shape[:-1])
+        share = real.to(like.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
+        self.weights = share.unsqueeze(-1) * factor
+        self.target = torch.zeros_like(like).scatter_(-1, labels.unsqueeze(-1), -self.weights)
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """w (softmax(z) − y)."""
+        return torch.addcmul(self.target, torch.softmax(scores, -1), self.weights)
+
+
+def scores(layers: Layers, models: Tensor, rows: Tensor) -> Tensor:
+    """What models (groups, d) say of rows (clients, rows, features)."""
+    return ascend(layers, models, rows)[-1]
+
+
+def ascend(layers: Layers, models: Tensor, rows: Tensor) -> list[Tensor]:
+    """The inputs of every layer, then the scores."""
+    heights = [rows]
+    for layer in layers[:-1]:
+        heights.append(layer.forward(models, heights[-1]).relu_())
+    return [*heights, layers[-1].forward(models, heights[-1])]
+
+
+def gradient(layers: Layers, models: Tensor, rows: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
+    """The gradients (clients, d) of a loss whose slopes with respect to the scores are `slope(scores)`."""
+    *heights, outputs = ascend(layers, models, rows)
+    slopes = slope(outputs)
+    flat = models.new_empty(len(rows), models.shape[-1])
+    for layer, height in zip(reversed(layers), reversed(heights), strict=True):
+        torch.bmm(slopes.mT, height, out=layer.weight(flat))
+        torch.sum(slopes, 1, keepdim=True, out=layer.bias(flat))
+        if layer.first:
+            slopes = bend(layer.backward(models, slopes), height)
+    return flat
+
+
+def bend(slopes: Tensor, height: Tensor) -> Tensor:
+    """Slopes below a ReLU whose outputs were `height`: none where it was off."""
+    return torch.ops.aten.threshold_backward(slopes, height, 0)  # type: ignore[no-any-return]
+
+
+def _parts(module: nn.Module) -> list[nn.Module]:
+    """The modules that run one after the other, in that order."""
+    if type(module) is not nn.Sequential:
+        return [module]
+    return [part for child in module for part in _parts(child)]

@@ -1,0 +1,82 @@
+"""The one loop that every server runs, the cloud and an edge, in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.keys import key
+from sfedhp.types import Clock
+from sfedhp.vectors import Factored, keep, weighted_mean
+
+
+class Served(NamedTuple):
+    """What a server holds: the algorithm's state, and the mean of its members' running statistics."""
+
+    state: Any
+    tail: Tensor  # (..., s)
+
+
+class Message(NamedTuple):
+    """What travels: models, and statistics as their tail."""
+
+    model: Tensor | Factored
+    tail: Tensor
+
+
+Draw = Callable[[int], Tensor | None]
+Gather = Callable[[Any, int, Tensor | None], tuple[Any, Tensor]]
+Step = Callable[[Any, Any, Tensor, int], Any]
+
+
+def serve(
+    state: Any, step: Step, gather: Gather, turns: Iterable[int], draw: Draw
+) -> Iterator[tuple[Any, Tensor]]:
+    """Gather from the members and step, turn by turn; yields the state and who counted.
+
+    Sampling, drop-out and weighting are one thing: whoever was not drawn or did not answer weighs zero. A row
+    of the stack in which all weigh zero keeps its state, and the turn counts.
+    """
+    for turn in turns:
+        uploads, weights = gather(state, turn, draw(turn))
+        state = keep(weights.sum(-1) > 0, step(state, uploads, weights, turn), state)
+        yield state, weights
+
+
+def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[int], Clock]) -> Step:
+    """An algorithm's step on models, beside the plain mean of the statistics of those who answered."""
+
+    def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
+        answered = (weights > 0).to(uploads.tail.dtype)
+        state = step(served.state, uploads.model, weights, clock(turn))
+        return Served(state, weighted_mean(uploads.tail, answered))
+
+    return both
+
+
+def everybody(turn: int) -> None:
+    """The draw in which all members take part."""
+
+
+def drawing(stream: Tensor, sampled: int, ids: Tensor, seated: Tensor) -> Draw:
+    """Draw `sampled` of the members each turn, keyed by their ids.
+
+    Args:
+        stream: (...), the key of each run's draws.
+        sampled: how many; 0: all.
+        ids: (..., members).
+        seated: (..., members), False for an empty seat, which is never drawn.
+    """
+    if not sampled:
+        return everybody
+
+    def draw(turn: int) -> Tensor:
+        hashes = key(key(stream, turn).unsqueeze(-1), ids)
+        hashes = torch.where(seated, hashes, torch.iinfo(torch.int64).max)
+        chosen = torch.topk(hashes, sampled, largest=False).indices
+        return torch.zeros_like(hashes, dtype=torch.bool).scatter(-1, chosen, True)
+
+    return draw

@@ -1,0 +1,100 @@
+"""The history of a run, a row a round, and what is reported of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from sfedhp.evaluation import KINDS
+from sfedhp.runs.files import write_atomically, write_text
+
+Row = dict[str, Any]
+
+
+def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
+    """The final figures as one flat object; accuracies in percent, None where the method has no such model.
+
+    `_last` is the last evaluated round, `_best` the best round chosen on the test data itself, `_validated`
+    the round chosen on validation data (None without such data).
+    """
+    evaluated = [row for row in rows if "train_loss" in row]
+    last: Row = evaluated[-1] if evaluated else {}
+    summary: Row = {}
+    for kind in KINDS:
+        scored = [row for row in evaluated if kind in row]
+        best = max(scored, key=lambda row: row[kind], default={})
+        judged = [row for row in scored if f"{kind}_validation" in row]
+        validated: Row = max(judged, key=lambda row: row[f"{kind}_validation"], default={})
+        summary |= {
+            f"{kind}_last": last.get(kind),
+            f"{kind}_best": best.get(kind),
+            f"{kind}_best_round": best.get("round"),
+            f"{kind}_validated": validated.get(kind),
+            f"{kind}_validated_round": validated.get("round"),
+            f"{kind}_macro_last": last.get(f"{kind}_macro"),
+            f"{kind}_spread_last": last.get(f"{kind}_spread"),
+            f"{kind}_worst_last": last.get(f"{kind}_worst"),
+        }
+        if kind != "pm":
+            # A model without running statistics scores the same whatever it wears.
+            summary[f"{kind}_local_last"] = last.get(f"{kind}_local", last.get(kind))
+            summary[f"{kind}_averaged_last"] = last.get(f"{kind}_averaged", last.get(kind))
+    summary |= {"train_loss_last": last.get("train_loss"), "norm_statistics": norm_statistics}
+    summary |= {name: last.get(name) for name in ("density_global", "density_edge", "density_client")}
+    directions = sorted({name for row in rows for name in row if name.startswith("bytes_")})
+    summary |= {name: sum(row.get(name, 0) for row in rows) for name in directions}
+    summary["bytes_total"] = sum(summary[name] for name in directions)
+    summary["rounds"] = rows[-1]["round"] if rows else 0
+    summary["seconds"] = sum(row["seconds"] for row in rows)
+    return summary
+
+
+class History:
+    """The rows so far, kept in memory and, where there is a file, in `history.jsonl` at once."""
+
+    def __init__(self, path: Path | None = None, rows: Iterable[Row] = ()):
+        self.rows = list(rows)
+        self._path = path
+        self._file: TextIO | None = None
+        if path is not None:
+            write_text(path, "".join(json.dumps(row) + "\n" for row in self.rows))
+            self._file = path.open("a", encoding="utf-8")
+
+    def append(self, row: Row) -> None:
+        """Add a round."""
+        self.rows.append(row)
+        if self._file is not None:
+            self._file.write(json.dumps(row) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write `history.csv` beside, and let go of the file."""
+        if self._path is None or self._file is None:
+            return
+        self._file.close()
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+
+        def write(path: Path) -> None:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                table = csv.DictWriter(file, names)
+                table.writeheader()
+                table.writerows(self.rows)
+
+        write_atomically(self._path.with_suffix(".csv"), write)
+
+
+def read_rows(path: Path, upto: int) -> list[Row]:
+    """The rows of a history file up to a round; a last line cut short by a crash is left out."""
+    rows = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                break
+            if row["round"] <= upto:
+                rows.append(row)
+    return rows

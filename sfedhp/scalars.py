@@ -1,0 +1,121 @@
+"""Hyper-parameters that may differ between the runs of a stack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias, overload
+
+import torch
+from torch import Tensor
+
+from sfedhp.types import Bounds
+
+
+class PerRun:
+    """One value for each run of a stack; lines up with the FIRST axis of whatever tensor it meets.
+
+    It stays float64 until it meets a tensor, whose dtype and device it then takes. A tensor whose first axis
+    is not the runs is refused: a silent wrong broadcast is the one mistake this class exists to prevent.
+    """
+
+    def __init__(self, values: Sequence[float] | Tensor):
+        self.values = torch.as_tensor(values, dtype=torch.float64)
+        if self.values.ndim != 1:
+            raise ValueError("a PerRun holds one number for each run")
+
+    def like(self, tensor: Tensor) -> Tensor:
+        """The values shaped to multiply `tensor`."""
+        if not tensor.ndim or tensor.shape[0] != len(self.values):
+            raise ValueError(
+                f"a stack of {len(self.values)} runs met a tensor of shape {tuple(tensor.shape)}"
+            )
+        dtype = tensor.dtype if tensor.is_floating_point() else self.values.dtype
+        return self.values.to(tensor.device, dtype).reshape(-1, *(1,) * (tensor.ndim - 1))
+
+    def to(self, device: torch.device) -> PerRun:
+        """The same values on another device."""
+        return PerRun(self.values.to(device))
+
+    def tolist(self) -> list[float]:
+        """The values as Python floats."""
+        return [float(value) for value in self.values]
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Tensor ∘ PerRun and torch.where(…, PerRun, …): line up with the tensor of most axes."""
+        widest = max((arg for arg in args if isinstance(arg, Tensor)), key=lambda tensor: tensor.ndim)
+        return function(
+            *(arg.like(widest) if isinstance(arg, PerRun) else arg for arg in args), **(kwargs or {})
+        )
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        if isinstance(other, Tensor):
+            return operation(self.like(other), other)
+        return PerRun(operation(self.values, other.values if isinstance(other, PerRun) else other))
+
+    @overload
+    def __add__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __add__(self, other: float | PerRun) -> PerRun: ...
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    __radd__ = __add__
+
+    @overload
+    def __mul__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __mul__(self, other: float | PerRun) -> PerRun: ...
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    __rmul__ = __mul__
+
+    @overload
+    def __sub__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __sub__(self, other: float | PerRun) -> PerRun: ...
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    @overload
+    def __rsub__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __rsub__(self, other: float) -> PerRun: ...
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, lambda mine, theirs: theirs - mine)
+
+    @overload
+    def __truediv__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __truediv__(self, other: float | PerRun) -> PerRun: ...
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, operator.truediv)
+
+    @overload
+    def __rtruediv__(self, other: Tensor) -> Tensor: ...
+    @overload
+    def __rtruediv__(self, other: float) -> PerRun: ...
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, lambda mine, theirs: theirs / mine)
+
+    def __repr__(self) -> str:
+        return f"PerRun({self.tolist()})"
+
+
+Scalar: TypeAlias = float | PerRun
+
+# What an option may be. The names read as the option's kind in an algorithm's list of fields.
+Count: TypeAlias = Annotated[int, Bounds(1)]
+CountOrOff: TypeAlias = Annotated[int, Bounds(0)]
+Rate: TypeAlias = Annotated[Scalar, Bounds(0, exclusive=True)]
+Strength: TypeAlias = Annotated[Scalar, Bounds(0)]
+Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
+
+
+def absent(scalar: Scalar) -> bool:
+    """Whether a term with this factor can be left out: a plain 0. The only question to ask a Scalar."""
+    return isinstance(scalar, int | float) and scalar == 0

@@ -1,0 +1,156 @@
+"""A client's problem, or a whole stack of them: data, network, mini-batches, gradients, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, pad
+
+from sfedhp.keys import ROLES, choose, key
+from sfedhp.networks import Network, split
+from sfedhp.types import Batch, Clock
+from sfedhp.vectors import Factored, dense
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The mean over the real rows, (..., rows, classes) to (...)."""
+    each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
+
+
+@dataclass
+class Task:
+    """The problems of a stack of clients; on a device the leading axes are absent.
+
+    A task holds no counter: what is drawn depends on the clock alone. `statistics` are lent to it by the
+    engine for one step: a training forward leaves the moved ones there and never reads them.
+    """
+
+    network: Network
+    inputs: Tensor  # (..., rows, *shape)
+    labels: Tensor  # (..., rows)
+    sizes: Tensor  # (...): how many rows are real; the rest is padding
+    stream: Tensor  # (...): the key of seed and client id
+    batch_size: int  # 0: all rows
+    weight_decay: float = 0.0
+    statistics: Tensor | None = None  # (..., s)
+    ragged: bool = True  # whether clients may differ in size
+
+    @property
+    def lead(self) -> torch.Size:
+        """The shape of the stack."""
+        return self.sizes.shape
+
+    def to(self, device: torch.device) -> Task:
+        """The same task on another device."""
+        return self.map(lambda tensor: tensor.to(device))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Task:
+        """The same function applied to every tensor of the stack: a slice, a choice, another shape."""
+        names = ("inputs", "labels", "sizes", "stream", "statistics")
+        changes: dict[str, Any] = {name: getattr(self, name) for name in names}
+        changes = {name: function(value) for name, value in changes.items() if value is not None}
+        return replace(self, **changes)
+
+    def batch(self, clock: Clock, step: int = 0, role: str = "batch", count: int | None = None) -> Batch:
+        """A mini-batch of distinct rows, drawn by (seed, client id, role, clock, step) and nothing else."""
+        keys = key(self.stream, ROLES[role], clock.cloud_round, clock.edge_round, step)
+        rows, real = choose(
+            keys, self.sizes, self.labels.shape[-1], self.batch_size if count is None else count
+        )
+        wide = rows.reshape(*rows.shape, *(1,) * (self.inputs.ndim - rows.ndim))
+        wide = wide.expand(*rows.shape, *self.inputs.shape[rows.ndim :])
+        return Batch(self.inputs.gather(rows.ndim - 1, wide), self.labels.gather(-1, rows), real)
+
+    def everything(self) -> Batch:
+        """All rows of every client."""
+        rows = torch.arange(self.labels.shape[-1], device=self.labels.device)
+        return Batch(self.inputs, self.labels, rows < self.sizes.unsqueeze(-1))
+
+    def gradient(self, model: Tensor, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+        """∇ℓ(x; D), plus the weight decay's part; (..., d) to (..., d).
+
+        Clients share no loss term, so the gradient of the sum over the stack is the stack of their gradients.
+        """
+        leaves = self._leaves(model)
+        with torch.enable_grad():
+            outputs, moved = self._train(leaves, batch)
+            total = loss(outputs, batch.labels, batch.real).sum()
+            slopes = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        if self.network.s:
+            self.statistics = moved.detach()
+        return self._flat(slopes) + self.weight_decay * model if self.weight_decay else self._flat(slopes)
+
+    def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss = cross_entropy) -> Tensor:
+        """The product of ∇²ℓ(x; D), weight decay included, with a direction (..., d)."""
+        leaves = self._leaves(model)
+        along = split(direction, self.network.weights).values()
+        with torch.enable_grad():
+            outputs, _ = self._train(leaves, batch)
+            total = loss(outputs, batch.labels, batch.real).sum()
+            values = list(leaves.values())
+            slopes = torch.autograd.grad(total, values, create_graph=True, materialize_grads=True)
+            change = sum((slope * part).sum() for slope, part in zip(slopes, along, strict=True))
+            assert isinstance(change, Tensor)
+            products = torch.autograd.grad(change, values, materialize_grads=True)
+        return self._flat(products) + self.weight_decay * direction
+
+    def scores(self, model: Tensor | Factored, inputs: Tensor) -> Tensor:
+        """What models (..., d) say of inputs (..., rows, *shape): (..., rows, outputs)."""
+        flat = dense(model).expand(*self.lead, self.network.d)
+        worn = self._statistics(flat)
+        lead, axes = self.lead, len(self.lead)
+        if axes and not any(flat.stride()[:axes]) and not any(worn.stride()[:axes]):
+            # One model for the whole stack: a single forward over all rows, and the model is read once.
+            first = (0,) * axes
+            alone = split(flat[first], self.network.weights)
+            rows = inputs.flatten(0, axes)
+            outputs, _ = self.network.run(alone, worn[first], rows, torch.Size(), train=False)
+            return outputs.reshape(*inputs.shape[: axes + 1], -1)
+        outputs, _ = self.network.run(split(flat, self.network.weights), worn, inputs, lead, train=False)
+        return outputs
+
+    def _statistics(self, model: Tensor) -> Tensor:
+        given = self.statistics
+        return model.new_zeros(()).expand(*self.lead, self.network.s) if given is None else given
+
+    def _leaves(self, model: Tensor) -> dict[str, Tensor]:
+        # Differentiating through slices of the flat vector would cost five times as much.
+        parts = split(model.detach().expand(*self.lead, self.network.d), self.network.weights)
+        return {name: part.detach().requires_grad_() for name, part in parts.items()}
+
+    def _flat(self, parts: tuple[Tensor, ...]) -> Tensor:
+        return torch.cat([part.flatten(len(self.lead)) for part in parts], -1)
+
+    def _train(self, leaves: dict[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """A training forward. Batch norm sees every row it is given, so padded rows are kept from it."""
+        worn = self._statistics(next(iter(leaves.values())))
+        if not (self.network.s and self.ragged):
+            return self.network.run(leaves, worn, batch.inputs, self.lead, train=True)
+        axes, width = len(self.lead), batch.labels.shape[-1]
+        counts = batch.real.sum(-1).reshape(-1)
+        outputs = moved = None
+        flat = {name: leaf.reshape(-1, *leaf.shape[axes:]) for name, leaf in leaves.items()}
+        rows, kept = batch.inputs.reshape(-1, *batch.inputs.shape[axes:]), worn.reshape(-1, self.network.s)
+        for count in sorted(set(counts.tolist())):
+            # Clients with equally many real rows (they come first) go together.
+            who = (counts == count).nonzero().squeeze(-1)
+            if count == 0:
+                continue
+            some = {name: leaf[who] for name, leaf in flat.items()}
+            part, after = self.network.run(
+                some, kept[who], rows[who, :count], torch.Size([len(who)]), train=True
+            )
+            if outputs is None or moved is None:
+                outputs, moved = part.new_zeros(len(counts), width, part.shape[-1]), kept.clone()
+            outputs = outputs.index_copy(0, who, pad(part, (0, 0, 0, width - count)))
+            moved = moved.index_copy(0, who, after)
+        assert outputs is not None
+        assert moved is not None
+        return outputs.reshape(*self.lead, width, -1), moved.reshape(*self.lead, self.network.s)

@@ -1,0 +1,1 @@
+"""The algorithms, each against its equations and against one another."""

@@ -1,0 +1,54 @@
+"""Every method of the registry, and every option of sFedHP, passes the public battery."""
+
+import pytest
+import torch
+
+from sfedhp.algorithms import ALGORITHMS, FedAvg, PerFedAvg, PFedMe, SFedHP
+from sfedhp.checks import CHECKS, CheckError, check_algorithm
+
+SHORT = {"sfedhp": {"edge_rounds": 4}, "pfedme": {"local_rounds": 4}, "perfedavg": {"local_steps": 5}}
+VARIANTS = {
+    "sfedhp-carried": SFedHP(edge_rounds=3, start="carried"),
+    "sfedhp-own-anchors": SFedHP(edge_rounds=3, anchor="client", client_proximity=7.0),
+    "sfedhp-nesterov": SFedHP(edge_rounds=3, solver="nesterov", tolerance=1e-3),
+    # The floor and the threshold are discontinuous, so they are kept away from: the schedule never rests.
+    "sfedhp-sparse": SFedHP(
+        edge_rounds=3,
+        client_sparsity=5e-3,
+        edge_sparsity=1e-3,
+        smoothing=1e-2,
+        sparsity_floor=0.01,
+        edge_sparsity_rounds=2,
+        cloud_mixing=0.7,
+    ),
+    "sfedhp-l1": SFedHP(edge_rounds=3, penalty="l1", client_sparsity=5e-3, edge_sparsity=1e-3),
+    "perfedavg-second-order": PerFedAvg(local_steps=4, order="second"),
+    "pfedme-mixing": PFedMe(local_rounds=3, cloud_mixing=0.8),
+}
+METHODS = {name: kind(**SHORT.get(name, {})) for name, kind in ALGORITHMS.items()} | VARIANTS
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_method_passes(name, check):
+    CHECKS[check](METHODS[name])
+
+
+def test_check_algorithm_runs_every_check(monkeypatch):
+    seen = []
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, lambda algorithm, name=name: seen.append(name))
+    check_algorithm(FedAvg())
+    assert seen == list(CHECKS)
+
+
+def test_a_method_that_is_no_dataclass_is_refused():
+    class Plain(FedAvg.__mro__[1]):
+        def __post_init__(self):
+            raise AssertionError("never called")
+
+        def client_step(self, received, personal, task, clock):
+            return torch.zeros(0)
+
+    with pytest.raises(CheckError, match="not a dataclass"):
+        CHECKS["pull_changes_the_step"](Plain())

@@ -1,0 +1,226 @@
+"""The faults of public code, each written out as a method; the battery must reject every one of them."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.checks import CheckError, check_algorithm
+from sfedhp.inner import minimize
+from sfedhp.vectors import dense, spread, weighted_mean
+
+
+@dataclass(frozen=True)
+class Steps(Algorithm):
+    """FedAvg's skeleton, to hang a fault on."""
+
+    local_rate: float = 0.05
+    local_steps: int = 5
+
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(minimize(task, clock, received, steps=5, rate=self.local_rate, fresh=True))
+
+
+@dataclass(frozen=True)
+class ProximityWithoutGradient(Steps):
+    """The proximal term is computed from detached values and contributes nothing."""
+
+    proximity: float = 0.1
+
+
+@dataclass(frozen=True)
+class PulledToItself(Steps):
+    """pFedMe whose θ is pulled to θ."""
+
+    weighting = "equal"
+    client_proximity: float = 15.0
+
+    def client_start(self, initial, task):
+        return initial
+
+    def client_step(self, received, personal, task, clock):
+        model, personal = received, received
+        for turn in range(4):
+            batch = task.batch(clock, turn)
+            for _ in range(5):
+                pull = self.client_proximity * (personal - personal)
+                personal = personal - 0.05 * (task.gradient(personal, batch) + pull)
+            model = model - self.local_rate * self.client_proximity * (model - personal)
+        return ClientResult(model, personal)
+
+    def personalize(self, received, personal, task, clock):
+        return personal
+
+
+@dataclass(frozen=True)
+class NeverMixes(Steps):
+    """β = 0 by default: the global model never moves."""
+
+    cloud_mixing: float = 0.0
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return (1 - self.cloud_mixing) * state + self.cloud_mixing * weighted_mean(uploads, weights)
+
+
+@dataclass(frozen=True)
+class HiddenDecay(Steps):
+    """A weight decay that only this method gets."""
+
+    def client_step(self, received, personal, task, clock):
+        model = received
+        for step in range(self.local_steps):
+            slope = task.gradient(model, task.batch(clock, step)) + 1e-3 * model
+            model = model - self.local_rate * slope
+        return ClientResult(model)
+
+
+@dataclass(frozen=True)
+class OneCloudModelForAll(Steps):
+    """HeurFedAMP in which every client receives the last client's u."""
+
+    keeps_members = True
+
+    def cloud_start(self, initial, members):
+        return spread(initial, members).clone()
+
+    def cloud_message(self, state, members):
+        own = HeurFedAMP().cloud_message(state, members)
+        return own[..., -1:, :].expand_as(own)
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return torch.where(weights.unsqueeze(-1) > 0, dense(uploads), state)
+
+    def global_model(self, state):
+        return None
+
+    def client_start(self, initial, task):
+        return initial
+
+    def client_step(self, received, personal, task, clock):
+        model = super().client_step(received, personal, task, clock).upload
+        return ClientResult(model, model)
+
+    def personalize(self, received, personal, task, clock):
+        return personal
+
+
+@dataclass(frozen=True)
+class ReadsAbsentMembers(Steps):
+    """0 · NaN is NaN: the mean reads the upload of whoever was not there."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return (dense(uploads) * (weights / weights.sum(-1, keepdim=True)).unsqueeze(-1)).sum(-2)
+
+
+@dataclass(frozen=True)
+class AveragesOverEverybody(Steps):
+    """Divides by the number of seats instead of by the weights of those who answered."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        here = torch.where(weights.unsqueeze(-1) > 0, dense(uploads), 0.0)
+        return here.sum(-2) / weights.shape[-1]
+
+
+@dataclass(frozen=True)
+class DrawsFromAGenerator(Steps):
+    """Randomness that depends on what was drawn before."""
+
+    generator: torch.Generator = field(
+        default_factory=lambda: torch.Generator().manual_seed(0), compare=False
+    )
+
+    def client_step(self, received, personal, task, clock):
+        noise = torch.randn(received.shape, generator=self.generator, dtype=received.dtype)
+        upload = super().client_step(received, personal, task, clock).upload
+        return ClientResult(upload + 1e-3 * noise * (upload - received))
+
+
+@dataclass(frozen=True)
+class WritesIntoTheMessage(Steps):
+    """An in-place step on what was received."""
+
+    def client_step(self, received, personal, task, clock):
+        if received.stride(0):
+            received -= self.local_rate * task.gradient(received, task.batch(clock))
+        return super().client_step(received, personal, task, clock)
+
+
+@dataclass(frozen=True)
+class MixesClients(Steps):
+    """A mean over the stack inside a client's step."""
+
+    def client_step(self, received, personal, task, clock):
+        upload = super().client_step(received, personal, task, clock).upload
+        return ClientResult(upload - 1e-3 * (upload - received).mean(0, keepdim=True))
+
+
+@dataclass(frozen=True)
+class AlwaysDouble(Steps):
+    """Computes in float64 whatever the run's dtype is."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(dense(uploads).double(), weights.double())
+
+
+@dataclass(frozen=True)
+class Ascends(Steps):
+    """Goes up the gradient."""
+
+    def client_step(self, received, personal, task, clock):
+        model = received
+        for step in range(self.local_steps):
+            model = model + self.local_rate * task.gradient(model, task.batch(clock, step))
+        return ClientResult(model)
+
+
+@dataclass(frozen=True)
+class DrawsNothing(Steps):
+    """The same first rows in every round, whatever the seed."""
+
+    def client_step(self, received, personal, task, clock):
+        rows = task.everything()
+        model = received
+        for _ in range(self.local_steps):
+            model = model - self.local_rate * task.gradient(model, rows)
+        return ClientResult(model)
+
+
+MUTANTS = {
+    ProximityWithoutGradient: "the pull: proximity",
+    PulledToItself: "the pull: client_proximity",
+    NeverMixes: "the global model",
+    HiddenDecay: "at rest",
+    OneCloudModelForAll: "clients permuted",
+    ReadsAbsentMembers: "weight zero",
+    AveragesOverEverybody: "one by one",
+    DrawsFromAGenerator: "repeatable",
+    WritesIntoTheMessage: "inputs unmodified",
+    MixesClients: "one by one",
+    AlwaysDouble: "dtype kept",
+    Ascends: "learning",
+    DrawsNothing: "another seed",
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_battery_rejects(mutant):
+    with pytest.raises(CheckError, match=MUTANTS[mutant]):
+        check_algorithm(mutant())
+
+
+def test_the_skeleton_itself_is_sound():
+    check_algorithm(Steps())
+
+
+def test_a_sound_method_made_faulty_is_rejected_for_each_real_method():
+    for method in (FedProx(), PFedMe(local_rounds=2), SFedHP(edge_rounds=2), HeurFedAMP()):
+        # The pull set to a vanishing strength is as good as no pull: the check is not satisfied by the name.
+        name = "proximity" if hasattr(method, "proximity") else "client_proximity"
+        with pytest.raises(CheckError, match="the pull"):
+            check_algorithm(replace(method, **{name: 1e-14}))
+
+
+def test_fedavg_needs_no_pull():
+    check_algorithm(FedAvg(local_steps=3))

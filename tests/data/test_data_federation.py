@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
+from sfedhp.data.seating import seat
+from sfedhp.types import InputError
+
+INPUTS = np.random.default_rng(0).integers(0, 256, (40, 2, 3, 3), np.uint8)
+LABELS = np.arange(40) % 4
+PLACE = {"edges": 2, "clients_per_edge": 2, "seed": 0}
+
+
+def test_describe_counts_what_each_client_holds_edge_by_edge():
+    federation, _ = federate(DataOptions(edge_order="random"), edges=4, clients_per_edge=5, seed=1)
+    rows = federation.describe()
+    assert [row.client for row in rows] == federation.seats.ravel().tolist()
+    assert [row.edge for row in rows] == [edge for edge in range(4) for _ in range(5)]
+    client = rows[0].client
+    held = [50 if label in (client % 10, (client + 1) % 10) else 0 for label in range(10)]
+    assert rows[0] == Holding(client, 0, tuple(held), tuple(held), tuple(number // 5 for number in held))
+
+
+def test_describe_leaves_empty_seats_out():
+    federation, _ = from_arrays(INPUTS, LABELS, client=np.arange(40) % 3, **PLACE)
+    assert [(row.client, row.edge) for row in federation.describe()] == [(0, 0), (1, 0), (2, 1)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    edges=st.integers(1, 6),
+    clients_per_edge=st.integers(1, 6),
+    missing=st.integers(0, 5),
+    order=st.sampled_from(["consecutive", "random", "labels"]),
+    seed=st.integers(0, 2**32),
+)
+def test_seats_are_a_permutation_of_the_ids(edges, clients_per_edge, missing, order, seed):
+    clients = edges * clients_per_edge - min(missing, clients_per_edge - 1)
+    holdings = np.random.default_rng(seed).integers(1, 9, (clients, 4))
+    seats = seat(holdings, order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
+    assert seats.shape == (edges, clients_per_edge)
+    flat = seats.ravel()
+    assert sorted(flat[:clients]) == list(range(clients))
+    assert (flat[clients:] == -1).all()
+    assert (seats >= 0).any(1).all()
+    if order == "consecutive":
+        assert flat[:clients].tolist() == list(range(clients))
+
+
+def test_label_groups_put_alike_clients_on_one_edge():
+    holdings = np.eye(4, dtype=int)[[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]] * 7
+    seats = seat(holdings, "labels", edges=4, clients_per_edge=3, seed=0)
+    assert [set(members % 4) for members in seats] == [{0}, {1}, {2}, {3}]
+    federation, _ = federate(DataOptions(edge_order="labels"), edges=4, clients_per_edge=5, seed=0)
+    labels_on_edges = [{client % 10 for client in members} for members in federation.seats.tolist()]
+    assert max(len(labels) for labels in labels_on_edges) == 3
+
+
+def test_an_edge_without_clients_is_refused_with_what_to_set():
+    with pytest.raises(InputError, match=r"5 clients at 4 per edge fill only 2 of 3 edges: set edges=2"):
+        seat(np.ones((5, 2), int), "consecutive", edges=3, clients_per_edge=4, seed=0)
+
+
+def scaled(scale: str, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    federation, resolved = from_arrays(INPUTS, LABELS, options=DataOptions(scale=scale), **PLACE)
+    assert federation.scale == resolved.scale == scale
+    training = INPUTS[np.concatenate(federation.train)] / 255
+    rows = federation.test[1]
+    return federation.scaled(rows, dtype), INPUTS[rows] / 255, training
+
+
+def test_unit_scale():
+    got, plain, _ = scaled("unit")
+    np.testing.assert_allclose(got, plain, rtol=1e-15)
+
+
+def test_no_scale():
+    got, plain, _ = scaled("none")
+    np.testing.assert_array_equal(got, np.round(plain * 255))
+
+
+def test_standard_scale_is_per_channel_from_training_images():
+    got, plain, training = scaled("standard")
+    mean = training.mean((0, 2, 3), keepdims=True)
+    deviation = training.std((0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(got, (plain - mean) / deviation, rtol=1e-10)
+
+
+def test_per_pixel_scale_is_from_training_images():
+    got, plain, training = scaled("per_pixel")
+    np.testing.assert_allclose(
+        got, (plain - training.mean(0)) / (training.std(0) + 0.001), rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("scale", ["unit", "none", "standard", "per_pixel"])
+def test_scaled_rows_are_of_the_asked_type_and_whatever_their_company(scale):
+    federation, _ = from_arrays(INPUTS, LABELS, options=DataOptions(scale=scale), **PLACE)
+    every = federation.scaled(np.arange(40), np.float32)
+    assert every.dtype == np.float32
+    assert every.flags.writeable
+    np.testing.assert_array_equal(federation.scaled(np.array([7, 3]), "float32"), every[[7, 3]])
+
+
+def test_flat_images_are_one_channel_and_constant_ones_stay_finite():
+    inputs = INPUTS.reshape(40, -1)
+    federation, _ = from_arrays(inputs, LABELS, options=DataOptions(scale="standard"), **PLACE)
+    training = inputs[np.concatenate(federation.train)]
+    np.testing.assert_allclose(
+        federation.scaled(np.arange(3), "f8"), (inputs[:3] - training.mean()) / training.std(), rtol=1e-10
+    )
+    constant, _ = from_arrays(np.full_like(inputs, 9), LABELS, options=DataOptions(scale="standard"), **PLACE)
+    np.testing.assert_array_equal(constant.scaled(np.arange(3), "f8"), np.zeros((3, 18)))
+
+
+def test_many_training_images_are_summed_in_pieces():
+    federation, _ = federate(DataOptions(scale="per_pixel"), edges=4, clients_per_edge=5, seed=0)
+    training = federation.inputs[np.concatenate(federation.train)].astype(float) / 255
+    assert len(training) == 2000
+    got = federation.scaled(np.arange(5), "float64")
+    expected = (federation.inputs[:5] / 255 - training.mean(0)) / (training.std(0) + 0.001)
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_floating_inputs_are_used_as_they_are():
+    values = INPUTS.astype(np.float64) * 3 + 0.1
+    federation, resolved = from_arrays(values, LABELS, options=DataOptions(scale="standard"), **PLACE)
+    assert federation.scale == resolved.scale == "none"
+    assert federation.notes == (
+        "data.scale = 'standard' is for images of uint8: floating inputs stay as they are.",
+    )
+    np.testing.assert_array_equal(federation.scaled(np.arange(40), "float64"), values)
+    assert from_arrays(values, LABELS, **PLACE)[0].notes == ()
+
+
+def test_a_torch_dataset_gives_the_same_federation_as_its_arrays():
+    dataset = TensorDataset(torch.tensor(INPUTS), torch.tensor(LABELS))
+    options = DataOptions(partition="paper", scale="standard")
+    test = np.arange(40) % 8 > 3
+    left, _ = from_dataset(dataset, test=test, options=options, **PLACE)
+    right, resolved = from_arrays(INPUTS, LABELS, test=test, options=options, **PLACE)
+    assert resolved.source == "arrays"
+    for part in ("train", "test", "validation"):
+        for one, other in zip(getattr(left, part), getattr(right, part), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(left.inputs, right.inputs)
+
+
+class Pairs(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, row):
+        return self.rows[row]
+
+    def __len__(self):
+        return len(self.rows)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def test_datasets_of_other_shapes():
+    rows = [([float(row), 1.0], row % 2) for row in range(12)]
+    federation, _ = from_dataset(Pairs(rows), client=np.arange(12) % 4, **PLACE)
+    np.testing.assert_array_equal(federation.inputs[:, 0], np.arange(12))
+    with pytest.raises(InputError, match=r"must have a length and give pairs \(input, label\)"):
+        from_dataset(Stream(), **PLACE)
+    with pytest.raises(InputError, match=r"must have a length and give pairs \(input, label\)"):
+        from_dataset(Pairs([(1.0,)]), **PLACE)
+    with pytest.raises(InputError, match="`inputs` has rows of different lengths"):
+        from_dataset(Pairs([([1.0], 0), ([1.0, 2.0], 1)]), **PLACE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"edges": 0}, "edges = 0 is out of range: it must be at least 1"),
+        ({"clients_per_edge": 0}, "clients_per_edge = 0 is out of range"),
+        ({"seed": -1}, "seed = -1 is out of range: it must be at least 0"),
+        ({"options": DataOptions(test_share=0.0)}, "data.test_share = 0.0 is out of range"),
+        ({"options": DataOptions(test_share=1.0)}, "data.test_share = 1.0 is out of range"),
+        ({"options": DataOptions(concentration=0.0)}, "data.concentration = 0.0 is out of range"),
+        ({"options": DataOptions(shards_per_client=0)}, "data.shards_per_client = 0 is out of range"),
+        ({"options": DataOptions(labels_per_client=0)}, "data.labels_per_client = 0 is out of range"),
+        ({"options": DataOptions(validation_per_label=-1)}, "data.validation_per_label = -1 is out of range"),
+        ({"options": DataOptions(synthetic_alpha=-1.0)}, "data.synthetic_alpha = -1.0 is out of range"),
+        ({"options": DataOptions(partition="mine")}, "data.partition = 'mine' is not known"),
+        ({"options": DataOptions(scale="x")}, "data.scale = 'x' is not known"),
+        ({"options": DataOptions(edge_order="x")}, "data.edge_order = 'x' is not known"),
+        ({"options": DataOptions(rule="x")}, "data.rule = 'x' is not known"),
+    ],
+)
+def test_options_out_of_range(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        federate(**({"options": DataOptions()} | PLACE | changes))
+    with pytest.raises(InputError, match=sentence):
+        from_arrays(INPUTS, LABELS, **(PLACE | changes))
+
+
+def test_arrays_are_not_a_source_that_can_be_loaded():
+    _, resolved = from_arrays(INPUTS, LABELS, **PLACE)
+    with pytest.raises(InputError, match="give them again with from_arrays"):
+        federate(resolved, **PLACE)

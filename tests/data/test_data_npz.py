@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sfedhp.data import DataOptions, Federation, federate, from_arrays
+from sfedhp.types import InputError
+
+INPUTS = np.arange(60.0).reshape(20, 3)
+LABELS = np.arange(20) % 2
+
+
+def saved(folder: Path, **arrays: Any) -> str:
+    path = folder / "my.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any) -> Federation:
+    chosen = DataOptions(source, **options)
+    return federate(chosen, edges=edges, clients_per_edge=clients_per_edge, seed=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"labels": LABELS}, "my.npz has no array `inputs` (it holds labels)"),
+        ({"inputs": INPUTS}, "my.npz has no array `labels` (it holds inputs)"),
+        ({"x": INPUTS}, "my.npz has no array `inputs` (it holds nothing)"),
+        ({"inputs": INPUTS, "labels": LABELS[:19]}, "`labels` must hold one value for each of the 20 rows"),
+        (
+            {"inputs": INPUTS, "labels": LABELS[:, None]},
+            "`labels` must hold one value for each of the 20 rows",
+        ),
+        ({"inputs": INPUTS, "labels": LABELS, "client": LABELS[:9]}, "`client` must hold one value for each"),
+        ({"inputs": INPUTS, "labels": LABELS, "test": LABELS[:9] > 0}, "`test` must hold one value for each"),
+        ({"inputs": np.full((20, 3), np.nan), "labels": LABELS}, "`inputs` holds NaN, infinite or huge"),
+        ({"inputs": np.full((20, 3), -np.inf), "labels": LABELS}, "`inputs` holds NaN, infinite or huge"),
+        ({"inputs": np.full((20, 3), 1e39), "labels": LABELS}, "`inputs` holds NaN, infinite or huge"),
+        ({"inputs": INPUTS.astype(str), "labels": LABELS}, "`inputs` must be numbers, not <U"),
+        ({"inputs": INPUTS.astype(complex), "labels": LABELS}, "`inputs` must be numbers, not complex128"),
+        ({"inputs": INPUTS[:, 0], "labels": LABELS}, "`inputs` must be (rows, features…)"),
+        ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "`inputs` must be (rows, features…)"),
+        ({"inputs": INPUTS, "labels": LABELS - 1}, "`labels` must be integers from 0 (found -1)"),
+        ({"inputs": INPUTS, "labels": LABELS + 0.5}, "`labels` must be integers from 0 (found float64)"),
+        ({"inputs": INPUTS, "labels": LABELS * 1.0}, "`labels` must be integers from 0 (found float64)"),
+        ({"inputs": INPUTS, "labels": np.full(20, 2**64 - 1, np.uint64)}, "`labels` must be integers from 0"),
+        ({"inputs": INPUTS, "labels": LABELS * 10**9}, "a label is 1000000000 but there are only 20 rows"),
+        ({"inputs": INPUTS, "labels": LABELS, "client": LABELS - 1}, "`client` must be integers from 0"),
+        ({"inputs": INPUTS, "labels": LABELS, "test": LABELS}, "`test` must be an array of bool, not int64"),
+        ({"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 2 * 2}, "client 1 has no rows"),
+        ({"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5}, "product is at least 5"),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": LABELS * 10**15},
+            "clients up to number 1000000000000000",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": LABELS, "test": LABELS > 0},
+            "client 0 has no rows to test on",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": LABELS, "test": LABELS == 0},
+            "client 0 has no rows to train on (10 to test)",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": (np.arange(20) > 0).astype(int)},
+            "client 0 has no rows to test on",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": LABELS},
+            "2 clients at 2 per edge fill only 1 of 2 edges: set edges=1",
+        ),
+        ({"inputs": INPUTS[:7], "labels": LABELS[:7]}, "7 rows are too few for 4 clients"),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "test": np.arange(20) < 3},
+            "3 training or test rows are too few for 4 clients",
+        ),
+    ],
+)
+def test_each_fault_has_its_sentence(tmp_path, arrays, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        load(saved(tmp_path, **arrays))
+
+
+def test_object_arrays_are_never_unpickled(tmp_path):
+    objects = np.array([{"a": 1}] * 20, dtype=object)
+    path = saved(tmp_path, inputs=INPUTS, labels=objects)
+    with pytest.raises(InputError, match=r"my.npz holds an object array: store plain numbers"):
+        load(path)
+    with pytest.raises(InputError, match="`labels` is an object array"):
+        from_arrays(INPUTS, objects, edges=1, clients_per_edge=1, seed=0)
+
+
+def test_a_missing_file_and_one_that_is_no_zip(tmp_path):
+    with pytest.raises(InputError, match="There is no file"):
+        load(str(tmp_path / "none.npz"))
+    np.save(tmp_path / "array.npy", INPUTS)
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    with pytest.raises(InputError, match=r"array.npz is not a readable .npz file"):
+        load(str(tmp_path / "array.npz"))
+
+
+def test_a_damaged_member_is_found(tmp_path):
+    path = Path(saved(tmp_path, inputs=INPUTS, labels=LABELS))
+    content = bytearray(path.read_bytes())
+    content[content.index(INPUTS[5].tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="corrupt or truncated"):
+        load(str(path))
+
+
+def whole_file(compressed: bool) -> bytes:
+    memory = io.BytesIO()
+    save = np.savez_compressed if compressed else np.savez
+    save(memory, inputs=INPUTS, labels=LABELS, client=np.arange(20) % 4, test=np.arange(20) >= 12)
+    return memory.getvalue()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_bytes_are_an_input_error_or_harmless(tmp_path, data):
+    content = bytearray(whole_file(data.draw(st.booleans())))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "my.npz").write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    try:
+        federation = load(str(tmp_path / "my.npz"))
+    except InputError:
+        return
+    # The damage hit nothing that is read (a time stamp, an optional array's name): what was read is right.
+    np.testing.assert_array_equal(federation.inputs, INPUTS)
+    np.testing.assert_array_equal(federation.labels, LABELS)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.binary(max_size=80), kept=st.integers(0, 120))
+def test_any_array_header_is_an_input_error(tmp_path, header, kept):
+    """A zip without a fault whose members are not: the header of an array is arbitrary bytes."""
+    array = io.BytesIO()
+    np.save(array, INPUTS)
+    start = array.getvalue()[:kept]
+    with zipfile.ZipFile(tmp_path / "my.npz", "w") as archive:
+        archive.writestr("inputs.npy", start + header)
+        archive.writestr("labels.npy", start + header)
+    with pytest.raises(InputError):
+        load(str(tmp_path / "my.npz"))
+
+
+def test_the_given_clients_and_test_rows_are_taken_as_they_are(tmp_path):
+    client, test = np.arange(20) % 3, np.arange(20) >= 12
+    federation = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=client, test=test))
+    assert federation.seats.tolist() == [[0, 1], [2, -1]]
+    assert federation.notes == ("1 of 4 seats are empty: my.npz has 3 clients.",)
+    for number in range(3):
+        np.testing.assert_array_equal(federation.train[number], np.flatnonzero((client == number) & ~test))
+        np.testing.assert_array_equal(federation.test[number], np.flatnonzero((client == number) & test))
+        assert len(federation.validation[number]) == 0
+
+
+def test_without_a_client_column_rows_are_dealt_at_random(tmp_path):
+    path = saved(tmp_path, inputs=INPUTS, labels=LABELS)
+    federation, resolved = federate(DataOptions(path), edges=2, clients_per_edge=2, seed=0)
+    assert resolved.partition == "iid"
+    assert [len(rows) for rows in federation.train] == [4] * 4
+    assert [len(rows) for rows in federation.test] == [1] * 4
+
+
+def test_an_asked_for_partition_overrules_the_client_column(tmp_path):
+    path = saved(tmp_path, inputs=INPUTS, labels=LABELS, client=np.zeros(20, int))
+    assert len(load(path, partition="iid").train) == 4
+    with pytest.raises(InputError, match="needs an array `client`"):
+        load(saved(tmp_path, inputs=INPUTS, labels=LABELS), partition="given")
+
+
+@pytest.mark.parametrize(
+    ("given_dtype", "kept"),
+    [
+        ("f2", "f4"),
+        ("f4", "f4"),
+        (">f4", "f4"),
+        ("f8", "f8"),
+        (">f8", "f8"),
+        ("i4", "f8"),
+        ("?", "f8"),
+        ("u1", "u1"),
+    ],
+)
+def test_inputs_of_any_number_type_are_held_as_floats_or_images(tmp_path, given_dtype, kept):
+    inputs = INPUTS.astype(given_dtype)
+    federation = load(saved(tmp_path, inputs=inputs, labels=LABELS.astype(">i2")))
+    assert federation.inputs.dtype == np.dtype(kept)
+    assert federation.inputs.dtype.isnative
+    np.testing.assert_array_equal(federation.inputs, inputs)
+
+
+def test_the_path_is_resolved_so_that_a_run_can_be_resumed_from_elsewhere(tmp_path, monkeypatch):
+    path = saved(tmp_path, inputs=INPUTS, labels=LABELS)
+    monkeypatch.chdir(tmp_path)
+    assert federate(DataOptions("my.npz"), edges=1, clients_per_edge=2, seed=0)[1].source == path
+
+
+def test_validation_is_asked_for_and_leaves_every_label_in_training(tmp_path):
+    labels = np.array([0] * 12 + [1] * 7 + [2])
+    path = saved(
+        tmp_path, inputs=INPUTS, labels=labels, client=np.zeros(20, int), test=np.arange(20) % 4 == 0
+    )
+    federation = load(path, edges=1, clients_per_edge=1, validation_per_label=4)
+    rows = np.concatenate([federation.train[0], federation.validation[0]])
+    np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(np.arange(20) % 4))
+    assert np.bincount(labels[federation.validation[0]], minlength=3).tolist() == [4, 2, 0]

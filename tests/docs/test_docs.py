@@ -1,0 +1,180 @@
+"""The documentation holds what it says: examples run, links lead somewhere, tables agree with the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+import torch
+
+from sfedhp.algorithms import ALGORITHMS, Algorithm
+from sfedhp.cli import main
+from sfedhp.cli.options import read_settings
+from sfedhp.config import from_dict, keys_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md"]
+STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+each_method = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    first: int  # the line after the fence, from 0
+    lines: list[str]
+
+
+def blocks(page: Path, *languages: str) -> list[Block]:
+    found: list[Block] = []
+    opened: Block | None = None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines()):
+        if not line.startswith("```"):
+            if opened is not None:
+                opened.lines.append(line)
+        elif opened is None:
+            opened = Block(line[3:].strip(), number + 1, [])
+        else:
+            found.append(opened)
+            opened = None
+    assert opened is None, f"{page.name}: a fenced block is not closed"
+    return [block for block in found if block.language in languages]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def tables(page: Path) -> list[list[str]]:
+    """The cells of every row of every table, without the rules under the heads."""
+    rows = [line.strip()[1:-1] for line in prose(page).splitlines() if line.strip().startswith("|")]
+    cells = [[cell.strip() for cell in row.split(" | ")] for row in rows]
+    return [row for row in cells if not set("".join(row)) <= set("-| ")]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def test_python_examples_run(page: Path, tmp_path: Path) -> None:
+    """As one script, in which a line has the number it has on the page."""
+    script: list[str] = []
+    for block in blocks(page, "python"):
+        name = re.fullmatch(r"# file: (\w+\.py)", block.lines[0])
+        if name:
+            (tmp_path / name[1]).write_text("\n".join(block.lines) + "\n", encoding="utf-8")
+        else:
+            script += [""] * (block.first - len(script)) + block.lines
+    assert any(script)
+    path = tmp_path / f"{page.stem.lower()}_examples.py"
+    path.write_text("\n".join(script) + "\n", encoding="utf-8")
+    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+    done = subprocess.run(
+        [sys.executable, *strict, path.name], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@each_page
+def test_shell_examples_are_commands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command exists, and takes these options, keys and values."""
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page, "toml"):
+        (tmp_path / block.lines[0].removeprefix("# ")).write_text("\n".join(block.lines), encoding="utf-8")
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for block in blocks(page, "sh"):
+        for line in block.lines:
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["make"]:
+                assert words[1] in targets, line
+            elif words:
+                assert words == [".", ".venv/bin/activate"] or words[0] == "sfedhp", line
+                if words[0] == "sfedhp":
+                    understand(words[1:])
+
+
+def understand(words: list[str]) -> None:
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    parameters = command.make_context("sfedhp", list(words)).params
+    if "words" in parameters:
+        read_settings(parameters["words"]).experiment()
+
+
+@each_page
+def test_configs_are_experiments(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        from_dict(tomllib.loads("\n".join(block.lines)))
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        name, _, section = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.is_file(), f"{page.name}: {target}"
+        assert file.is_relative_to(ROOT), f"{page.name}: {target}"
+        if section:
+            assert section in anchors(file), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@each_method
+def test_option_tables_agree_with_the_code(name: str) -> None:
+    documented = {
+        row[0].strip("`"): ast.literal_eval(row[1].strip("`"))
+        for row in tables(DOCS / "algorithms" / f"{name}.md")
+        if len(row) > 2 and re.fullmatch(r"`\w+`", row[0]) and re.fullmatch(r"`[^`]+`", row[1])
+    }
+    assert documented == {option.name: option.default for option in keys_of(ALGORITHMS[name])}
+
+
+def test_readme_lists_the_methods_with_the_models_they_have() -> None:
+    listed = {row[1].strip("`"): row for row in tables(ROOT / "README.md")[1:]}
+    assert listed.keys() == ALGORITHMS.keys()
+    for name, (_, _, tiers, *models) in listed.items():
+        kind = ALGORITHMS[name]
+        has = [
+            kind.personalize is not Algorithm.personalize,
+            kind.tiers == 3,
+            kind().global_model(torch.zeros(1)) is not None,
+        ]
+        assert int(tiers) == kind.tiers, name
+        assert [model != "–" for model in models] == has, name
+
+
+@pytest.mark.parametrize("mark", ["Differs from the paper:", "Differs from the reference code:"])
+def test_every_departure_in_the_code_has_a_row(mark: str) -> None:
+    files = [path for path in (ROOT / "sfedhp").rglob("*.py") if mark in path.read_text(encoding="utf-8")]
+    assert files, "the mark is written otherwise now"
+    named = Counter(row[0].strip("`") for row in tables(DOCS / "fidelity.md"))
+    for path in files:
+        departures = path.read_text(encoding="utf-8").count(mark)
+        file = path.relative_to(ROOT).as_posix()
+        assert named[file] >= departures, f"{file}: {departures} departures, {named[file]} rows"
+
+
+def test_every_row_of_fidelity_says_how_it_stands() -> None:
+    rows = [row for row in tables(DOCS / "fidelity.md") if len(row) == 4 and row[0] != "what"]
+    assert len(rows) > 50
+    assert [row for row in rows if row[3] not in STATUSES] == []

@@ -1,0 +1,68 @@
+"""Checkpoints: whole states, two kept."""
+
+import pytest
+import torch
+
+from sfedhp.algorithms import FedAvg, SFedHP
+from sfedhp.checks.problem import leaves
+from sfedhp.runs import checkpoints
+from sfedhp.types import InputError
+from sfedhp.vectors import Factored, Layer, dense
+
+
+@pytest.mark.parametrize(
+    "method", [SFedHP(edge_rounds=1), SFedHP(edge_rounds=1, anchor="client"), FedAvg(local_steps=1)]
+)
+def test_a_state_comes_back_to_the_bit(case, method, tmp_path):
+    simulator = case.simulator(method)
+    for state in simulator.run(3):
+        checkpoints.save(state, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "round-000002.safetensors",
+        "round-000003.safetensors",
+    ]
+    loaded = checkpoints.load(case.simulator(method), tmp_path)
+    assert loaded.round == 3
+    state = simulator.state
+    trees = [(state.served, loaded.served), (state.personal, loaded.personal)]
+    if state.edges is not None:
+        trees.append((state.edges, loaded.edges))
+    for before, after in trees:
+        assert type(before) is type(after)
+        for first, second in zip(leaves(before), leaves(after), strict=True):
+            assert torch.equal(first, second)
+
+
+def test_a_factored_state_stays_factored(case, tmp_path):
+    simulator = case.simulator(SFedHP(edge_rounds=1))
+    next(simulator.run(1))
+    lead, d = case.task.lead, len(case.initial)
+    layers = tuple(
+        Layer(
+            torch.randn(*lead, 2, rows, dtype=torch.float64),
+            torch.randn(*lead, 2, columns, dtype=torch.float64),
+        )
+        for rows, columns in ((7, 5), (6, 3))
+    )
+    personal = Factored(torch.randn(lead[0], 1, d, dtype=torch.float64), layers)
+    simulator.state.personal = personal
+    checkpoints.save(simulator.state, tmp_path)
+    loaded = checkpoints.load(case.simulator(SFedHP(edge_rounds=1)), tmp_path)
+    assert isinstance(loaded.personal, Factored)
+    assert torch.equal(dense(loaded.personal), dense(personal))
+
+
+def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):
+    simulator = case.simulator(FedAvg(local_steps=1))
+    for state in simulator.run(2):
+        checkpoints.save(state, tmp_path)
+    newest = tmp_path / "round-000002.safetensors"
+    newest.write_bytes(newest.read_bytes()[:50])
+    assert checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path).round == 1
+    (tmp_path / "round-000001.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="No checkpoint in"):
+        checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
+
+
+def test_no_checkpoint_is_none(case, tmp_path):
+    assert checkpoints.load(case.simulator(FedAvg()), tmp_path) is None

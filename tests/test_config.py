@@ -1,0 +1,152 @@
+"""One definition of every option."""
+
+import dataclasses
+import tomllib
+
+import pytest
+
+from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
+from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, to_dict, to_toml
+from sfedhp.data import DataOptions
+from sfedhp.types import InputError
+
+
+def test_the_defaults_are_the_designs():
+    config = to_dict(Experiment())
+    assert {name: value for name, value in config.items() if not isinstance(value, dict)} == {
+        "seed": 0,
+        "rounds": 30,
+        "edges": 4,
+        "clients_per_edge": 5,
+        "sampled_edges": 0,
+        "sampled_clients": 0,
+        "batch_size": 20,
+        "dtype": "float32",
+        "device": "auto",
+        "density_threshold": 5e-4,
+    }
+    assert config["algorithm"] == {
+        "name": "sfedhp",
+        "edge_rounds": 20,
+        "personal_steps": 5,
+        "client_proximity": 20.0,
+        "edge_proximity": 20.0,
+        "client_sparsity": 0.0,
+        "edge_sparsity": 0.0,
+        "smoothing": 6e-5,
+        "edge_rate": 0.05,
+        "personal_rate": 0.05,
+        "cloud_mixing": 1.0,
+        "start": "anchor",
+        "anchor": "edge",
+        "solver": "gradient",
+        "tolerance": 0.0,
+        "penalty": "smooth",
+        "sparsity_floor": 0.2,
+        "edge_sparsity_rounds": 100,
+    }
+    assert config["evaluation"] == {"every": 1, "norm_statistics": "averaged"}
+    assert config["model"] == {"name": "dnn-small", "weight_decay": 0.0, "initial": ""}
+    assert config["checkpoint"] == {"every": 10}
+    assert config["wire"]["threshold"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("fedavg", {"local_rate": 0.05, "local_steps": 20}),
+        ("hierfavg", {"local_rate": 0.05, "local_steps": 5, "edge_rounds": 4}),
+        ("fedprox", {"local_rate": 0.05, "local_steps": 20, "proximity": 0.001}),
+        ("perfedavg", {"adaptation_rate": 0.05, "meta_rate": 0.01, "local_steps": 20}),
+        (
+            "pfedme",
+            {
+                "client_proximity": 15.0,
+                "personal_rate": 0.05,
+                "local_rate": 0.05,
+                "local_rounds": 20,
+                "personal_steps": 5,
+                "cloud_mixing": 1.0,
+            },
+        ),
+        (
+            "heurfedamp",
+            {"local_rate": 0.05, "local_steps": 20, "proximity": 0.1, "self_weight": 0.5, "attention": 10.0},
+        ),
+        (
+            "pfedgp",
+            {"local_rate": 0.05, "local_steps": 1, "support_rows": 400, "chains": 20, "gibbs_steps": 5},
+        ),
+    ],
+)
+def test_each_method_has_the_designs_fields(name, fields):
+    given = to_dict(Experiment(algorithm=ALGORITHMS[name]()))["algorithm"]
+    assert {key: given[key] for key in fields} == fields
+    assert given["name"] == name
+
+
+@pytest.mark.parametrize("kind", [Experiment, *ALGORITHMS.values()])
+def test_every_key_has_a_help_text(kind):
+    for option in keys_of(kind):
+        if option.name not in SECTIONS:
+            assert help_of(kind).get(option.name), f"{kind.__name__}.{option.name}"
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_of_a_section_has_a_help_text(section):
+    kind = type(getattr(Experiment(), section))
+    assert help_of(kind).keys() == {option.name for option in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment(),
+        Experiment(algorithm=FedAvg(local_steps=3), seed=2**40, data=DataOptions(source='a "quoted" ä.npz')),
+        Experiment(algorithm=SFedHP(smoothing=1e-7), density_threshold=1e-3, dtype="float64"),
+    ],
+)
+def test_a_config_file_gives_the_experiment_back(experiment):
+    text = to_toml(to_dict(experiment))
+    assert from_dict(tomllib.loads(text)) == experiment
+
+
+def test_the_density_threshold_reaches_the_method_and_is_no_key_of_it():
+    experiment = Experiment(density_threshold=0.01)
+    assert experiment.algorithm.density_threshold == 0.01
+    assert "density_threshold" not in to_dict(experiment)["algorithm"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"rounds": 0}, "rounds = 0 is out of range: it must be at least 1."),
+        ({"sampled_edges": 5}, "sampled_edges = 5 is more than the 4 edges"),
+        ({"sampled_clients": 21}, "sampled_clients = 21 is more than the 20 clients"),
+        ({"dtype": "float16"}, "dtype = 'float16' is not known: use float32 or float64."),
+        ({"data": DataOptions(scale="loud")}, "data.scale = 'loud' is not known"),
+    ],
+)
+def test_values_out_of_range_are_refused(wrong, sentence):
+    with pytest.raises(InputError, match=sentence):
+        Experiment(**wrong)
+
+
+def test_negative_rates_are_refused_where_they_are_made():
+    with pytest.raises(InputError, match=r"algorithm.local_rate = -0.1 is out of range: it must be above 0."):
+        FedAvg(local_rate=-0.1)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InputError, match=r"algorithm.name = 'fedsgd' is not known: use sfedhp"):
+        from_dict({"algorithm": {"name": "fedsgd"}})
+
+
+def test_the_name_of_a_users_method_is_its_class():
+    @dataclasses.dataclass(frozen=True)
+    class MyMethod(FedAvg.__mro__[1]):
+        def client_step(self, received, personal, task, clock):
+            raise NotImplementedError
+
+    assert Experiment(algorithm=MyMethod()).algorithm_name == "mymethod"
+    assert "mymethod" in to_toml(to_dict(Experiment(algorithm=MyMethod())))

@@ -1,0 +1,186 @@
+"""PM, EM and GM against a count by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, SFedHP
+from sfedhp.checks.problem import problem
+from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
+from sfedhp.networks import Network
+from sfedhp.vectors import dense
+
+
+def rows(case, seed=9):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(2, 8, case.task.sizes.shape, generator=generator)
+    inputs = torch.randn(*sizes.shape, 7, 6, generator=generator, dtype=torch.float64)
+    return Rows(inputs, torch.randint(3, (*sizes.shape, 7), generator=generator), sizes)
+
+
+def evaluator(simulator, test, validation=None, **options):
+    def arranged(held):
+        return Rows(*(simulator.arrange(tensor) for tensor in held))
+
+    return Evaluator(
+        simulator,
+        arranged(test),
+        None if validation is None else arranged(validation),
+        EvaluationOptions(**options),
+        5e-4,
+        rows_at_once=3,
+    )
+
+
+def by_hand(network, models, statistics, test):
+    """Correct and loss of each client (edges, clients), one client at a time."""
+    correct, losses = np.zeros(test.sizes.shape), np.zeros(test.sizes.shape)
+    for place in np.ndindex(*test.sizes.shape):
+        count = int(test.sizes[place])
+        module = network.build(models[place], statistics[place])
+        scores = module(test.inputs[place][:count])
+        labels = test.labels[place][:count]
+        correct[place] = (scores.argmax(-1) == labels).sum()
+        losses[place] = nn.functional.cross_entropy(scores, labels, reduction="sum").item()
+    return correct, losses
+
+
+def test_figures_agree_with_a_count_by_hand(case):
+    simulator = case.simulator(SFedHP(edge_rounds=2))
+    for _ in simulator.run(2):
+        pass
+    test, validation = rows(case), rows(case, 10)
+    figures = evaluator(simulator, test, validation).measure()[0]
+    network, lead = case.task.network, case.task.lead
+    state = simulator.state
+    models = {
+        "pm": dense(state.personal),
+        "em": state.edges.state.personal.unsqueeze(1).expand(*lead, -1),
+        "gm": state.served.state.expand(*lead, -1),
+    }
+    sizes = test.sizes.numpy()
+    for kind, stacked in models.items():
+        correct, losses = by_hand(network, stacked, state.statistics, test)
+        each = 100 * correct / sizes
+        assert figures[kind] == pytest.approx(100 * correct.sum() / sizes.sum())
+        assert figures[f"{kind}_macro"] == pytest.approx(each.mean())
+        assert figures[f"{kind}_spread"] == pytest.approx(each.std())
+        assert figures[f"{kind}_worst"] == pytest.approx(np.sort(each.ravel())[:2].mean())  # a tenth of 12
+        assert figures[f"{kind}_loss"] == pytest.approx(losses.sum() / sizes.sum())
+        correct, _ = by_hand(network, stacked, state.statistics, validation)
+        assert figures[f"{kind}_validation"] == pytest.approx(
+            100 * correct.sum() / validation.sizes.sum().item()
+        )
+    own = Rows(case.task.inputs, case.task.labels, case.task.sizes)
+    _, losses = by_hand(network, models["gm"], state.statistics, own)
+    assert figures["train_loss"] == pytest.approx(losses.sum() / own.sizes.sum().item())
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds"),
+    [
+        (FedAvg(local_steps=1), {"gm"}),
+        (PerFedAvg(local_steps=1), {"pm", "gm"}),
+        (HeurFedAMP(local_steps=1), {"pm"}),
+        (SFedHP(edge_rounds=1), {"pm", "em", "gm"}),
+        (ALGORITHMS["hierfavg"](edge_rounds=1, local_steps=1), {"em", "gm"}),
+        (ALGORITHMS["pfedme"](local_rounds=1), {"pm", "gm"}),
+    ],
+)
+def test_each_method_has_its_kinds_of_models(case, method, kinds):
+    simulator = case.simulator(method)
+    next(simulator.run(1))
+    figures = evaluator(simulator, rows(case)).measure()[0]
+    assert {kind for kind in ("pm", "em", "gm") if kind in figures} == kinds
+    assert "gm_validation" not in figures
+
+
+def test_per_fedavg_adapts_on_training_rows_never_on_test_labels(case):
+    """The public fault: personalizing on labelled test rows. What is scored must not depend on them."""
+    simulator = case.simulator(PerFedAvg(local_steps=2))
+    next(simulator.run(1))
+    test = rows(case)
+    shuffled = replace_labels(test, (test.labels + 1) % 3)
+    losses = []
+    for each in (test, shuffled):
+        measured = evaluator(simulator, each)
+        parameters = [parameters for kind, _, parameters, _ in measured._models() if kind == "pm"]
+        losses.append(parameters[0])
+    assert torch.equal(*losses)
+
+    class AdaptsOnTest(Evaluator):
+        """The mutant: the engine hands the test rows to `personalize`."""
+
+        @property
+        def _task(self):
+            held = self.simulator.task
+            return replace(held, inputs=self.test.inputs, labels=self.test.labels, sizes=self.test.sizes)
+
+    wrong = []
+    for each in (test, shuffled):
+        arranged = Rows(*(simulator.arrange(tensor) for tensor in each))
+        mutant = AdaptsOnTest(simulator, arranged, None, EvaluationOptions(), 5e-4)
+        wrong.append(next(parameters for kind, _, parameters, _ in mutant._models() if kind == "pm"))
+    assert not torch.equal(*wrong)
+
+
+def replace_labels(held, labels):
+    return Rows(held.inputs, labels, held.sizes)
+
+
+def test_measuring_changes_nothing(case):
+    simulator = case.simulator(PerFedAvg(local_steps=2))
+    next(simulator.run(1))
+    before = simulator.state
+    evaluator(simulator, rows(case)).measure()
+    assert simulator.state is before
+
+
+def test_one_run_gives_the_local_and_the_averaged_column():
+    case = problem()
+    torch.manual_seed(1)
+    network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
+    initial, tail = network.initial()
+    case = replace(case, task=replace(case.task, network=network), initial=initial, tail=tail)
+    simulator = case.simulator(SFedHP(edge_rounds=3))
+    for _ in simulator.run(3):
+        pass
+    test = rows(case)
+    both = {
+        wears: evaluator(simulator, test, norm_statistics=wears).measure()[0]
+        for wears in ("averaged", "local")
+    }
+    lead = case.task.lead
+    state = simulator.state
+    model = state.served.state.expand(*lead, -1)
+    for wears, worn in (("averaged", state.served.tail.expand(*lead, -1)), ("local", state.statistics)):
+        correct, _ = by_hand(network, model, worn, test)
+        expected = 100 * correct.sum() / test.sizes.sum().item()
+        assert both["averaged"][f"gm_{wears}"] == both["local"][f"gm_{wears}"] == pytest.approx(expected)
+        assert both[wears]["gm"] == pytest.approx(expected)
+    edge = state.edges.state.personal.unsqueeze(1).expand(*lead, -1)
+    correct, _ = by_hand(network, edge, state.edges.tail.unsqueeze(1).expand(*lead, -1), test)
+    assert both["averaged"]["em_averaged"] == pytest.approx(100 * correct.sum() / test.sizes.sum().item())
+    # A personal model always wears its own.
+    correct, _ = by_hand(network, dense(state.personal), state.statistics, test)
+    assert (
+        both["averaged"]["pm"]
+        == both["local"]["pm"]
+        == pytest.approx(100 * correct.sum() / test.sizes.sum().item())
+    )
+
+
+def test_densities_count_and_change_nothing(case):
+    simulator = case.simulator(SFedHP(edge_rounds=1))
+    next(simulator.run(1))
+    model = simulator.state.served.state.clone()
+    model[::2] = 4e-4
+    simulator.state = replace(simulator.state, served=simulator.state.served._replace(state=model))
+    figures = evaluator(simulator, rows(case)).measure()[0]
+    assert figures["density_global"] == pytest.approx((model.abs() >= 5e-4).double().mean().item())
+    assert 0.9 < figures["density_client"] <= 1
+    assert 0.9 < figures["density_edge"] <= 1
+    assert torch.equal(simulator.state.served.state, model)

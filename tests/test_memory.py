@@ -1,0 +1,35 @@
+"""How many clients fit at once."""
+
+import torch
+
+from sfedhp import memory
+from sfedhp.models import build
+
+
+def network(name, shape):
+    return build(name, shape=shape, classes=10, seed=0, dtype=torch.float32)
+
+
+def test_more_memory_holds_more_clients(monkeypatch):
+    perceptron = network("dnn", (28, 28))
+    row = torch.rand(1, 28, 28)
+    found = []
+    for free in (2**20, 2**30, 2**34):
+        monkeypatch.setattr(memory, "_free", lambda device, free=free: free)
+        found.append(memory.clients_that_fit(perceptron, row, 20, 4))
+    assert found[0] == 1
+    assert found[0] < found[1] < found[2]
+    # Six copies of 494 710 weights are 11.9 MB, so half of 1 GiB holds some forty clients, ten an edge.
+    assert 5 <= found[1] <= 12
+
+
+def test_convolutions_are_counted_by_their_activations(monkeypatch):
+    monkeypatch.setattr(memory, "_free", lambda device: 2**34)
+    images = torch.rand(1, 3, 32, 32)
+    few = memory.clients_that_fit(network("vgg", (3, 32, 32)), images, 200, 1)
+    many = memory.clients_that_fit(network("vgg", (3, 32, 32)), images, 2, 1)
+    assert few < many / 10
+
+
+def test_this_machine_has_memory():
+    assert memory._free(torch.device("cpu")) > 2**20

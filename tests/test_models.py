@@ -1,0 +1,183 @@
+"""The models of the paper and the user's own."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from sfedhp.models import MODELS, build, load_initial
+from sfedhp.types import InputError
+
+IMAGE, COLOR = (28, 28), (3, 32, 32)
+
+
+def make(model, shape=IMAGE, classes=10, seed=0, **options):
+    return build(model, shape=shape, classes=classes, seed=seed, dtype=torch.float32, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parameters", "statistics"),
+    [
+        ("mlr", IMAGE, 7_850, 0),
+        ("dnn", IMAGE, 494_710, 0),
+        ("dnn-small", IMAGE, 79_510, 0),
+        ("vgg", COLOR, 247_050, 736),
+        ("vgg-gn", COLOR, 247_050, 0),
+    ],
+)
+def test_the_models_have_the_papers_sizes(name, shape, parameters, statistics):
+    network = make(name, shape)
+    assert (network.d, network.s) == (parameters, statistics)
+    network.probe(torch.rand(2, *shape), 10)
+    assert network.module.state_dict().keys() >= {"head.weight", "head.bias"}
+
+
+def test_group_norm_has_groups_of_eight():
+    groups = [part for part in make("vgg-gn", COLOR).module if isinstance(part, nn.GroupNorm)]
+    assert [part.num_channels // part.num_groups for part in groups] == [8] * 5
+
+
+def test_sizes_come_from_the_data():
+    assert make("dnn-small", (60,), 4).d == 60 * 100 + 100 + 100 * 4 + 4
+
+
+def test_the_seed_decides_the_weights_and_leaves_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, again, other = (make("mlr", seed=seed).initial()[0] for seed in (3, 3, 4))
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_features_lose_the_head():
+    network = make("dnn", features=True)
+    network.probe(torch.rand(2, *IMAGE), None)
+    assert network.d == 784 * 500 + 500 + 500 * 200 + 200
+    assert make("mlr", features=True).d == 7_850
+
+
+class Own(nn.Module):
+    def __init__(self, shape=(28, 28), classes=10):
+        super().__init__()
+        self.layer = nn.Linear(shape[0] * shape[1], classes)
+
+    def forward(self, inputs):
+        return self.layer(inputs.flatten(1))
+
+
+def takes_two(shape, classes):
+    return Own(shape, classes)
+
+
+def not_a_module():
+    return 3
+
+
+def test_a_module_a_class_and_a_function_will_do():
+    for model in (Own(), Own, takes_two, "test_models:takes_two"):
+        assert make(model).d == 7_850
+
+
+def test_a_module_given_as_it_is_still_differs_between_seeds():
+    """The public fault: repeats that reuse one initialization are no repeats."""
+    module = Own()
+    weights = [make(module, seed=seed).initial()[0] for seed in (0, 1, 0)]
+    assert not torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+class Stubborn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(784, 10))
+
+    def forward(self, inputs):
+        return inputs.flatten(1) @ self.scale
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("dmn", "model.name = 'dmn' is not known: use mlr, dnn,"),
+        ("nowhere.at.all:x", "cannot be imported"),
+        ("test_models:nothing", "cannot be imported"),
+        ("test_models:IMAGE", "is not a function or class"),
+        (not_a_module, "gives a int: it must give a torch.nn.Module"),
+        (Stubborn(), "cannot draw its weights from the seed"),
+        (nn.Sequential(nn.Linear(784, 10), nn.Dropout(0.5)), "Dropout"),
+        (nn.Sequential(nn.BatchNorm1d(784, momentum=None), nn.Linear(784, 10)), "momentum=None"),
+        (nn.Sequential(nn.LSTM(784, 10)), "LSTM"),
+        (nn.Sequential(nn.Flatten()), "has no parameters to train"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(model, sentence):
+    with pytest.raises(InputError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+        make(model)
+
+
+def test_a_function_module_with_stubborn_parts_is_fine():
+    assert make(Stubborn).d == 7840
+
+
+class Branches(Own):
+    def forward(self, inputs):
+        return super().forward(inputs) if inputs.sum() > 0 else super().forward(-inputs)
+
+
+class Image(Own):
+    def forward(self, inputs):
+        return super().forward(inputs).unsqueeze(-1)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (takes_two(IMAGE, 5), "gives 5 scores a row but the data has 10 classes: change its last layer"),
+        (Branches(), "does not run on a stack of clients"),
+        (nn.Sequential(nn.Linear(7, 10)), "does not run on a stack of clients with inputs of shape"),
+        (Image(), "it must give one vector of scores a row"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(model, sentence):
+    with pytest.raises(InputError, match=sentence):
+        make(model).probe(torch.rand(2, *IMAGE), 10)
+
+
+def test_vgg_wants_large_images():
+    with pytest.raises(InputError, match="at least 32 × 32"):
+        make("vgg", IMAGE)
+
+
+def test_initial_weights_from_a_file(tmp_path):
+    network = make("vgg", COLOR)
+    state = {name: torch.full_like(value, 0.5) for name, value in network.module.state_dict().items()}
+    save_file(state, tmp_path / "w.safetensors")
+    weights, statistics = load_initial(network, tmp_path / "w.safetensors", torch.float64)
+    assert weights.dtype == torch.float64
+    assert weights.unique().tolist() == statistics.unique().tolist() == [0.5]
+    bare = {name: value for name, value in state.items() if name in network.weights}
+    save_file(bare, tmp_path / "bare.safetensors")
+    _, statistics = load_initial(network, tmp_path / "bare.safetensors", torch.float32)
+    assert statistics.unique().tolist() == [0.0, 1.0]
+
+
+def test_wrong_initial_weights_are_refused(tmp_path):
+    network = make("mlr")
+    path = tmp_path / "w.safetensors"
+    with pytest.raises(InputError, match="there is no file"):
+        load_initial(network, path, torch.float32)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="is not a safetensors file"):
+        load_initial(network, path, torch.float32)
+    save_file({"other": torch.zeros(1)}, path)
+    with pytest.raises(InputError, match=r"lacks head.weight; it has other"):
+        load_initial(network, path, torch.float32)
+    save_file({"head.weight": torch.zeros(2, 784), "head.bias": torch.zeros(10)}, path)
+    with pytest.raises(InputError, match="has shape"):
+        load_initial(network, path, torch.float32)
+
+
+def test_the_registry_is_literal():
+    assert list(MODELS) == ["mlr", "dnn", "dnn-small", "vgg", "vgg-gn"]

@@ -1,0 +1,277 @@
+"""Runs: folders, resuming, stopping, diverging, the user's own data and models."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import sfedhp
+from sfedhp import Experiment, InputError
+from sfedhp.algorithms import FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.config import CheckpointOptions, EngineOptions, WireOptions
+from sfedhp.data import DataOptions
+from sfedhp.evaluation import EvaluationOptions
+from sfedhp.models import ModelOptions
+from sfedhp.preparation import device_of
+from sfedhp.running import DivergenceError, read_experiment
+
+SMALL = Experiment(
+    rounds=4,
+    edges=2,
+    clients_per_edge=3,
+    algorithm=SFedHP(edge_rounds=2),
+    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
+    model=ModelOptions(name="mlr"),
+    checkpoint=CheckpointOptions(every=2),
+)
+
+
+def arrays(seed=0, rows=60, clients=6):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, rows)
+    inputs = generator.normal(size=(rows, 4)) + labels[:, None]
+    return {"inputs": inputs, "labels": labels, "client": np.arange(rows) % clients}
+
+
+def without_seconds(rows):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def test_a_run_leaves_its_folder(tmp_path):
+    seen = []
+    run = sfedhp.run(SMALL, out=tmp_path / "a", report=seen.append)
+    names = {
+        path.relative_to(tmp_path / "a").as_posix() for path in (tmp_path / "a").rglob("*") if path.is_file()
+    }
+    models = {f"models/client-{edge}-{seat}.safetensors" for edge in range(2) for seat in range(3)}
+    assert names == models | {
+        "config.toml",
+        "environment.json",
+        "history.csv",
+        "history.jsonl",
+        "models/global.safetensors",
+        "models/edge-0.safetensors",
+        "models/edge-1.safetensors",
+        "checkpoint/round-000002.safetensors",
+        "checkpoint/round-000004.safetensors",
+    }
+    assert [progress.row["round"] for progress in seen] == [1, 2, 3, 4]
+    rows = [json.loads(line) for line in (tmp_path / "a/history.jsonl").read_text().splitlines()]
+    assert rows == run.history
+    environment = json.loads((tmp_path / "a/environment.json").read_text())
+    assert environment["parameters"] == 7850
+    assert environment["torch"] == torch.__version__
+    assert read_experiment(tmp_path / "a") == run.experiment
+    assert run.experiment.data.partition == "paper"
+    assert run.summary["finished"]
+    assert run.summary["folder"] == str(tmp_path / "a")
+
+
+def test_models_in_the_folder_are_those_of_the_run(tmp_path):
+    run = sfedhp.run(SMALL, out=tmp_path / "a")
+    for name, module in (
+        ("global", run.global_model),
+        ("edge-1", run.edge_models[1]),
+        ("client-1-2", run.client_models[1][2]),
+    ):
+        stored = load_file(tmp_path / f"a/models/{name}.safetensors")
+        assert stored.keys() == {"head.weight", "head.bias"}
+        for key, value in module.state_dict().items():
+            assert torch.equal(stored[key], value)
+    assert not torch.equal(run.edge_models[0].head.weight, run.edge_models[1].head.weight)
+
+
+def test_methods_without_some_models(tmp_path):
+    run = sfedhp.run(replace(SMALL, algorithm=HeurFedAMP(local_steps=1)), out=tmp_path / "amp")
+    assert run.global_model is None
+    assert run.edge_models == [None, None]
+    assert isinstance(run.client_models[0][0], nn.Module)
+    run = sfedhp.run(replace(SMALL, algorithm=FedAvg(local_steps=1)))
+    assert run.client_models == [[None] * 3] * 2
+    assert run.folder is None
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), PFedMe(local_rounds=2)])
+def test_stop_and_resume_equals_straight_through(tmp_path, method):
+    experiment = replace(SMALL, algorithm=method, model=ModelOptions(name="dnn-small"))
+    straight = sfedhp.run(experiment, out=tmp_path / "straight")
+    rounds = []
+
+    def stop():
+        rounds.append(1)
+        return len(rounds) == 3
+
+    stopped = sfedhp.run(experiment, out=tmp_path / "stopped", stop=stop)
+    assert not stopped.finished
+    assert len(stopped.history) == 3
+    resumed = sfedhp.resume(tmp_path / "stopped")
+    assert resumed.finished
+    assert without_seconds(resumed.history) == without_seconds(straight.history)
+    for path in (tmp_path / "straight/models").iterdir():
+        assert path.read_bytes() == (tmp_path / "stopped/models" / path.name).read_bytes()
+
+
+def test_resume_before_the_first_checkpoint_starts_again(tmp_path):
+    sfedhp.run(SMALL, out=tmp_path / "a")
+    for path in (tmp_path / "a/checkpoint").iterdir():
+        path.unlink()
+    assert len(sfedhp.resume(tmp_path / "a").history) == 4
+
+
+def test_resume_of_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no run"):
+        sfedhp.resume(tmp_path)
+    (tmp_path / "config.toml").write_text("rounds = ")
+    with pytest.raises(InputError, match="cannot be read"):
+        sfedhp.resume(tmp_path)
+
+
+def test_a_folder_with_a_run_is_refused(tmp_path):
+    sfedhp.run(SMALL, out=tmp_path / "a")
+    before = (tmp_path / "a/history.jsonl").read_bytes()
+    with pytest.raises(InputError, match="already holds a run"):
+        sfedhp.run(SMALL, out=tmp_path / "a")
+    assert (tmp_path / "a/history.jsonl").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        sfedhp.run(SMALL, out=tmp_path / "file" / "run")
+
+
+def test_evaluation_only_when_due():
+    run = sfedhp.run(replace(SMALL, rounds=5, evaluation=EvaluationOptions(every=2)))
+    assert [row["round"] for row in run.history if "gm" in row] == [2, 4, 5]
+    assert all("bytes_client_edge" in row for row in run.history)
+
+
+def test_seeds_change_split_initialization_and_batches():
+    """The public fault: repeats that share one initialization."""
+    one, two = (sfedhp.preparation.prepare(replace(SMALL, seed=seed)) for seed in (0, 1))
+    assert not torch.equal(one.simulator.initial, two.simulator.initial)
+    assert not np.array_equal(one.federation.train[0], two.federation.train[0])
+    assert not torch.equal(one.simulator.task.stream, two.simulator.task.stream)
+
+    def one_initialization(seed):
+        """The mutant: the model is built once, outside the repeats."""
+        prepared = sfedhp.preparation.prepare(replace(SMALL, seed=seed))
+        return one.simulator.initial if seed else prepared.simulator.initial
+
+    assert torch.equal(one_initialization(0), one_initialization(1))
+
+
+def test_a_run_repeats_to_the_bit():
+    one, two = sfedhp.run(SMALL), sfedhp.run(SMALL)
+    assert without_seconds(one.history) == without_seconds(two.history)
+
+
+def test_divergence_names_the_quantity_and_keeps_the_last_finite_state(tmp_path):
+    wild = replace(
+        SMALL,
+        algorithm=SFedHP(edge_rounds=3, edge_rate=1e6),
+        rounds=30,
+        evaluation=EvaluationOptions(every=30),
+    )
+    with pytest.raises(
+        DivergenceError, match=r"diverged in round \d+: (the cloud's model|a client's)"
+    ) as error:
+        sfedhp.run(wild, out=tmp_path / "a")
+    run = error.value.run
+    assert not run.finished
+    stored = load_file(tmp_path / "a/models/global.safetensors")
+    assert all(value.isfinite().all() for value in stored.values())
+    assert run.history == [
+        json.loads(line) for line in (tmp_path / "a/history.jsonl").read_text().splitlines()
+    ]
+
+
+def test_an_exploding_loss_is_a_divergence():
+    wild = replace(SMALL, algorithm=SFedHP(edge_rounds=3, edge_rate=1e6), rounds=30)
+    with pytest.raises(
+        DivergenceError, match=r"the training loss went from .* more than 100 times the first"
+    ):
+        sfedhp.run(wild)
+
+
+def test_a_collapse_at_finite_weights_is_a_result():
+    run = sfedhp.run(replace(SMALL, algorithm=FedAvg(local_rate=2.0, local_steps=2)))
+    assert run.finished
+
+
+def test_arrays_from_python(tmp_path):
+    experiment = replace(SMALL, data=DataOptions())
+    run = sfedhp.run(experiment, data=arrays(), out=tmp_path / "a")
+    assert run.experiment.data.source == "arrays"
+    assert run.global_model.head.weight.shape == (3, 4)
+    with pytest.raises(InputError, match="came from Python"):
+        sfedhp.resume(tmp_path / "a")
+    assert sfedhp.resume(tmp_path / "a", data=arrays()).finished
+
+
+def test_a_dataset_and_a_federation_from_python():
+    held = arrays()
+    dataset = TensorDataset(torch.tensor(held["inputs"]), torch.tensor(held["labels"]))
+    experiment = replace(SMALL, data=DataOptions(partition="iid"))
+    assert sfedhp.run(experiment, data=dataset).finished
+    prepared = sfedhp.preparation.prepare(replace(SMALL, data=DataOptions()), held)
+    run = sfedhp.run(replace(SMALL, data=DataOptions()), data=prepared.federation)
+    assert run.finished
+
+
+def test_a_module_from_python():
+    run = sfedhp.run(SMALL, model=nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)))
+    assert isinstance(run.global_model[2], nn.Tanh)
+    assert isinstance(run.client_models[1][1], nn.Sequential)
+
+
+def test_initial_weights_are_used(tmp_path):
+    first = sfedhp.run(SMALL, out=tmp_path / "a")
+    path = tmp_path / "a/models/global.safetensors"
+    prepared = sfedhp.preparation.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=str(path))))
+    expected = torch.cat([value.flatten() for value in first.global_model.parameters()])
+    assert torch.equal(prepared.simulator.initial, expected)
+
+
+def test_full_batches_against_a_hand_calculation():
+    held = arrays()
+    experiment = replace(
+        SMALL, rounds=1, batch_size=0, dtype="float64", algorithm=FedAvg(local_steps=1, local_rate=0.1),
+        data=DataOptions(),
+    )  # fmt: skip
+    prepared = sfedhp.preparation.prepare(experiment, held)
+    weights = prepared.simulator.initial.reshape(-1).numpy()
+    next(prepared.simulator.run(1))
+    federation = prepared.federation
+    uploads, sizes = [], []
+    for rows in federation.train:
+        inputs, labels = federation.inputs[rows], federation.labels[rows]
+        scores = inputs @ weights[:12].reshape(3, 4).T + weights[12:]
+        share = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+        share[np.arange(len(labels)), labels] -= 1
+        slope = np.concatenate([(share.T @ inputs).ravel(), share.sum(0)]) / len(labels)
+        uploads.append(weights - 0.1 * slope)
+        sizes.append(len(labels))
+    expected = np.average(uploads, axis=0, weights=sizes)
+    assert np.allclose(prepared.simulator.state.served.state.numpy(), expected, rtol=1e-12)
+
+
+def test_options_reach_the_engine():
+    experiment = replace(SMALL, engine=EngineOptions(clients_at_once=2), wire=WireOptions(threshold=0.01))
+    prepared = sfedhp.preparation.prepare(experiment)
+    assert prepared.simulator.clients_at_once == 2
+    assert prepared.simulator.links["client_edge"].threshold == 0.01
+    run = sfedhp.run(experiment)
+    assert run.finished
+
+
+def test_devices():
+    assert device_of("cpu").type == "cpu"
+    assert device_of("auto").type in {"cpu", "cuda"}
+    with pytest.raises(InputError, match="device = 'tpu9' is not available here"):
+        device_of("tpu9")

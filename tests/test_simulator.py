@@ -1,0 +1,183 @@
+"""All clients at once: pieces, empty seats, links, bytes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
+from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
+from sfedhp.keys import ROLES, key
+from sfedhp.networks import Network
+from sfedhp.tasks import Task
+from sfedhp.vectors import dense
+from sfedhp.wire.links import Link
+
+
+def close(first, second, tolerance=1e-9):
+    return (first - second).norm() <= tolerance * second.norm()
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=3), FedAvg(local_steps=4), HeurFedAMP(local_steps=4)])
+def test_clients_in_pieces_give_the_same(case, method):
+    whole = case.simulator(method)
+    pieces = case.simulator(method, clients_at_once=3)
+    finish(whole)
+    finish(pieces)
+    for first, second in zip(
+        leaves((whole.state.served.state, whole.state.personal)),
+        leaves((pieces.state.served.state, pieces.state.personal)),
+        strict=True,
+    ):
+        assert close(first, second)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_empty_seat_changes_nothing(case, name):
+    """A federation with an empty seat equals the one in which that seat's row is somebody never heard."""
+    method = ALGORITHMS[name]()
+    sizes = case.task.sizes.clone()
+    sizes[1, 2] = 0
+    spoilt = case.task.inputs.clone()
+    spoilt[1, 2] = torch.nan
+    task = replace(case.task, sizes=sizes)
+    one = replace(case, task=task).simulator(method)
+    two = replace(case, task=replace(task, inputs=spoilt)).simulator(method)
+    for simulator in (one, two):
+        for _ in simulator.run(2):
+            pass
+    for first, second in zip(leaves(one.state.served), leaves(two.state.served), strict=True):
+        assert torch.equal(first, second)
+        assert first.isfinite().all()
+    if method.tiers == 2:
+        assert one.members == EDGES * CLIENTS - 1
+        assert one.place(1, 2) is None
+        assert one.place(1, 3) == (6,)
+    else:
+        assert one.place(1, 2) is None
+        assert one.place(1, 3) == (1, 3)
+
+
+def test_only_drawn_clients_move_with_two_tiers(case):
+    simulator = case.simulator(PFedMe(local_rounds=2), sampled=5)
+    before = simulator.state.personal.clone()
+    for state in simulator.run(1):
+        moved = (dense(state.personal) != before).any(-1)
+        assert torch.equal(moved, simulator.draw(0))
+        assert moved.sum() == 5
+
+
+def test_all_edges_train_and_the_drawn_count(case):
+    simulator = case.simulator(SFedHP(edge_rounds=2), sampled=1)
+    for state in simulator.run(1):
+        drawn = int(simulator.draw(0).nonzero())
+        assert close(state.served.state, state.edges.state.model[drawn], 1e-12)
+        assert (dense(state.personal) != simulator.initial).any(-1).all()
+
+
+def test_an_edge_weighs_what_its_clients_weigh():
+    case = problem()
+    simulator = case.simulator(HierFAVG(edge_rounds=1, local_steps=2))
+    for state in simulator.run(1):
+        sizes = case.task.sizes.sum(-1).double()
+        expected = (sizes / sizes.sum()) @ state.edges.state
+        assert close(state.served.state, expected, 1e-12)
+
+
+def test_bytes_are_counted_on_every_link(case):
+    size = len(case.initial) * 8
+    three = case.simulator(SFedHP(edge_rounds=4))
+    next(three.run(1))
+    booked = {name: int(total) for name, total in three.ledger.close().items()}
+    clients = EDGES * CLIENTS
+    assert booked == {
+        "cloud_edge": EDGES * size,
+        "edge_client": 4 * clients * size,
+        "client_edge": 4 * clients * size,
+        "edge_cloud": EDGES * size,
+    }
+    two = case.simulator(FedAvg(local_steps=1), sampled=5)
+    next(two.run(1))
+    assert {name: int(total) for name, total in two.ledger.close().items()} == {
+        "cloud_client": 5 * size,
+        "client_cloud": 5 * size,
+    }
+    assert two.ledger.close() == {}
+
+
+def test_what_is_lost_sends_nothing(case):
+    simulator = case.simulator(FedAvg(local_steps=1), lost=lambda clock, ids: ids < 3)
+    next(simulator.run(1))
+    booked = simulator.ledger.close()
+    assert int(booked["client_cloud"]) == (EDGES * CLIENTS - 3) * len(case.initial) * 8
+
+
+def test_a_threshold_really_zeroes_what_arrives(case):
+    links = {"client_edge": Link(threshold=0.2)}
+    simulator = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0), links=links)
+    next(simulator.run(1))
+    plain = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0))
+    next(plain.run(1))
+    # φ_i is the mean of what arrived, so it shows what the threshold removed.
+    theta = dense(plain.state.personal)
+    sent = torch.where(theta.abs() < 0.2, 0.0, theta)
+    expected = (20 * sent.mean(-2) + 20 * case.initial) / 40
+    assert close(simulator.state.edges.state.personal, expected, 1e-12)
+    assert not close(plain.state.edges.state.personal, expected, 1e-3)
+
+
+def test_links_keep_one_message_to_all_as_one():
+    message = torch.randn(6).expand(4, 6)
+    for link in (Link(), Link(threshold=0.3)):
+        arrived, lengths = link.carry(message, 6)
+        assert arrived.stride(-2) == 0
+        assert lengths.tolist() == [24] * 4
+    assert (arrived.abs() >= 0.3).logical_or(arrived == 0).all()
+
+
+def test_statistics_are_never_thresholded():
+    arrived, _ = Link(threshold=10.0).carry(torch.ones(2, 5), 3)
+    assert arrived.tolist() == [[0, 0, 0, 1, 1]] * 2
+
+
+def normed(batch_size, sizes):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
+    network = Network(module)
+    ids = torch.arange(12).reshape(3, 4)
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(3, 4, 10, 6, generator=generator, dtype=torch.float64)
+    labels = torch.randint(3, (3, 4, 10), generator=generator)
+    task = Task(network, inputs, labels, sizes, key(0, ROLES["client"], ids), batch_size)
+    return replace(problem(), task=task, ids=ids, initial=network.initial()[0], tail=network.initial()[1])
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=3)])
+def test_batch_norm_keeps_statistics_at_the_clients_and_their_mean_above(method):
+    sizes = torch.tensor([[10, 7, 4, 10], [10, 10, 10, 10], [3, 10, 10, 6]])
+    case = normed(5, sizes)
+    simulator = case.simulator(method)
+    for state in simulator.run(2):
+        own = state.statistics.reshape(12, -1)
+        assert (own != case.tail).any(-1).all()
+        assert len(own.unique(dim=0)) == 12
+        assert close(state.served.tail, own.mean(0), 1e-12)
+
+
+def test_padding_never_enters_batch_norm():
+    sizes = torch.full((3, 4), 6)
+    sizes[0, 0] = 3
+    case = normed(5, sizes)
+    spoilt = case.task.inputs.clone()
+    spoilt[0, 0, 3:] = torch.nan
+    simulators = [
+        replace(case, task=replace(case.task, inputs=inputs)).simulator(FedAvg(local_steps=2))
+        for inputs in (case.task.inputs, spoilt)
+    ]
+    for simulator in simulators:
+        next(simulator.run(1))
+    first, second = (simulator.state for simulator in simulators)
+    assert torch.equal(first.served.state, second.served.state)
+    assert torch.equal(first.statistics, second.statistics)
+    assert second.statistics.isfinite().all()
