@@ -1,8 +1,8 @@
-"""A plain client-by-client loop, as public code of the field has it: what `sfedhp bench` measures itself against.
+"""A plain client-by-client loop, as public code of the field has it: what `sfedhp bench` measures against.
 
 Every client owns a module, an SGD optimizer and a DataLoader whose iterator it keeps from round to round; a
-server walks over its clients one after the other and adds up their parameters. Nothing is stacked, and nothing
-is slower than it has to be in this manner: parameters are updated in place and nothing is evaluated.
+server walks over its clients one after the other and adds up their parameters. Nothing is stacked, and
+nothing is slower than it has to be in this manner: parameters are updated in place, nothing is evaluated.
 """
 
 from __future__ import annotations

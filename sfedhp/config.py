@@ -18,13 +18,7 @@ from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
 from sfedhp.scalars import Count, CountOrOff
 from sfedhp.types import Bounds, InputError, check_bounds
-
-
-@dataclass(frozen=True)
-class WireOptions:
-    """The [wire] section."""
-
-    threshold: Annotated[float, Bounds(0)] = 0.0  # weights below it are zeroed before they are sent; 0: none
+from sfedhp.wire.links import WireOptions
 
 
 @dataclass(frozen=True)
@@ -38,6 +32,9 @@ class CheckpointOptions:
 class EngineOptions:
     """The [engine] section."""
 
+    inner: Literal["auto", "plain"] = (
+        "auto"  # how inner problems are solved: the fastest exact way, or plainly
+    )
     clients_at_once: CountOrOff = 0  # clients of an edge computed together; 0: as many as memory holds
 
 

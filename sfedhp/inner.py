@@ -7,7 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sfedhp.scalars import Scalar, absent
+from sfedhp.descent import Problem, descend
+from sfedhp.perceptron import grouped
+from sfedhp.samplespace import Motion
+from sfedhp.scalars import PerRun, Scalar, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
 from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold
@@ -53,6 +56,23 @@ def minimize(
         tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
         penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
     """
+    if (
+        steps
+        and path(task, fresh=fresh, sparsity=sparsity, solver=solver, tolerance=tolerance, penalty=penalty)
+        != "plain"
+    ):
+        clients = task.lead.numel()
+        problem = Problem(
+            layers=task.layers,
+            lead=task.lead,
+            anchor=grouped(anchor, task.lead),
+            start=None if start is None else dense(start).expand(*task.lead, -1).reshape(clients, -1),
+            motion=_motion(task, anchor, rate, proximity, sparsity, smoothing),
+            steps=steps,
+            batch=lambda turn: task.batch(clock, step + turn),
+            fresh=fresh,
+        )
+        return descend(problem, factored)
     point = before = anchor if start is None else dense(start)
     going: Tensor | bool = True
     batch = task.batch(clock, step)
@@ -74,6 +94,58 @@ def minimize(
             moved = torch.where(going, moved, point)
         before, point = point, moved
     return point
+
+
+Path = Literal["sample-space", "stacked", "plain"]
+
+
+def path(
+    task: Task,
+    *,
+    fresh: bool = False,
+    sparsity: Scalar | Tensor = 0.0,
+    solver: Solver = "gradient",
+    tolerance: float = 0.0,
+    penalty: Penalty = "smooth",
+) -> Path:
+    """How `minimize` will work: the fastest way that this problem allows.
+
+    Returns:
+        "sample-space": models are not built but held as changes of their anchors; "stacked": they are built
+        layer by layer and moved in place; "plain": flat vectors and the task's gradient, for any network.
+    """
+    sparse = not _absent(sparsity)
+    if not task.layers or solver != "gradient" or tolerance or (sparse and penalty != "smooth"):
+        return "plain"
+    return "stacked" if fresh or sparse else "sample-space"
+
+
+def _motion(
+    task: Task,
+    anchor: Tensor,
+    rate: Scalar,
+    proximity: Scalar,
+    sparsity: Scalar | Tensor,
+    smoothing: Scalar,
+) -> Motion:
+    """The numbers of a step; those that differ between clients as (clients, 1, 1)."""
+
+    def factor(scalar: Scalar | Tensor) -> float | Tensor:
+        if isinstance(scalar, PerRun):
+            scalar = scalar.like(anchor.new_empty(task.lead)).unsqueeze(-1)
+        if isinstance(scalar, Tensor):
+            scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
+        return scalar
+
+    return Motion(
+        rate=factor(rate),
+        keep=factor(1 - rate * (proximity + task.weight_decay)),
+        pull=factor(rate * proximity),
+        anchored=not absent(proximity),
+        decays=task.weight_decay != 0,
+        shrink=None if _absent(sparsity) else factor(rate) * factor(sparsity),
+        smoothing=factor(smoothing),
+    )
 
 
 def _absent(sparsity: Scalar | Tensor) -> bool:

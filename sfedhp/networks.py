@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from sfedhp.perceptron import recognize
 from sfedhp.types import InputError
 
 Shapes = Mapping[str, torch.Size]
@@ -31,6 +32,8 @@ class Network:
         self.counters = [name for name, value in buffers.items() if not value.is_floating_point()]
         self.d = sum(shape.numel() for shape in self.weights.values())
         self.s = sum(shape.numel() for shape in self.buffers.values())
+        # The linear layers of a network that is nothing else but them and ReLU; none of any other network.
+        self.layers, self.flattens = recognize(self.module)
         self._refuse_what_cannot_stack()
 
     def initial(self) -> tuple[Tensor, Tensor]:

@@ -1,20 +1,21 @@
 """Linear layers with ReLU between, stacked over clients: forward and backward by hand.
 
 Autograd over a stack copies arrays of d numbers several times a step. Written out, the layers are read where
-they lie in the flat vectors, clients that share a model share one matrix product, and slopes are written once.
+they lie in the flat vectors, clients that share a model share one matrix product, slopes are written once.
 Here models are `(groups, d)` and rows `(clients, rows, features)`; a group is as many consecutive clients as
 share a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sfedhp.types import Batch
+from sfedhp.vectors import Layer
 
 
 class Affine(NamedTuple):
@@ -35,7 +36,8 @@ class Affine(NamedTuple):
 
     def weight(self, flat: Tensor) -> Tensor:
         """(..., outputs, inputs), as a view."""
-        return flat[..., self.first : self.last - self.outputs].unflatten(-1, (self.outputs, self.inputs))
+        weight = flat[..., self.first : self.last - self.outputs]
+        return weight.view(*flat.shape[:-1], self.outputs, self.inputs)
 
     def bias(self, flat: Tensor) -> Tensor:
         """(..., 1, outputs), as a view."""
@@ -69,7 +71,7 @@ def recognize(module: nn.Module) -> tuple[Layers, bool]:
     watched = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     if not plain or watched or len(body) % 2 == 0 or len(linear) != (len(body) + 1) // 2:
         return (), False
-    if flattens and (parts[0].start_dim, parts[0].end_dim) != (1, -1):
+    if isinstance(parts[0], nn.Flatten) and (parts[0].start_dim, parts[0].end_dim) != (1, -1):
         return (), False
     layers: list[Affine] = []
     for part in linear:
@@ -95,42 +97,56 @@ class CrossEntropy:
     Rows that only pad a shorter client have no slope.
     """
 
-    def __init__(self, batch: Batch, lead: torch.Size, like: Tensor, factor: float | Tensor = 1.0):
+    def __init__(self, batch: Batch, rows: Tensor, classes: int, factor: float | Tensor = 1.0):
         """Prepare what does not depend on the scores.
 
         Args:
-            batch: (*lead, rows).
-            lead: the stack.
-            like: scores (clients, rows, classes).
-            factor: of all slopes, or one of each client, (clients, 1, 1).
+            batch: of the whole stack.
+            rows: the batch's inputs as (clients, rows, features).
+            classes: how many.
+            factor: of all slopes, or one for each client, (clients, 1, 1).
         """
-        real, labels = batch.real.reshape(like.shape[:-1]), batch.labels.reshape(like.shape[:-1])
-        share = real.to(like.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
+        real, labels = batch.real.reshape(rows.shape[:2]), batch.labels.reshape(rows.shape[:2])
+        share = real.to(rows.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
         self.weights = share.unsqueeze(-1) * factor
-        self.target = torch.zeros_like(like).scatter_(-1, labels.unsqueeze(-1), -self.weights)
+        target = rows.new_zeros(*rows.shape[:2], classes)
+        self.target = target.scatter_(-1, labels.unsqueeze(-1), -self.weights)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """w (softmax(z) − y)."""
         return torch.addcmul(self.target, torch.softmax(scores, -1), self.weights)
 
 
-def scores(layers: Layers, models: Tensor, rows: Tensor) -> Tensor:
-    """What models (groups, d) say of rows (clients, rows, features)."""
-    return ascend(layers, models, rows)[-1]
+def scores(layers: Layers, models: Tensor, rows: Tensor, parts: Sequence[Layer | Tensor] = ()) -> Tensor:
+    """What models say of rows (clients, rows, features).
 
-
-def ascend(layers: Layers, models: Tensor, rows: Tensor) -> list[Tensor]:
-    """The inputs of every layer, then the scores."""
-    heights = [rows]
-    for layer in layers[:-1]:
-        heights.append(layer.forward(models, heights[-1]).relu_())
-    return [*heights, layers[-1].forward(models, heights[-1])]
+    Args:
+        layers: the network's.
+        models: (groups, d), or the anchors of models that are not built.
+        rows: (clients, rows, features).
+        parts: of models that are not built: each layer's change or own piece, (clients, ...).
+    """
+    height = rows
+    for turn, layer in enumerate(layers):
+        part = parts[turn] if parts else None
+        if isinstance(part, Tensor):
+            outputs = layer._replace(first=0).forward(part, height)
+        else:
+            outputs = layer.forward(models, height)
+        if isinstance(part, Layer):
+            # X θ = X φ + (X Hᵀ) A, and a one in every product of inputs for the bias
+            gram = torch.baddbmm(rows.new_ones(1, 1, 1), height, part.inputs.mT)
+            outputs.baddbmm_(gram, part.coefficients)
+        height = outputs.relu_() if turn < len(layers) - 1 else outputs
+    return height
 
 
 def gradient(layers: Layers, models: Tensor, rows: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
     """The gradients (clients, d) of a loss whose slopes with respect to the scores are `slope(scores)`."""
-    *heights, outputs = ascend(layers, models, rows)
-    slopes = slope(outputs)
+    heights = [rows]
+    for layer in layers[:-1]:
+        heights.append(layer.forward(models, heights[-1]).relu_())
+    slopes = slope(layers[-1].forward(models, heights[-1]))
     flat = models.new_empty(len(rows), models.shape[-1])
     for layer, height in zip(reversed(layers), reversed(heights), strict=True):
         torch.bmm(slopes.mT, height, out=layer.weight(flat))

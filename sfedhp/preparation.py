@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import typing
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.evaluation import Evaluator, Rows
 from sfedhp.keys import ROLES, key
 from sfedhp.memory import clients_that_fit
 from sfedhp.models import build, load_initial
+from sfedhp.networks import Network
+from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.types import InputError
@@ -31,12 +36,22 @@ DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_
 
 @dataclass(frozen=True)
 class Prepared:
-    """An experiment ready to run."""
+    """An experiment ready to run, or a stack of them that differ in seeds and in what a `PerRun` can hold."""
 
-    experiment: Experiment  # with everything resolved
-    federation: Federation
-    simulator: Simulator
+    experiments: tuple[Experiment, ...]  # with everything resolved
+    federations: tuple[Federation, ...]
+    simulator: Simulator  # with a runs axis where it is a stack
     evaluator: Evaluator
+
+    @property
+    def experiment(self) -> Experiment:
+        """The only one, or the first of a stack."""
+        return self.experiments[0]
+
+    @property
+    def federation(self) -> Federation:
+        """The only one, or the first of a stack."""
+        return self.federations[0]
 
 
 def prepare(experiment: Experiment, data: Data | None = None, model: Model | None = None) -> Prepared:
@@ -48,7 +63,28 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
             (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset` of (input, label).
         model: instead of `experiment.model.name`: a module, or a function that makes one.
     """
-    device = device_of(experiment.device)
+    return _assembled([_parts(experiment, data, model)], stacked=False)
+
+
+def prepare_stack(experiments: Sequence[Experiment]) -> Prepared:
+    """The same for several experiments that run as one stack; `stackable` says which can."""
+    return _assembled([_parts(experiment, None, None) for experiment in experiments], stacked=True)
+
+
+class _Parts(NamedTuple):
+    """One experiment's share of a stack."""
+
+    experiment: Experiment
+    federation: Federation
+    network: Network
+    initial: Tensor
+    tail: Tensor
+    train: Rows
+    test: Rows
+    validation: Rows
+
+
+def _parts(experiment: Experiment, data: Data | None, model: Model | None) -> _Parts:
     federation, experiment = federation_of(experiment, data)
     dtype = getattr(torch, experiment.dtype)
     network = build(
@@ -62,44 +98,106 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
     sample = torch.from_numpy(federation.scaled(federation.train[0][:2], experiment.dtype))
     sample = sample if len(sample) == 2 else sample.expand(2, *sample.shape[1:])
     network.probe(sample, None if experiment.algorithm.features else federation.classes)
-    network.module.to(device)
     initial, tail = (part.to(dtype) for part in network.initial())
     if experiment.model.initial:
         initial, tail = load_initial(network, Path(experiment.model.initial), dtype)
-    ids = torch.from_numpy(federation.seats)
-    train = _stack(federation, federation.train, experiment.dtype, device)
-    clients = experiment.edges * experiment.clients_per_edge
-    edges = experiment.edges if experiment.algorithm.tiers == 3 else 1
-    rows = experiment.batch_size or train.labels.shape[-1]
-    fit = clients_that_fit(network, sample[:1].to(device), min(rows, train.labels.shape[-1]), edges)
+    held = (federation.train, federation.test, federation.validation)
+    return _Parts(
+        experiment,
+        federation,
+        network,
+        initial,
+        tail,
+        *(_stack(federation, rows, experiment.dtype) for rows in held),
+    )
+
+
+def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
+    """A simulator of these parts, on its device."""
+    first = parts[0]
+    experiment, network = first.experiment, first.network
+    device = device_of(experiment.device)
+    network.module.to(device)
+
+    def together(tensors: Sequence[Tensor]) -> Tensor:
+        return (torch.stack(list(tensors)) if stacked else tensors[0]).to(device)
+
+    def rows(name: str) -> Rows:
+        held = [getattr(part, name) for part in parts]
+        width = max(each.labels.shape[-1] for each in held)
+        return Rows(
+            *(together(list(each)) for each in zip(*(_padded(one, width) for one in held), strict=True))
+        )
+
+    train, test, validation = rows("train"), rows("test"), rows("validation")
+    algorithm = merged([part.experiment.algorithm for part in parts])
+    ids = together([torch.from_numpy(part.federation.seats) for part in parts])
+    streams = [
+        key(part.experiment.seed, ROLES["client"], torch.from_numpy(part.federation.seats)) for part in parts
+    ]
     task = Task(
         network,
         *train,
-        key(experiment.seed, ROLES["client"], ids).to(device),
+        together(streams),
         experiment.batch_size,
         experiment.model.weight_decay,
-        ragged=len({len(rows) for rows in federation.train}) > 1 or bool((federation.seats < 0).any()),
+        ragged=bool((train.sizes != train.labels.shape[-1]).any()),
+        classes=first.federation.classes,
+        plain=experiment.engine.inner == "plain",
     )
+    edges = len(parts) * (experiment.edges if algorithm.tiers == 3 else 1)
+    batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
+    fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, edges)
     simulator = Simulator(
-        experiment.algorithm,
+        algorithm,
         task,
-        ids.to(device),
-        initial.to(device),
-        tail.to(device),
-        key(experiment.seed, ROLES["draw"]).to(device),
-        sampled=experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients,
-        links={direction: Link(experiment.wire.threshold) for direction in DIRECTIONS},
-        clients_at_once=experiment.engine.clients_at_once or (fit if fit * edges < clients else 0),
+        ids,
+        together([part.initial for part in parts]),
+        together([part.tail for part in parts]),
+        together([key(part.experiment.seed, ROLES["draw"]) for part in parts]),
+        sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
+        links={direction: Link(experiment.wire) for direction in DIRECTIONS},
+        clients_at_once=experiment.engine.clients_at_once
+        or (fit if fit * edges < train.sizes.numel() else 0),
     )
-    validation = _stack(federation, federation.validation, experiment.dtype, device)
     evaluator = Evaluator(
         simulator,
-        _arranged(simulator, _stack(federation, federation.test, experiment.dtype, device)),
+        _arranged(simulator, test),
         _arranged(simulator, validation) if validation.labels.shape[-1] else None,
         experiment.evaluation,
         experiment.density_threshold,
     )
-    return Prepared(experiment, federation, simulator, evaluator)
+    return Prepared(
+        tuple(part.experiment for part in parts),
+        tuple(part.federation for part in parts),
+        simulator,
+        evaluator,
+    )
+
+
+def merged(algorithms: Sequence[Algorithm]) -> Algorithm:
+    """One method for a stack of runs: what differs between them becomes a `PerRun`."""
+    first: Any = algorithms[0]
+    apart = {
+        option.name: [getattr(each, option.name) for each in algorithms]
+        for option in dataclasses.fields(first)
+        if any(getattr(each, option.name) != getattr(first, option.name) for each in algorithms)
+    }
+    changed: Algorithm = replace(first, **{name: PerRun(values) for name, values in apart.items()})
+    return changed
+
+
+def stackable(experiment: Experiment) -> Hashable:
+    """What must be equal for experiments to run as one stack: all but seeds and what a `PerRun` can hold."""
+    algorithm: Any = experiment.algorithm
+    hints = typing.get_type_hints(type(algorithm))
+    # A term that is absent (a plain 0) is left out of the computation, so only non-zeros go together.
+    fixed = tuple(
+        (option.name, bool(value) if PerRun in typing.get_args(hints[option.name]) else value)
+        for option in dataclasses.fields(algorithm)
+        for value in [getattr(algorithm, option.name)]
+    )
+    return (type(algorithm), fixed, replace(experiment, seed=0, algorithm=type(algorithm)()))
 
 
 def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Federation, Experiment]:
@@ -147,7 +245,7 @@ def _arranged(simulator: Simulator, rows: Rows) -> Rows:
     return Rows(*(simulator.arrange(tensor) for tensor in rows))
 
 
-def _stack(federation: Federation, held: Sequence[Any], dtype: str, device: torch.device) -> Rows:
+def _stack(federation: Federation, held: Sequence[Any], dtype: str) -> Rows:
     """The rows each client holds, padded to the longest: (edges, clients_per_edge, rows, *shape)."""
     seats = federation.seats
     sizes = np.array([[len(held[client]) if client >= 0 else 0 for client in edge] for edge in seats])
@@ -159,5 +257,14 @@ def _stack(federation: Federation, held: Sequence[Any], dtype: str, device: torc
             rows = held[int(client)]
             inputs[edge, seat, : len(rows)] = federation.scaled(rows, dtype)
             labels[edge, seat, : len(rows)] = federation.labels[rows]
-    tensors: list[Tensor] = [torch.from_numpy(array).to(device) for array in (inputs, labels, sizes)]
-    return Rows(*tensors)
+    return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
+
+
+def _padded(rows: Rows, width: int) -> Rows:
+    """The same rows in a wider table."""
+    more = width - rows.labels.shape[-1]
+    if not more:
+        return rows
+    shape = (*rows.labels.shape[:-1], more, *rows.inputs.shape[3:])
+    inputs = torch.cat([rows.inputs, rows.inputs.new_zeros(shape)], 2)
+    return Rows(inputs, torch.cat([rows.labels, rows.labels.new_zeros(shape[:3])], 2), rows.sizes)

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy
 import safetensors
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import sfedhp
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
@@ -27,6 +27,7 @@ from sfedhp.runs.records import History, Row, read_rows, summarize
 from sfedhp.simulator import State
 from sfedhp.types import InputError
 from sfedhp.vectors import tree_map
+from sfedhp.wire.ledger import columns
 
 EXPLOSION = 100  # a training loss so many times the first evaluated one is a divergence
 
@@ -34,11 +35,12 @@ EXPLOSION = 100  # a training loss so many times the first evaluated one is a di
 class Progress(NamedTuple):
     """What is known after a round."""
 
-    row: Row  # the round's row of the history
+    row: Row  # the round's row of the history; of a stack, the first run's
     rounds: int  # how many there will be
 
 
 Report = Callable[[Progress], None]
+Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def run(
     model: Model | None = None,
     out: Path | str | None = None,
     report: Report | None = None,
-    stop: Callable[[], bool] | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Run an experiment.
 
@@ -122,22 +124,29 @@ def run(
     return start(prepared, folder, report, stop)
 
 
-def start(
-    prepared: Prepared, folder: Path | None, report: Report | None, stop: Callable[[], bool] | None
-) -> Run:
+def start(prepared: Prepared, folder: Path | None, report: Report | None, stop: Stop | None) -> Run:
     """Run what is prepared, in a new folder."""
-    history = None
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(folder / "environment.json", json.dumps(_environment(prepared), indent=2) + "\n")
-            write_text(folder / "config.toml", to_toml(to_dict(prepared.experiment)))
-            history = History(folder / "history.jsonl")
-        except OSError as error:
-            raise InputError(
-                f"{folder} cannot be written ({error.strerror}): choose another folder."
-            ) from None
-    return _drive(prepared, folder, history or History(), report, stop)
+    history = History() if folder is None else new_folder(prepared, 0, folder)
+    return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
+
+
+def new_folder(prepared: Prepared, index: int, folder: Path) -> History:
+    """A folder for the run of this index, with all but its results.
+
+    Raises:
+        InputError: the folder cannot be written, or holds a run.
+    """
+    if (folder / "config.toml").exists():
+        raise InputError(
+            f"{folder} already holds a run: choose another folder, or go on with `sfedhp resume`."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "environment.json", json.dumps(environment(prepared), indent=2) + "\n")
+        write_text(folder / "config.toml", to_toml(to_dict(prepared.experiments[index])))
+        return History(folder / "history.jsonl")
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
 
 
 def resume(
@@ -146,7 +155,7 @@ def resume(
     data: Data | None = None,
     model: Model | None = None,
     report: Report | None = None,
-    stop: Callable[[], bool] | None = None,
+    stop: Stop | None = None,
 ) -> Run:
     """Go on where a run stopped, or was killed, to the same bits as an unbroken run.
 
@@ -168,7 +177,8 @@ def resume(
     if state is not None:
         prepared.simulator.state = state
     rows = read_rows(folder / "history.jsonl", prepared.simulator.state.round)
-    return _drive(prepared, folder, History(folder / "history.jsonl", rows), report, stop)
+    history = History(folder / "history.jsonl", rows)
+    return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -187,64 +197,118 @@ def read_experiment(folder: Path) -> Experiment:
         raise InputError(f"{path} cannot be read ({error}): start the run anew.") from None
 
 
-def _drive(
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    run: Run
+    trouble: str | None  # what diverged, in a sentence
+
+
+def drive(
     prepared: Prepared,
-    folder: Path | None,
-    history: History,
+    histories: Sequence[History],
+    folders: Sequence[Path | None],
+    checkpoint: Path | None,
     report: Report | None,
-    stop: Callable[[], bool] | None,
-) -> Run:
-    """The caller's side of the loop: evaluate, record, checkpoint."""
+    stop: Stop | None,
+) -> list[Outcome]:
+    """The caller's side of the loop, for one run or a stack: evaluate, record, checkpoint.
+
+    A run of a stack that diverges ends there, with its last finite models; the others go on.
+    """
     experiment, simulator = prepared.experiment, prepared.simulator
-    rounds, trouble = experiment.rounds, None
-    before, began = simulator.state, time.perf_counter()
+    rounds, runs = experiment.rounds, range(len(histories))
+    troubles: dict[int, str] = {}
+    states = dict.fromkeys(runs, simulator.state)  # the last good one of each run
+    began = time.perf_counter()
     for state in simulator.run(rounds):
-        trouble = _not_finite(state)
-        if trouble:
-            simulator.state = before  # the last finite one
-            break
-        row: Row = {"round": state.round}
-        if state.round % experiment.evaluation.every == 0 or state.round == rounds:
-            row |= prepared.evaluator.measure()[0]
-        booked = simulator.ledger.close()
-        row |= {f"bytes_{direction}": int(total) for direction, total in booked.items()}
+        finite = _finite(state, simulator.runs)
+        for run in set(runs) - troubles.keys():
+            if finite[run] is None:
+                states[run] = state
+            else:
+                troubles[run] = (
+                    f"diverged in round {state.round}: {finite[run]} has values that are not finite"
+                )
+        rows: list[Row] = [{"round": state.round} for _ in runs]
+        if len(troubles) < len(runs):
+            _record(prepared, state, rows)
         now = time.perf_counter()
-        row["seconds"], began = now - began, now
-        history.append(row)
-        trouble = _exploded(history.rows)
+        seconds, began = (now - began) / len(runs), now
+        for run in set(runs) - troubles.keys():
+            histories[run].append({**rows[run], "seconds": seconds})
+            exploded = _exploded(histories[run].rows)
+            if exploded:
+                troubles[run] = exploded
         asked = stop is not None and stop()
-        if folder is not None and state.round % experiment.checkpoint.every == 0 and state.round < rounds:
-            checkpoints.save(state, folder / "checkpoint")
-        if report is not None:
-            report(Progress(row, rounds))
-        if asked or trouble:
+        if checkpoint is not None and state.round % experiment.checkpoint.every == 0 and state.round < rounds:
+            checkpoints.save(simulator.state, checkpoint)
+        if report is not None and histories[0].rows:
+            report(Progress(histories[0].rows[-1], rounds))
+        if asked or len(troubles) == len(runs):
             break
-        before = state
+    if len(runs) == 1:
+        simulator.state = states[0]
+    if checkpoint is not None:
+        checkpoints.save(simulator.state, checkpoint)
+    return [
+        _ended(prepared, run, states[run], histories[run], folders[run], troubles.get(run)) for run in runs
+    ]
+
+
+def _record(prepared: Prepared, state: State, rows: list[Row]) -> None:
+    """The round's figures for each run."""
+    experiment, simulator = prepared.experiment, prepared.simulator
+    if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
+        for row, figures in zip(rows, prepared.evaluator.measure(), strict=True):
+            row |= figures
+    sums = columns(simulator.ledger.close(), simulator.initial.shape[-1], simulator.runs)
+    for name, totals in sums.items():
+        for row, total in zip(rows, totals.reshape(-1).tolist(), strict=True):
+            row[name] = total
+
+
+def _ended(
+    prepared: Prepared, run: int, state: State, history: History, folder: Path | None, trouble: str | None
+) -> Outcome:
+    experiment, simulator = prepared.experiments[run], prepared.simulator
     history.close()
-    models = Models(simulator, experiment.edges, experiment.clients_per_edge)
+    index = (run,) if simulator.runs else ()
+    models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, index)
     if folder is not None:
-        checkpoints.save(simulator.state, folder / "checkpoint")
         models.save(folder / "models")
-    finished = simulator.state.round == rounds and not trouble
-    result = Run(experiment, history.rows, models, folder, finished)
     if trouble:
-        raise DivergenceError(f"{trouble}; the models of round {simulator.state.round} are kept.", result)
-    return result
+        trouble = f"{trouble}; the models of round {state.round} are kept."
+    finished = state.round == experiment.rounds and not trouble
+    return Outcome(Run(experiment, history.rows, models, folder, finished), trouble)
 
 
-def _not_finite(state: State) -> str | None:
-    """Names the first quantity with a value that is not finite."""
-    held = {"the cloud's model": state.served, "a client's model": state.personal}
-    for name, tree in held.items():
-        if not _finite(tree):
-            return f"diverged in round {state.round}: {name} has values that are not finite"
-    return None
+def _sound(outcome: Outcome) -> Run:
+    if outcome.trouble:
+        raise DivergenceError(outcome.trouble, outcome.run)
+    return outcome.run
 
 
-def _finite(tree: Any) -> bool:
-    found: list[bool] = []
-    tree_map(lambda tensor: found.append(bool(tensor.isfinite().all())), tree)
-    return all(found)
+def _checkpoint(folder: Path | None) -> Path | None:
+    return None if folder is None else folder / "checkpoint"
+
+
+def _finite(state: State, axes: int) -> list[str | None]:
+    """For each run the first quantity with a value that is not finite; None where all are."""
+    found: list[str | None] = []
+    for name, tree in (("the cloud's model", state.served), ("a client's model", state.personal)):
+        flags: list[Tensor] = []
+        tree_map(lambda tensor, flags=flags: flags.append(_all_finite(tensor, axes)), tree)
+        if flags:
+            good = torch.stack(flags).all(0).reshape(-1).tolist()
+            found = found or [None] * len(good)
+            found = [seen or (None if fine else name) for seen, fine in zip(found, good, strict=True)]
+    return found
+
+
+def _all_finite(tensor: Tensor, axes: int) -> Tensor:
+    finite = tensor.isfinite()
+    return finite.flatten(axes).all(-1) if finite.ndim > axes else finite
 
 
 def _exploded(rows: list[Row]) -> str | None:
@@ -257,7 +321,8 @@ def _exploded(rows: list[Row]) -> str | None:
     return None
 
 
-def _environment(prepared: Prepared) -> dict[str, Any]:
+def environment(prepared: Prepared) -> dict[str, Any]:
+    """Where and how it runs."""
     simulator = prepared.simulator
     device = simulator.initial.device
     return {

@@ -29,6 +29,9 @@ class State:
     edges: Served | None  # the edges at the end of the last round; None before it, or with two tiers
     personal: Any  # the clients' own
     statistics: Tensor  # (*lead, s), the clients' running statistics
+    sent: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # the last messages down, where links need them as bases
 
 
 @dataclass
@@ -149,7 +152,9 @@ class Simulator:
         if drawn is not None:
             weights = weights * drawn
         upload = Message(algorithm.edge_upload(edges.state), edges.tail)
-        return self._upload(upload, "edge_cloud", weights), weights
+        upload, lengths, nonzeros = self._upload(upload, "edge_cloud", received)
+        self.ledger.book("edge_cloud", lengths, nonzeros, weights)
+        return upload, weights
 
     def _clients(
         self, received: Tensor, clock: Clock, drawn: Tensor | None, direction: str
@@ -173,17 +178,21 @@ class Simulator:
         weights = present.to(self.tail.dtype)
         if self.algorithm.weighting == "size":
             weights = weights * task.sizes
-        upload = self._upload(Message(model, statistics), direction, weights)
+        upload, lengths, nonzeros = self._upload(Message(model, statistics), direction, received)
+        everywhere = weights
         if drawn is not None:
-            after, statistics = (
-                tree_map(chosen.put, self.state.personal, after),
-                chosen.put(self.state.statistics, statistics),
+            after = tree_map(chosen.put, self.state.personal, after)
+            statistics = chosen.put(self.state.statistics, statistics)
+            lengths, nonzeros, everywhere = (
+                chosen.put(torch.zeros(self.task.lead).to(part), part)
+                for part in (lengths, nonzeros, weights)
             )
             if self.algorithm.keeps_members:
                 whole = torch.zeros(*self.task.lead, upload.tail.shape[-1]).to(upload.tail)
                 blank = torch.zeros_like(self.everyone(self.initial))
                 upload = Message(chosen.put(blank, dense(upload.model)), chosen.put(whole, upload.tail))
-                weights = chosen.put(torch.zeros(self.task.lead).to(weights), weights)
+                weights = everywhere
+        self.ledger.book(direction, lengths, nonzeros, everywhere)
         self.state = replace(self.state, personal=after, statistics=statistics)
         return upload, weights
 
@@ -204,22 +213,29 @@ class Simulator:
         return tree_map(lambda *parts: torch.cat(parts, axis), *(_built(piece) for piece in pieces))
 
     def _send(self, messages: Tensor, direction: str, present: Tensor | None) -> Tensor:
-        """Down to the members."""
-        arrived, lengths = self._link(direction).carry(messages, messages.shape[-1])
-        self.ledger.book(direction, lengths, present, self.runs)
-        return dense(arrived)
+        """Down to the members; what both sides then hold is the base of the next difference."""
+        link = self._link(direction)
+        base = self.state.sent.get(direction)
+        arrived, lengths, nonzeros = link.carry(messages, messages.shape[-1], base)
+        self.ledger.book(direction, lengths, nonzeros, present)
+        received = dense(arrived)
+        if link.options.difference:
+            held = received
+            if present is not None and base is not None:
+                held = keep(present > 0, received, base)
+            self.state = replace(self.state, sent={**self.state.sent, direction: held})
+        return received
 
-    def _upload(self, upload: Message, direction: str, present: Tensor) -> Message:
-        """Up to the server, the statistics as a tail of the model."""
+    def _upload(self, upload: Message, direction: str, received: Tensor) -> tuple[Message, Tensor, Tensor]:
+        """Up to the server, the statistics as a tail; a difference is against what the member received."""
         model, tail = upload
-        size = self.initial.shape[-1]
+        size, link = self.initial.shape[-1], self._link(direction)
         if not tail.shape[-1]:
-            model, lengths = self._link(direction).carry(model, size)
+            model, lengths, nonzeros = link.carry(model, size, received)
         else:
-            whole, lengths = self._link(direction).carry(torch.cat([dense(model), tail], -1), size)
+            whole, lengths, nonzeros = link.carry(torch.cat([dense(model), tail], -1), size, received)
             model, tail = dense(whole)[..., :size], dense(whole)[..., size:]
-        self.ledger.book(direction, lengths, present, self.runs)
-        return Message(model, tail)
+        return Message(model, tail), lengths, nonzeros
 
     def _link(self, direction: str) -> Link:
         return self.links.get(direction, _PLAIN)

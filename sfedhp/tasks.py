@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
+from sfedhp import perceptron
 from sfedhp.keys import ROLES, choose, key
 from sfedhp.networks import Network, split
+from sfedhp.perceptron import CrossEntropy, Layers, grouped
 from sfedhp.types import Batch, Clock
-from sfedhp.vectors import Factored, dense
+from sfedhp.vectors import Factored, dense, tree_map
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -41,11 +43,19 @@ class Task:
     weight_decay: float = 0.0
     statistics: Tensor | None = None  # (..., s)
     ragged: bool = True  # whether clients may differ in size
+    plain: bool = False  # autograd and built models even where the network could be worked by hand
+    classes: int = 0  # of the federation's labels; a method that predicts without a head needs it
 
     @property
     def lead(self) -> torch.Size:
         """The shape of the stack."""
         return self.sizes.shape
+
+    @property
+    def layers(self) -> Layers:
+        """The network's linear layers, where it is worked by hand; none where autograd does it."""
+        rows_fit = self.network.flattens or self.inputs.ndim == len(self.lead) + 2
+        return self.network.layers if rows_fit and not self.plain else ()
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""
@@ -61,12 +71,11 @@ class Task:
     def batch(self, clock: Clock, step: int = 0, role: str = "batch", count: int | None = None) -> Batch:
         """A mini-batch of distinct rows, drawn by (seed, client id, role, clock, step) and nothing else."""
         keys = key(self.stream, ROLES[role], clock.cloud_round, clock.edge_round, step)
-        rows, real = choose(
-            keys, self.sizes, self.labels.shape[-1], self.batch_size if count is None else count
-        )
-        wide = rows.reshape(*rows.shape, *(1,) * (self.inputs.ndim - rows.ndim))
-        wide = wide.expand(*rows.shape, *self.inputs.shape[rows.ndim :])
-        return Batch(self.inputs.gather(rows.ndim - 1, wide), self.labels.gather(-1, rows), real)
+        wanted = self.batch_size if count is None else count
+        if not wanted:
+            return self.everything()
+        rows, real = choose(keys, self.sizes, self.labels.shape[-1], wanted)
+        return Batch(_taken(self.inputs, rows), _taken(self.labels, rows), real)
 
     def everything(self) -> Batch:
         """All rows of every client."""
@@ -78,14 +87,8 @@ class Task:
 
         Clients share no loss term, so the gradient of the sum over the stack is the stack of their gradients.
         """
-        leaves = self._leaves(model)
-        with torch.enable_grad():
-            outputs, moved = self._train(leaves, batch)
-            total = loss(outputs, batch.labels, batch.real).sum()
-            slopes = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-        if self.network.s:
-            self.statistics = moved.detach()
-        return self._flat(slopes) + self.weight_decay * model if self.weight_decay else self._flat(slopes)
+        slopes = self._by_hand(model, batch, loss) if self.layers else self._by_autograd(model, batch, loss)
+        return slopes.add_(model, alpha=self.weight_decay) if self.weight_decay else slopes
 
     def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss = cross_entropy) -> Tensor:
         """The product of ∇²ℓ(x; D), weight decay included, with a direction (..., d)."""
@@ -103,6 +106,8 @@ class Task:
 
     def scores(self, model: Tensor | Factored, inputs: Tensor) -> Tensor:
         """What models (..., d) say of inputs (..., rows, *shape): (..., rows, outputs)."""
+        if self.layers:
+            return self._scores_by_hand(model, inputs)
         flat = dense(model).expand(*self.lead, self.network.d)
         worn = self._statistics(flat)
         lead, axes = self.lead, len(self.lead)
@@ -115,6 +120,39 @@ class Task:
             return outputs.reshape(*inputs.shape[: axes + 1], -1)
         outputs, _ = self.network.run(split(flat, self.network.weights), worn, inputs, lead, train=False)
         return outputs
+
+    def _scores_by_hand(self, model: Tensor | Factored, inputs: Tensor) -> Tensor:
+        axes = len(self.lead)
+        rows = inputs.reshape(self.lead.numel(), inputs.shape[axes], -1)
+        if isinstance(model, Factored):
+            stacked = tree_map(lambda part: part.reshape(-1, *part.shape[axes:]), model.layers)
+            outputs = perceptron.scores(self.layers, grouped(model.anchor, self.lead), rows, stacked)
+        else:
+            outputs = perceptron.scores(self.layers, grouped(model, self.lead), rows)
+        return outputs.view(*inputs.shape[: axes + 1], -1)
+
+    def _by_hand(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
+
+        def slope(outputs: Tensor) -> Tensor:
+            leaf = outputs.view(*batch.labels.shape, -1).requires_grad_()
+            with torch.enable_grad():
+                total = loss(leaf, batch.labels, batch.real).sum()
+            return torch.autograd.grad(total, leaf)[0].view_as(outputs)
+
+        known = CrossEntropy(batch, rows, self.layers[-1].outputs) if loss is cross_entropy else slope
+        slopes = perceptron.gradient(self.layers, grouped(model.detach(), self.lead), rows, known)
+        return slopes.view(*self.lead, -1)
+
+    def _by_autograd(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        leaves = self._leaves(model)
+        with torch.enable_grad():
+            outputs, moved = self._train(leaves, batch)
+            total = loss(outputs, batch.labels, batch.real).sum()
+            slopes = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
+        if self.network.s:
+            self.statistics = moved.detach()
+        return self._flat(slopes)
 
     def _statistics(self, model: Tensor) -> Tensor:
         given = self.statistics
@@ -154,3 +192,24 @@ class Task:
         assert outputs is not None
         assert moved is not None
         return outputs.reshape(*self.lead, width, -1), moved.reshape(*self.lead, self.network.s)
+
+
+def _taken(table: Tensor, rows: Tensor) -> Tensor:
+    """Rows (*lead, m) out of a table (*lead, width, *shape): (*lead, m, *shape).
+
+    The table is read as one list of rows, which is many times faster than `gather`, and lies where it is even
+    if the stack is a slice of a larger one or repeats the same rows.
+    """
+    axes = rows.ndim - 1
+    pace = table.stride(axes)
+    strides = table.stride()[:axes]
+    if not pace or any(stride % pace for stride in strides) or not table.numel():
+        wide = rows.reshape(*rows.shape, *(1,) * (table.ndim - rows.ndim))
+        return table.gather(axes, wide.expand(*rows.shape, *table.shape[rows.ndim :]))
+    where, length = rows, table.shape[axes]
+    for axis, stride in enumerate(strides):
+        steps = torch.arange(table.shape[axis], device=rows.device) * (stride // pace)
+        where = where + steps.view(-1, *(1,) * (axes - axis))
+        length += (table.shape[axis] - 1) * stride // pace
+    flat = table.as_strided((length, *table.shape[rows.ndim :]), (pace, *table.stride()[rows.ndim :]))
+    return flat.index_select(0, where.flatten()).view(*rows.shape, *table.shape[rows.ndim :])

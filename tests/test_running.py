@@ -265,7 +265,7 @@ def test_options_reach_the_engine():
     experiment = replace(SMALL, engine=EngineOptions(clients_at_once=2), wire=WireOptions(threshold=0.01))
     prepared = sfedhp.preparation.prepare(experiment)
     assert prepared.simulator.clients_at_once == 2
-    assert prepared.simulator.links["client_edge"].threshold == 0.01
+    assert prepared.simulator.links["client_edge"].options.threshold == 0.01
     run = sfedhp.run(experiment)
     assert run.finished
 

@@ -12,7 +12,7 @@ from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
 from sfedhp.tasks import Task
 from sfedhp.vectors import dense
-from sfedhp.wire.links import Link
+from sfedhp.wire.links import Link, WireOptions
 
 
 def close(first, second, tolerance=1e-9):
@@ -89,7 +89,7 @@ def test_bytes_are_counted_on_every_link(case):
     size = len(case.initial) * 8
     three = case.simulator(SFedHP(edge_rounds=4))
     next(three.run(1))
-    booked = {name: int(total) for name, total in three.ledger.close().items()}
+    booked = {name: int(entry.bytes.sum()) for name, entry in three.ledger.close().items()}
     clients = EDGES * CLIENTS
     assert booked == {
         "cloud_edge": EDGES * size,
@@ -99,10 +99,12 @@ def test_bytes_are_counted_on_every_link(case):
     }
     two = case.simulator(FedAvg(local_steps=1), sampled=5)
     next(two.run(1))
-    assert {name: int(total) for name, total in two.ledger.close().items()} == {
+    entries = two.ledger.close()
+    assert {name: int(entry.bytes.sum()) for name, entry in entries.items()} == {
         "cloud_client": 5 * size,
         "client_cloud": 5 * size,
     }
+    assert torch.equal(entries["client_cloud"].bytes > 0, two.draw(0))
     assert two.ledger.close() == {}
 
 
@@ -110,11 +112,11 @@ def test_what_is_lost_sends_nothing(case):
     simulator = case.simulator(FedAvg(local_steps=1), lost=lambda clock, ids: ids < 3)
     next(simulator.run(1))
     booked = simulator.ledger.close()
-    assert int(booked["client_cloud"]) == (EDGES * CLIENTS - 3) * len(case.initial) * 8
+    assert int(booked["client_cloud"].bytes.sum()) == (EDGES * CLIENTS - 3) * len(case.initial) * 8
 
 
 def test_a_threshold_really_zeroes_what_arrives(case):
-    links = {"client_edge": Link(threshold=0.2)}
+    links = {"client_edge": Link(WireOptions(threshold=0.2))}
     simulator = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0), links=links)
     next(simulator.run(1))
     plain = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0))
@@ -129,15 +131,15 @@ def test_a_threshold_really_zeroes_what_arrives(case):
 
 def test_links_keep_one_message_to_all_as_one():
     message = torch.randn(6).expand(4, 6)
-    for link in (Link(), Link(threshold=0.3)):
-        arrived, lengths = link.carry(message, 6)
+    for link in (Link(), Link(WireOptions(threshold=0.3))):
+        arrived, lengths, _ = link.carry(message, 6)
         assert arrived.stride(-2) == 0
         assert lengths.tolist() == [24] * 4
     assert (arrived.abs() >= 0.3).logical_or(arrived == 0).all()
 
 
 def test_statistics_are_never_thresholded():
-    arrived, _ = Link(threshold=10.0).carry(torch.ones(2, 5), 3)
+    arrived, *_ = Link(WireOptions(threshold=10.0)).carry(torch.ones(2, 5), 3)
     assert arrived.tolist() == [[0, 0, 0, 1, 1]] * 2
 
 

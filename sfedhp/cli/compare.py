@@ -43,7 +43,8 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
       sfedhp compare experiment.toml --only sfedhp,pfedme --json
     """
     settings = read_settings(words)
-    methods = [check_method("--only", name.strip()) for name in only.split(",")] if only else [*ALGORITHMS]
+    named = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
+    methods = list(dict.fromkeys(named))
     experiments = {method: settings.experiment(method) for method in methods}
     lines = settings.left_out(methods)
     if any(entry.key == METHOD for entry in settings.entries):
@@ -73,12 +74,12 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
         del ending  # it holds all the clients' data, which the next method stacks anew
     if as_json:
         print_json([row.summary for row in rows if row.summary is not None])
+        for row in rows:
+            if row.trouble:
+                click.echo(f"error: {row.method}: {row.trouble}", err=True)
     else:
         print_comparison(rows)
         click.echo(f"Each method's run is in a folder of its own below {out}")
-    for row in rows:
-        if row.trouble:
-            click.echo(f"error: {row.method}: {row.trouble}", err=True)
     if missing := methods[len(rows) :]:
         again = shlex.join(["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(out)])
         click.echo(f"Not begun: {', '.join(missing)}. Run them with: {again}", err=True)

@@ -106,10 +106,11 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
         )
     else:
         _print_states(states)
-    bad = [file for files in states.values() for file in files if file.state != "ok"]
-    if bad:
-        words = ", ".join(f"{file.path} is {file.state}" for file in bad)
-        raise InputError(f"{words}: run `sfedhp data get` to put it right.")
+    for each, files in states.items():
+        bad = [f"{file.path} is {file.state}" for file in files if file.state != "ok"]
+        if bad:
+            more = f" and {len(bad) - 1} more are not right" if bad[1:] else ""
+            raise InputError(f"{bad[0]}{more}: run `sfedhp data get {each}`.")
 
 
 @data.command()

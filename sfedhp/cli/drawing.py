@@ -23,9 +23,8 @@ def draw(console: Console, title: str, holdings: Sequence[Holding]) -> None:
     classes = len(holdings[0].train)
     most = max(max(holding.train) for holding in holdings)
     width = max(1, min(_WIDEST, (console.width - _OTHER_COLUMNS) // classes))
-    table = Table(
-        box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_footer=True
-    )
+    console.print(title, style="bold", soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True)
     table.add_column("edge", justify="right")
     table.add_column("client", justify="right")
     table.add_column("".join(_label(label, width) for label in range(classes)), overflow="fold")

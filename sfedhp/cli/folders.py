@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 
 from sfedhp.types import InputError
@@ -32,17 +31,15 @@ def new_folder(what: str, source: str) -> Path:
     """
     source = Path(source).stem if source.endswith(".npz") else source
     name = f"{what}-{source}-{datetime.now():%Y%m%d-%H%M%S}"
-    for number in count(1):
-        folder = Path("runs", name if number == 1 else f"{name}-{number}")
+    number, folder = 1, Path("runs", name)
+    while True:
         try:
             folder.mkdir(parents=True)
+            return folder
         except FileExistsError:
-            if Path("runs").is_dir():
-                continue
-            raise InputError("runs is a file here: choose a folder with --out.") from None
+            number += 1
+            folder = folder.with_name(f"{name}-{number}")
         except OSError as error:
             raise InputError(
                 f"{folder} cannot be made ({error.strerror}): choose a folder with --out."
             ) from None
-        return folder
-    raise AssertionError("counting has no end")

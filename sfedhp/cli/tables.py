@@ -50,9 +50,8 @@ def print_json(value: Any) -> None:
 def print_run(run: Run) -> None:
     """The final figures of a run, and where its files are."""
     console, summary = results(), run.summary
-    table = Table(
-        box=box.SIMPLE_HEAD, title=_title(run), title_justify="left", title_style="bold", padding=(0, 1, 0, 0)
-    )
+    console.print(_title(run), style="bold", soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("accuracy, %")
     for heading in ("last", "best*", "validated\n(round)", "macro", "spread", "worst\ndecile"):
         table.add_column(heading, justify="right", no_wrap=True)

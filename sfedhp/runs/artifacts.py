@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sfedhp.runs.files import write_atomically
-from sfedhp.simulator import Simulator
+from sfedhp.simulator import Simulator, State
 from sfedhp.vectors import Factored, dense, tree_map
 
 
@@ -20,10 +20,18 @@ class Models:
     A global or an edge's model wears the mean of the running statistics below it, a client's model its own.
     """
 
-    def __init__(self, simulator: Simulator, edges: int, clients_per_edge: int):
-        self._simulator = simulator
+    def __init__(
+        self,
+        simulator: Simulator,
+        state: State,
+        edges: int,
+        clients_per_edge: int,
+        run: tuple[int, ...] = (),
+    ):
+        self._simulator, self._state = simulator, state
         self._network = simulator.task.network
         self._seats = (edges, clients_per_edge)
+        self._run = run  # its place in a stack of runs; empty without one
 
     def global_model(self) -> nn.Module | None:
         """w, or None where the method has no global model."""
@@ -57,20 +65,22 @@ class Models:
         yield from ((name, *flat) for name, flat in named if flat is not None)
 
     def _global(self) -> tuple[Tensor, Tensor] | None:
-        served = self._simulator.state.served
+        served = self._state.served
         model = self._simulator.algorithm.global_model(served.state)
-        return None if model is None else (model, served.tail)
+        return None if model is None else (model[self._run], served.tail[self._run])
 
     def _edge(self, edge: int) -> tuple[Tensor, Tensor] | None:
-        edges = self._simulator.state.edges
+        edges = self._state.edges
         model = None if edges is None else self._simulator.algorithm.edge_model(edges.state)
-        return None if model is None or edges is None else (model[edge], edges.tail[edge])
+        place = (*self._run, edge)
+        return None if model is None or edges is None else (model[place], edges.tail[place])
 
     def _client(self, edge: int, client: int) -> tuple[Tensor, Tensor] | None:
-        personal, place = self._simulator.state.personal, self._simulator.place(edge, client)
-        if place is None or not isinstance(personal, Tensor | Factored):
+        personal, seat = self._state.personal, self._simulator.place(edge, client)
+        if seat is None or not isinstance(personal, Tensor | Factored):
             return None
-        statistics = self._simulator.state.statistics[place]
+        place = (*self._run, *seat)
+        statistics = self._state.statistics[place]
         if isinstance(personal, Factored):
             shared = personal.anchor.shape[-2] == 1
             anchor = personal.anchor[(*place[:-1], 0) if shared else place]

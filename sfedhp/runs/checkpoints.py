@@ -25,6 +25,8 @@ def save(state: State, folder: Path) -> None:
     tensors |= _flatten(state.statistics, "statistics")
     if state.edges is not None:
         tensors |= _flatten(state.edges, "edges")
+    for direction, messages in state.sent.items():
+        tensors |= _flatten(messages, f"sent.{direction}")
     path = folder / f"round-{state.round:06d}.safetensors"
     about = {"round": str(state.round)}
     write_atomically(path, lambda beside: save_file(tensors, beside, about))
@@ -67,6 +69,7 @@ def _restored(simulator: Simulator, tensors: dict[str, Tensor], round_: int) -> 
         edges,
         _unflatten(fresh.personal, tensors, "personal"),
         tensors["statistics"],
+        {name.removeprefix("sent."): tensor for name, tensor in tensors.items() if name.startswith("sent.")},
     )
 
 

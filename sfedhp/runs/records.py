@@ -44,9 +44,11 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
             summary[f"{kind}_averaged_last"] = last.get(f"{kind}_averaged", last.get(kind))
     summary |= {"train_loss_last": last.get("train_loss"), "norm_statistics": norm_statistics}
     summary |= {name: last.get(name) for name in ("density_global", "density_edge", "density_client")}
-    directions = sorted({name for row in rows for name in row if name.startswith("bytes_")})
-    summary |= {name: sum(row.get(name, 0) for row in rows) for name in directions}
-    summary["bytes_total"] = sum(summary[name] for name in directions)
+    for kind in ("bytes", "formula"):
+        directions = sorted({name for row in rows for name in row if name.startswith(f"{kind}_")})
+        summary |= {name: sum(row.get(name, 0) for row in rows) for name in directions}
+        summary[f"{kind}_total"] = sum(summary[name] for name in directions)
+    summary |= {name: last[name] for name in sorted(last) if name.startswith("density_")}
     summary["rounds"] = rows[-1]["round"] if rows else 0
     summary["seconds"] = sum(row["seconds"] for row in rows)
     return summary

@@ -1,32 +1,65 @@
-"""The book of what was sent: bytes for each link and direction."""
+"""The book of what was sent: bytes and densities for each link, direction and member."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
+class Entry(NamedTuple):
+    """What each member's messages of one direction and round came to, (..., members) each."""
+
+    bytes: Tensor
+    messages: Tensor
+    nonzeros: Tensor  # weights that were not zero; where nobody counted them, all
+
+
 class Ledger:
-    """Bytes by direction, such as `client_edge` (up) or `cloud_edge` (down), of one cloud round."""
+    """Entries by direction, such as `client_edge` (up) or `cloud_edge` (down), of one cloud round."""
 
     def __init__(self) -> None:
-        self._booked: dict[str, Tensor] = {}
+        self._booked: dict[str, Entry] = {}
 
-    def book(self, direction: str, lengths: Tensor, present: Tensor | None, runs: int) -> None:
-        """Add messages of these lengths (..., members); those who were not there sent none.
+    def book(self, direction: str, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
+        """Add a message from or to each member; those who were not there sent none.
 
         Args:
             direction: from which tier to which.
-            lengths: (..., members).
+            lengths: (..., members), bytes.
+            nonzeros: (..., members), weights that are not zero.
             present: (..., members), zero for whoever did not take part; None: all did.
-            runs: how many leading axes are runs; they keep books of their own.
         """
-        if present is not None:
-            lengths = torch.where(present > 0, lengths, 0)
-        total = lengths.flatten(runs).sum(-1)
-        self._booked[direction] = self._booked.get(direction, torch.zeros_like(total)) + total
+        there = torch.ones_like(lengths) if present is None else (present > 0).to(lengths.dtype)
+        new = Entry(lengths * there, there, nonzeros * there)
+        old = self._booked.get(direction)
+        self._booked[direction] = (
+            new if old is None else Entry(*(a + b for a, b in zip(old, new, strict=True)))
+        )
 
-    def close(self) -> dict[str, Tensor]:
-        """The round's sums, (runs,) or () each; the book starts anew."""
+    def close(self) -> dict[str, Entry]:
+        """The round's entries; the book starts anew."""
         booked, self._booked = self._booked, {}
         return booked
+
+
+def columns(booked: dict[str, Entry], size: int, runs: int) -> dict[str, Tensor]:
+    """A round's sums over members, (runs,) or () each, as columns of the history.
+
+    `bytes_` are those of the messages, `formula_` those of the paper's count (64 bits for a non-zero weight,
+    1 for a zero, and d bits of positions), `density_` is the share of weights sent that are not zero.
+
+    Args:
+        booked: by direction.
+        size: d.
+        runs: how many leading axes are runs; each has its own sums.
+    """
+    sums: dict[str, Tensor] = {}
+    for direction, entry in booked.items():
+        sent, messages, nonzeros = (each.flatten(runs).sum(-1) for each in entry)
+        sums[f"bytes_{direction}"] = sent
+        # 64 s + (d − s) + d bits for each message
+        sums[f"formula_{direction}"] = (63 * nonzeros + 2 * size * messages) // 8
+        sums[f"density_{direction}"] = nonzeros / (size * messages).clamp_min(1)
+    return sums

@@ -1,44 +1,106 @@
-"""What happens to messages on a link: small weights are zeroed, and every byte is counted."""
+"""What happens to messages on a link: small weights are zeroed, values rounded, and every byte is counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from sfedhp.types import Bounds
 from sfedhp.vectors import Factored, dense
+from sfedhp.wire.codec import decode, encode, encoded_length
+from sfedhp.wire.values import BLOCK
+
+_SHORT: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class WireOptions:
+    """The [wire] section."""
+
+    threshold: Annotated[float, Bounds(0)] = 0.0  # weights below it are zeroed before they are sent; 0: none
+    values: Literal["exact", "float32", "float16", "bfloat16", "int8"] = (
+        "exact"  # of weights; exact: lossless
+    )
+    count: Literal["off", "size", "encode"] = "off"  # bytes: of dense messages, computed, or really encoded
+    difference: bool = False  # code a message as a difference against a model both sides hold, if shorter
+
+
+class Carried(NamedTuple):
+    """What a link made of messages."""
+
+    messages: Tensor | Factored  # (..., members, d + s), as the receivers hold them
+    lengths: Tensor  # (..., members), bytes
+    nonzeros: Tensor  # (..., members), weights that are not zero; d where nobody looked
 
 
 @dataclass(frozen=True)
 class Link:
     """One direction between two tiers. By default nothing is changed and dense sizes are counted."""
 
-    threshold: float = 0.0  # weights smaller than it are zeroed before they are sent
+    options: WireOptions = WireOptions()
 
-    def carry(self, messages: Tensor | Factored, size: int) -> tuple[Tensor | Factored, Tensor]:
+    def carry(self, messages: Tensor | Factored, size: int, base: Tensor | None = None) -> Carried:
         """What arrives, and how many bytes each message took.
 
         Args:
             messages: (..., members, d + s). One message to all members has stride 0 on the members axis, and
                 keeps it.
             size: d; the s statistics behind are sent as they are.
-
-        Returns:
-            The messages as the receivers hold them, and lengths (..., members).
+            base: (..., members, d), models that sender and receiver both hold; used where the options ask for
+                differences.
         """
         if isinstance(messages, Factored):
-            if not self.threshold:
-                members = messages.layers[0].inputs.shape[:-2]
-                length = messages.anchor.shape[-1] * messages.anchor.element_size()
-                return messages, torch.full(members, length, device=messages.anchor.device)
+            if self.options == WireOptions():
+                length = size * messages.anchor.element_size()
+                lengths = torch.full(messages.shape[:-1], length, device=messages.anchor.device)
+                return Carried(messages, lengths, torch.full_like(lengths, size))
             messages = dense(messages)
-        same = messages.ndim > 1 and messages.stride(-2) == 0
+        base = base if self.options.difference else None
+        # One message to all is coded once, where all hold the same base too.
+        same = messages.ndim > 1 and messages.stride(-2) == 0 and (base is None or base.stride(-2) == 0)
         sent = messages[..., :1, :] if same else messages
-        if self.threshold:
-            small = sent.abs() < self.threshold
+        if self.options.threshold:
+            small = sent.abs() < self.options.threshold
             small[..., size:] = False
             sent = sent.masked_fill(small, 0.0)
-        arrived = sent.expand(messages.shape) if same else sent
-        length = sent.shape[-1] * sent.element_size()
-        return arrived, torch.full(messages.shape[:-1], length, device=messages.device)
+        arrived, lengths = self._code(sent, size, base[..., :1, :] if same and base is not None else base)
+        looked = self.options.threshold or self.options.count != "off"
+        nonzeros = (arrived[..., :size] != 0).sum(-1) if looked else torch.full_like(lengths, size)
+        members = messages.shape[:-1]
+        return Carried(arrived.expand(messages.shape), lengths.expand(members), nonzeros.expand(members))
+
+    def _code(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Round and count, message by message only where the codec must look at each."""
+        values, count = self.options.values, self.options.count
+        if count == "off" and values != "int8":
+            arrived, width = sent, sent.element_size()
+            if values != "exact" and _SHORT[values].itemsize < width:
+                width = _SHORT[values].itemsize
+                weights = sent[..., :size].to(_SHORT[values]).to(sent.dtype)
+                arrived = torch.cat([weights, sent[..., size:]], -1)
+            length = size * width + (sent.shape[-1] - size) * sent.element_size()
+            return arrived, torch.full(sent.shape[:-1], length, device=sent.device)
+        short = None if values == "exact" or _SHORT.get(values) == sent.dtype else values
+        rows, lengths = [], []
+        messages = sent.detach().cpu().reshape(-1, sent.shape[-1])
+        bases = [None] * len(messages) if base is None else base.detach().cpu().reshape(len(messages), size)
+        for message, held in zip(messages, bases, strict=True):
+            weights, statistics = message[:size], message[size:]
+            row, length = message, 0
+            if count == "size" and short is None:
+                length = encoded_length(weights, held)
+            else:
+                data = encode(weights, held, short)
+                row = torch.cat([decode(data, held, size), statistics])
+                length = len(data) if count != "off" else size + 4 * -(-size // BLOCK)
+            if len(statistics):
+                # Statistics are sent as they are, whatever the weights are rounded to.
+                dense_tail = statistics.numel() * statistics.element_size()
+                length += encoded_length(statistics) if count != "off" else dense_tail
+            rows.append(row)
+            lengths.append(length)
+        arrived = torch.stack(rows).reshape(sent.shape).to(sent.device)
+        return arrived, torch.tensor(lengths, device=sent.device).reshape(sent.shape[:-1])

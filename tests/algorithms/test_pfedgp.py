@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sfedhp.algorithms import pfedgp
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
@@ -40,10 +41,8 @@ def task(
     """Clients of different sizes and classes, garbage in the padded rows."""
     draw = np.random.default_rng(8)
     centers = 2 * draw.standard_normal((4, 3))
-    inputs, labels = (
-        np.full((len(sizes), max(sizes), 3), np.nan),
-        np.zeros((len(sizes), max(sizes)), np.int64),
-    )
+    inputs = np.full((len(sizes), max(sizes), 3), GARBAGE)
+    labels = np.zeros((len(sizes), max(sizes)), np.int64)
     for client, (size, mine) in enumerate(zip(sizes, held, strict=True)):
         labels[client, :size] = np.resize(mine, size)
         inputs[client, :size] = centers[labels[client, :size]] + noise * draw.standard_normal((size, 3))
@@ -190,18 +189,63 @@ def test_runs_are_an_axis() -> None:
     assert isinstance(upload, Tensor)
 
 
-def test_draws_change_with_the_round_the_step_and_the_seed() -> None:
-    whole, algorithm = task(), PFedGP(chains=2, gibbs_steps=1)
-    start = model(whole)
-    upload = algorithm.client_step(start, (), whole, CLOCK).upload
-    assert torch.equal(upload, algorithm.client_step(start, (), whole, CLOCK).upload)
-    later = algorithm.client_step(start, (), whole, Clock(torch.tensor(4))).upload
-    other = algorithm.client_step(start, (), replace(whole, stream=whole.stream + 1), CLOCK).upload
-    assert not torch.isclose(upload[0], later[0]).all()
-    assert not torch.isclose(upload[0], other[0]).all()
-    twice = PFedGP(chains=2, gibbs_steps=1, local_steps=2).client_step(start, (), whole, CLOCK).upload
-    again = algorithm.client_step(upload, (), whole, CLOCK).upload
-    assert not torch.isclose(twice[0], again[0]).all()
+class Calls:
+    """Stands in for the Gaussian processes, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Tensor] = []
+        self.keys: list[Tensor] = []
+        self.options: list[dict[str, int]] = []
+
+    def __call__(self, outputs: Tensor, labels: Tensor, real: Tensor, keys: Tensor, **options: int) -> Tensor:
+        self.outputs.append(outputs.detach())
+        self.keys.append(keys)
+        self.options.append(options)
+        return square(outputs, labels, real)
+
+
+def square(outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    return torch.where(real.unsqueeze(-1), outputs.square(), 0.0).sum((-1, -2))
+
+
+def test_steps_go_on_from_each_other_on_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    monkeypatch.setattr(pfedgp, "predictive_loss", calls)
+    whole, algorithm = task(), PFedGP(local_rate=0.01, local_steps=3, support_rows=6)
+    upload = algorithm.client_step(model(whole), (), whole, CLOCK).upload
+    expected = model(whole)
+    for step in range(3):
+        rows = whole.batch(CLOCK, step, role="support", count=6)
+        expected = expected - 0.01 * whole.gradient(expected, rows, square)
+    assert torch.equal(upload, expected)
+    assert calls.options == [{"classes": 4, "chains": 20, "steps": 5}] * 3
+
+
+def test_draws_change_with_round_step_client_and_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    monkeypatch.setattr(pfedgp, "predictive_loss", calls)
+    monkeypatch.setattr(pfedgp, "fit", calls)
+    whole, algorithm = task(), PFedGP(local_steps=2)
+    other = replace(whole, stream=key(6, torch.arange(5)))
+    for clock in (CLOCK, Clock(4), Clock(torch.tensor(5)), Clock(3, 1)):
+        algorithm.client_step(model(whole), (), whole, clock)
+        algorithm.personalize(model(whole), (), whole, clock)
+    algorithm.client_step(model(whole), (), other, CLOCK)
+    assert len(calls.keys) == 4 * 3 + 2
+    assert len(torch.cat(calls.keys).unique()) == 14 * 5
+    first = calls.keys[0]
+    algorithm.client_step(model(whole), (), whole, CLOCK)
+    assert torch.equal(calls.keys[14], first)
+
+
+def test_a_client_s_posterior_is_that_of_the_received_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls()
+    monkeypatch.setattr(pfedgp, "fit", calls)
+    whole, algorithm = task(), PFedGP(local_steps=2, support_rows=6)
+    received = 1.5 * model(whole)
+    assert torch.equal(algorithm.personalize(received, (), whole, CLOCK).network, received)
+    rows = whole.batch(CLOCK, 2, role="support", count=6)
+    assert torch.equal(calls.outputs[0], whole.scores(received, rows.inputs))
 
 
 def test_a_client_predicts_its_own_classes_only() -> None:

@@ -184,7 +184,7 @@ def test_wrong_bytes_are_never_kept(small_mnist, publish, at, tmp_path):
 
 
 def test_bytes_beyond_the_size_are_not_read(small_mnist, publish, at, tmp_path):
-    server = publish({name: b"?" * (1 << 26) for name in small_mnist.contents})
+    server = publish(dict.fromkeys(small_mnist.contents, b"?" * (1 << 26)))
     at("mnist", server.address)
     reports: list[int] = []
     with pytest.raises(InputError, match="checksum is wrong"):

@@ -185,7 +185,8 @@ def test_too_many_images_say_how_many_there_are():
 def test_validation_from_training_images_is_said():
     federation, _ = federate(DataOptions(validation_per_label=25), edges=4, clients_per_edge=5, seed=0)
     assert federation.notes == (
-        "paper: too few images are unused, so validation takes up to 15 of a client's 50 training images per label.",
+        "paper: too few images are unused, so validation takes up to 15 of a client's "
+        "50 training images per label.",
     )
 
 

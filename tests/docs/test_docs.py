@@ -62,7 +62,7 @@ def prose(page: Path) -> str:
 def tables(page: Path) -> list[list[str]]:
     """The cells of every row of every table, without the rules under the heads."""
     rows = [line.strip()[1:-1] for line in prose(page).splitlines() if line.strip().startswith("|")]
-    cells = [[cell.strip() for cell in row.split(" | ")] for row in rows]
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     return [row for row in cells if not set("".join(row)) <= set("-| ")]
 
 

@@ -10,7 +10,7 @@ from polyagamma import random_polyagamma
 
 from sfedhp.gaussian import binary
 from sfedhp.gaussian.binary import Rows, augment, log_probability
-from sfedhp.keys import key
+from sfedhp.keys import key, uniform
 
 Array = NDArray[np.float64]
 
@@ -183,3 +183,20 @@ def test_gradient_reaches_the_features() -> None:
 
     assert torch.autograd.gradcheck(probability, (features.requires_grad_(), queries.requires_grad_()))
     assert not augment(Rows(features, signs), key(0, torch.arange(8)), 2, 2).requires_grad
+
+
+def test_no_two_draws_share_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, signs, _ = stacked(*toy(6, 1))
+    seen: list[torch.Tensor] = []
+
+    def recorded(keys: torch.Tensor) -> torch.Tensor:
+        seen.append(keys.flatten())
+        return uniform(keys)
+
+    monkeypatch.setattr(binary, "uniform", recorded)
+    monkeypatch.setattr(binary.polyagamma, "uniform", recorded)
+    augment(Rows(features, signs), key(0, torch.arange(6)), chains=5, steps=4)
+    keys = torch.cat(seen)
+    # Five starts from the prior, four steps of two normals each, five draws of ω of nine exponentials each.
+    assert len(keys) == 6 * 5 * (1 + 4 * 2 + 5 * 9)
+    assert len(keys.unique()) == len(keys)

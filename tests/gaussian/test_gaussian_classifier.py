@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from sfedhp.gaussian import classifier
+from sfedhp.gaussian.binary import Rows, augment
 from sfedhp.gaussian.classifier import LACKING, fit, halves, log_probabilities, predictive_loss
 from sfedhp.keys import key
 
@@ -117,3 +121,17 @@ def test_a_client_that_is_not_finite_spoils_only_itself() -> None:
     losses = predictive_loss(outputs, labels, real, KEYS, **SAMPLING)
     assert losses.isnan().tolist() == [False, True, False, False, False, False]
     assert torch.allclose(losses[[0, 3]], expected[[0, 3]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("use", [fit, predictive_loss])
+def test_nodes_and_clients_draw_for_themselves(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+
+    def recorded(rows: Rows, keys: Tensor, chains: int, steps: int) -> Tensor:
+        seen.append(keys[rows.signs != 0])
+        return augment(rows, keys, chains, steps)
+
+    monkeypatch.setattr(classifier, "augment", recorded)
+    use(*clients(), KEYS, **SAMPLING)
+    assert len(seen) == 3
+    assert len(torch.cat(seen).unique()) == len(torch.cat(seen))

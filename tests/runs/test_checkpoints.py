@@ -42,7 +42,7 @@ def test_a_factored_state_stays_factored(case, tmp_path):
             torch.randn(*lead, 2, rows, dtype=torch.float64),
             torch.randn(*lead, 2, columns, dtype=torch.float64),
         )
-        for rows, columns in ((7, 5), (6, 3))
+        for rows, columns in ((6, 5), (5, 3))
     )
     personal = Factored(torch.randn(lead[0], 1, d, dtype=torch.float64), layers)
     simulator.state.personal = personal

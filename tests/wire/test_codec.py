@@ -127,6 +127,16 @@ def test_other_densities_stay_close_too(density: float) -> None:
     assert len(encode(tensor)) <= 1.02 * bound(tensor)
 
 
+def test_a_few_zeros_are_sent_as_values() -> None:
+    tensor = sparse(100, 1.0, torch.float32)
+    tensor[50] = 0
+    base = sparse(100, 1.0, torch.float32, seed=1)
+    base[70] = tensor[70]
+    assert len(encode(tensor)) == HEADER + 4 * 100
+    assert same(decode(encode(tensor)), tensor)
+    assert len(encode(tensor, base)) <= HEADER + 4 * 100
+
+
 def test_dead_rows_and_columns_are_cheaper_than_random_positions() -> None:
     generator = np.random.default_rng(0)
     rows, columns = generator.random((100, 1)) < 0.5, generator.random((1, 784)) < 0.6

@@ -88,6 +88,8 @@ LIES = {
     "ends within its scales": message(b"\1", value_type=4, marks=1, length=1),
     "holds NaN": message(b"\1" + bytes([0, 0, 0x80, 0x7F]), marks=1, length=1),
     "an infinity": message(b"\1" + struct.pack("<fb", 3e38, 127), value_type=4, marks=1, length=1),
+    # a signaling NaN: converting it must not even warn
+    "NaN or an infinity": message(b"\1\x81\x7f", tensor_type=1, value_type=3, marks=1, length=1),
     "give the base": message(difference=1),
 }
 

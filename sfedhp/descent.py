@@ -1,0 +1,102 @@
+"""Inner steps of stacked perceptrons: every layer in the form that costs least, all of them exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend
+from sfedhp.samplespace import Course, Factors, First, Motion, Moving, Whole
+from sfedhp.types import Batch
+from sfedhp.vectors import Factored, Layer
+
+
+class Problem(NamedTuple):
+    """The inner problems of a stack of clients."""
+
+    layers: Layers
+    lead: torch.Size
+    anchor: Tensor  # φ (groups, d): as many consecutive clients as share one are a group
+    start: Tensor | None  # θ₀ (clients, d); None: the anchor
+    motion: Motion
+    steps: int
+    batch: Callable[[int], Batch]  # the mini-batch of a step
+    fresh: bool  # whether every step has its own
+
+    @property
+    def shared(self) -> bool:
+        """Whether all models begin at an anchor that several clients have in common."""
+        return self.start is None and len(self.anchor) < self.lead.numel()
+
+
+def descend(problem: Problem, factored: bool) -> Tensor | Factored:
+    """The models (*lead, d) after all steps; as `Factored` where that will do and is smaller."""
+    course = Course(problem.anchor, problem.start, problem.motion, problem.lead.numel())
+    moving: list[Moving] = []
+    for turn in range(problem.steps):
+        if problem.fresh or not turn:
+            batch = problem.batch(turn)
+            rows = batch.inputs.reshape(course.clients, batch.labels.shape[-1], -1)
+            slope = CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * problem.motion.rate)
+        moving = moving or [_layer(place, problem, course, rows) for place in problem.layers]
+        _step(moving, rows, slope)
+        course.advance()
+    solution = _factored(moving, problem, course) if factored and problem.shared else None
+    return _built(moving, problem) if solution is None else solution
+
+
+def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Moving:
+    """The kind of layer that costs least."""
+    steps, count, weights = problem.steps, rows.shape[1], place.inputs * place.outputs
+    if problem.fresh or problem.motion.shrink is not None:
+        return Whole(place, course)
+    if not place.first:
+        # The weights are multiplied twice instead of twice a step; a Gram matrix is made and used instead.
+        gram = count * (place.inputs + steps * place.outputs) if steps > 1 else 0
+        return First(place, course, rows) if gram <= 2 * (steps - 1) * weights else Whole(place, course)
+    smaller = steps * count * (place.inputs + place.outputs) < weights
+    return Factors(place, course, steps * count) if problem.shared and smaller else Whole(place, course)
+
+
+def _step(moving: list[Moving], rows: Tensor, slope: Callable[[Tensor], Tensor]) -> None:
+    """One step of all models."""
+    heights = [rows]
+    for layer in moving[:-1]:
+        heights.append(torch.relu(layer.forward(heights[-1])))
+    slopes = slope(moving[-1].forward(heights[-1]))
+    for layer, height in zip(moving[:0:-1], heights[:0:-1], strict=True):
+        below = bend(layer.backward(slopes), height)
+        layer.step(height, slopes)
+        slopes = below
+    moving[0].step(rows, slopes)
+
+
+def _built(moving: list[Moving], problem: Problem) -> Tensor:
+    flat = problem.anchor.new_empty(problem.lead.numel(), problem.anchor.shape[-1])
+    for layer in moving:
+        layer.build(layer.place.part(flat))
+    return flat.view(*problem.lead, -1)
+
+
+def _factored(moving: list[Moving], problem: Problem, course: Course) -> Factored | None:
+    """The models as changes of their anchors, if any layer is smaller so."""
+    lead, parts = problem.lead, list[Layer | Tensor]()
+    for layer in moving:
+        factors = layer.factors()
+        if factors is None:
+            piece = course.anchor.new_empty(course.clients, layer.place.last - layer.place.first)
+            layer.build(piece)
+            parts.append(piece.view(*lead, -1))
+        else:
+            parts.append(Layer(*(factor.view(*lead, *factor.shape[1:]) for factor in factors)))
+    if not any(isinstance(part, Layer) for part in parts):
+        return None
+    anchor = course.anchor.unsqueeze(1).expand(-1, course.clients // len(course.anchor), -1)
+    anchor = anchor.view(*lead, -1)[..., :1, :]
+    if course.motion.decays:
+        share = course.share
+        anchor = anchor * (share.view(*lead, 1)[..., :1, :] if isinstance(share, Tensor) else share)
+    return Factored(anchor, tuple(parts))

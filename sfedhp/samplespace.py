@@ -1,0 +1,243 @@
+"""Layers of stacked perceptrons on their way through the inner steps, built or never built.
+
+K steps of rate η on ℓ(θ; D) + λ/2 ‖θ − φ‖² with weight decay μ from θ₀ leave every linear layer at
+θ_k = a_k θ₀ + c_k φ + Σ_s A_sᵀ H_s: H_s are the layer's inputs at step s and A_s its outputs' slopes times −η.
+Every step multiplies a, c and all A by q = 1 − η (λ + μ) and adds ηλ to c, from a = 1 and c = 0. So a layer can
+work with the few rows of H and A instead of its weights, exactly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.perceptron import Affine
+from sfedhp.vectors import Layer, add_change, smooth_l1_slope
+
+Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
+
+
+class Motion(NamedTuple):
+    """What a step does: θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η ∇ℓ(θ; D)."""
+
+    rate: Factor  # η
+    keep: Factor  # q = 1 − η (λ + μ)
+    pull: Factor  # ηλ
+    anchored: bool  # whether there is a pull at all
+    decays: bool  # whether there is weight decay: then a model does not rest at its anchor
+    shrink: Factor | None = None  # ηγ
+    smoothing: Factor = 1.0  # ρ
+
+
+class Course:
+    """Where models come from, and how much of that is left in them: a_k θ₀ + c_k φ."""
+
+    def __init__(self, anchor: Tensor, start: Tensor | None, motion: Motion, clients: int):
+        self.anchor = anchor  # φ (groups, d): as many consecutive clients as share one are a group
+        self.start = start  # θ₀ (clients, d); None: the anchor
+        self.motion = motion
+        self.clients = clients
+        self.start_share: Factor = 1.0  # a
+        self.anchor_share: Factor = 0.0  # c
+
+    def advance(self) -> None:
+        """A step was taken."""
+        keep, pull = self.motion.keep, self.motion.pull
+        self.start_share, self.anchor_share = keep * self.start_share, keep * self.anchor_share + pull
+
+    @property
+    def share(self) -> Factor:
+        """a + c, what is left of the anchor where models started there; exactly 1 without weight decay."""
+        return self.start_share + self.anchor_share if self.motion.decays else 1.0
+
+    def by_group(self, each: Tensor) -> Tensor:
+        """(clients, ...) as (groups, clients of a group, ...)."""
+        return each.view(len(self.anchor), -1, *each.shape[1:])
+
+    def toward(self, value: Tensor, anchor: Tensor, factor: Factor) -> None:
+        """Add to each client's value its group's anchor (groups, ...) times a factor, in place."""
+        wide, center = self.by_group(value), anchor.unsqueeze(1)
+        if isinstance(factor, Tensor):
+            wide.addcmul_(center, self.by_group(factor).view(*wide.shape[:2], *(1,) * (wide.ndim - 2)))
+        else:
+            wide.add_(center, alpha=factor)
+
+    def mix(self, place: Affine, into: Tensor) -> None:
+        """Write a layer's part of a θ₀ + c φ, (clients, size)."""
+        anchor = place.part(self.anchor)
+        if self.start is None:
+            self.by_group(into).copy_(anchor.unsqueeze(1))
+            if self.motion.decays:
+                into.mul_(_flat(self.share))
+        else:
+            torch.mul(place.part(self.start), _flat(self.start_share), out=into)
+            self.toward(into, anchor, self.anchor_share)
+
+
+class Moving(ABC):
+    """A layer of every client's model; the axes are (clients, rows, features)."""
+
+    def __init__(self, place: Affine, course: Course):
+        self.place = place
+        self.course = course
+
+    @abstractmethod
+    def forward(self, rows: Tensor) -> Tensor:
+        """The outputs of these inputs, as the models are now."""
+
+    @abstractmethod
+    def backward(self, slopes: Tensor) -> Tensor:
+        """The slopes of the inputs, given those of the outputs."""
+
+    @abstractmethod
+    def step(self, rows: Tensor, slopes: Tensor) -> None:
+        """Move, given the inputs and the outputs' slopes times −η."""
+
+    @abstractmethod
+    def build(self, into: Tensor) -> None:
+        """Write the layer's weight and bias, (clients, size)."""
+
+    def factors(self) -> Layer | None:
+        """The change of a common anchor, where that is kept and smaller than the layer."""
+        return None
+
+
+class Whole(Moving):
+    """Built: the weight and the bias of every client, moved in place."""
+
+    def __init__(self, place: Affine, course: Course):
+        super().__init__(place, course)
+        origin = course.anchor if course.start is None else course.start
+        self.weight = _copies(place.weight(origin), course.clients)
+        self.bias = _copies(place.bias(origin), course.clients)
+        self.ones = self.bias.new_ones(1, 1, 1)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, rows, self.weight.mT)
+
+    def backward(self, slopes: Tensor) -> Tensor:
+        return torch.bmm(slopes, self.weight)
+
+    def step(self, rows: Tensor, slopes: Tensor) -> None:
+        self._move(self.weight, self.place.weight(self.course.anchor), slopes.mT, rows)
+        if self.ones.shape[-1] != rows.shape[1]:
+            self.ones = rows.new_ones(len(rows), 1, rows.shape[1])
+        self._move(self.bias, self.place.bias(self.course.anchor), self.ones, slopes)
+
+    def build(self, into: Tensor) -> None:
+        into[:, : -self.place.outputs].copy_(self.weight.flatten(1))
+        into[:, -self.place.outputs :].copy_(self.bias.flatten(1))
+
+    def _move(self, value: Tensor, anchor: Tensor, left: Tensor, right: Tensor) -> None:
+        motion = self.course.motion
+        sparser = None
+        if motion.shrink is not None:
+            sparser = smooth_l1_slope(value, motion.smoothing).mul_(motion.shrink)
+        keep = motion.keep
+        if isinstance(keep, Tensor):
+            value.mul_(keep)
+            keep = 1.0
+        value.baddbmm_(left, right, beta=keep)
+        if motion.anchored:
+            self.course.toward(value, anchor, motion.pull)
+        if sparser is not None:
+            value.sub_(sparser)
+
+
+class Factors(Moving):
+    """Never built, near an anchor shared by a group: H and A grow by a batch every step."""
+
+    def __init__(self, place: Affine, course: Course, rows: int):
+        super().__init__(place, course)
+        self.inputs = course.anchor.new_empty(course.clients, rows, place.inputs)
+        self.coefficients = course.anchor.new_empty(course.clients, rows, place.outputs)
+        self.held = 0  # rows so far
+        self.one = course.anchor.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
+
+    def forward(self, rows: Tensor) -> Tensor:
+        # H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s
+        outputs = self._anchored(self.place.forward(self.course.anchor, rows))
+        if not self.held:
+            return outputs
+        gram = torch.baddbmm(self.one, rows, self.inputs[:, : self.held].mT)
+        return outputs.baddbmm_(gram, self.coefficients[:, : self.held])
+
+    def backward(self, slopes: Tensor) -> Tensor:
+        # δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s
+        below = self._anchored(self.place.backward(self.course.anchor, slopes))
+        if not self.held:
+            return below
+        likeness = torch.bmm(slopes, self.coefficients[:, : self.held].mT)
+        return below.baddbmm_(likeness, self.inputs[:, : self.held])
+
+    def step(self, rows: Tensor, slopes: Tensor) -> None:
+        self.coefficients[:, : self.held].mul_(self.course.motion.keep)
+        until = self.held + rows.shape[1]
+        self.inputs[:, self.held : until] = rows
+        self.coefficients[:, self.held : until] = slopes
+        self.held = until
+
+    def build(self, into: Tensor) -> None:
+        self.course.mix(self.place, into)
+        add_change(into, *self.factors())
+
+    def factors(self) -> Layer:
+        return Layer(self.inputs, self.coefficients)
+
+    def _anchored(self, outputs: Tensor) -> Tensor:
+        return outputs.mul_(self.course.share) if self.course.motion.decays else outputs
+
+
+class First(Moving):
+    """Never built, with the same inputs at every step: all A_s collapse into one."""
+
+    def __init__(self, place: Affine, course: Course, rows: Tensor):
+        super().__init__(place, course)
+        self.rows = rows
+        self.still = place.forward(course.anchor, rows)  # X φ
+        self.outputs = self.still if course.start is None else place.forward(course.start, rows)
+        self.gram: Tensor | None = None  # X Xᵀ + 1
+        self.coefficients: Tensor | None = None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.coefficients is None:
+            return self.outputs
+        if self.gram is None:
+            self.gram = torch.baddbmm(rows.new_ones(1, 1, 1), rows, rows.mT)
+        return torch.baddbmm(self.outputs, self.gram, self.coefficients)
+
+    def backward(self, slopes: Tensor) -> Tensor:
+        raise AssertionError("nothing lies below the first layer")
+
+    def step(self, rows: Tensor, slopes: Tensor) -> None:
+        keep, pull = self.course.motion.keep, self.course.motion.pull
+        self.coefficients = slopes if self.coefficients is None else slopes + keep * self.coefficients
+        if self.course.start is not None or self.course.motion.decays:
+            # X (a θ₀ + c φ), step by step
+            self.outputs = keep * self.outputs + pull * self.still
+
+    def build(self, into: Tensor) -> None:
+        self.course.mix(self.place, into)
+        assert self.coefficients is not None
+        add_change(into, self.coefficients, self.rows)
+
+    def factors(self) -> Layer | None:
+        rows, place = self.rows.shape[1], self.place
+        if rows * (place.inputs + place.outputs) >= place.inputs * place.outputs:
+            return None
+        assert self.coefficients is not None
+        return Layer(self.rows, self.coefficients)
+
+
+def _copies(values: Tensor, clients: int) -> Tensor:
+    """Values (groups, ...) as (clients, ...), each client its own."""
+    own = values.new_empty(clients, *values.shape[1:])
+    own.view(len(values), -1, *values.shape[1:]).copy_(values.unsqueeze(1))
+    return own
+
+
+def _flat(factor: Factor) -> Factor:
+    return factor.view(-1, 1) if isinstance(factor, Tensor) else factor

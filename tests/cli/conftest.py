@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from sfedhp.cli import main
+
+COMMAND = [sys.executable, "-c", "from sfedhp.cli import main; main(prog_name='sfedhp')"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where the user stands, with a small file of data; nothing of the machine's own data."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SFEDHP_DATA", str(tmp_path / "datasets"))
+    for name in ("FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    inputs = random.normal(size=(60, 4)) + 2 * np.eye(4)[labels]
+    np.savez("tiny.npz", inputs=inputs, labels=labels)
+    return tmp_path
+
+
+@pytest.fixture
+def tiny(here: Path) -> list[str]:
+    """Words of a run that takes milliseconds."""
+    return [
+        "data.source=tiny.npz",
+        "edges=2",
+        "clients_per_edge=2",
+        "model.name=mlr",
+        "rounds=3",
+        "algorithm.edge_rounds=2",
+    ]
+
+
+@pytest.fixture
+def sfedhp(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command, in this process."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def invoke(*words: str) -> Result:
+        result = CliRunner().invoke(main, words, prog_name="sfedhp")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def process(here: Path) -> Callable[..., subprocess.Popen[str]]:
+    """The command in a process of its own, standing in the same folder."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [*COMMAND, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()

@@ -1,0 +1,50 @@
+"""What `--help` and `--version` teach."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sfedhp import __version__
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.cli import COMMANDS, main
+from sfedhp.config import SECTIONS, Experiment, help_of, keys_of
+
+
+def test_the_version(sfedhp):
+    assert sfedhp("--version").stdout == f"sfedhp, version {__version__}\n"
+
+
+def test_the_help_lists_the_commands(sfedhp):
+    result = sfedhp("--help")
+    assert result.exit_code == 0
+    for name, text in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(text)}$", result.stdout, re.MULTILINE)
+    assert main.list_commands(None) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [[name] for name in COMMANDS] + [["data", "show"]])
+def test_each_command_teaches_with_examples(sfedhp, words):
+    result = sfedhp(*words, "--help")
+    assert result.exit_code == 0
+    assert f"Usage: sfedhp {' '.join(words)}" in result.stdout
+    assert "Example" in result.stdout
+    assert f"  sfedhp {' '.join(words)}" in result.stdout
+
+
+def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "112")
+    text = sfedhp("run", "--help").stdout
+    flowing = "".join(text.split())  # words with a hyphen may be broken at it
+    sections = {"": Experiment, **SECTIONS, **ALGORITHMS}
+    for section, kind in sections.items():
+        prefix = "algorithm." if section in ALGORITHMS else f"{section}." if section else ""
+        for option in keys_of(kind):
+            if option.name == "algorithm" or option.name in SECTIONS:
+                continue
+            default = "…" if option.default is None else option.default
+            entry = f"{prefix}{option.name}={default}{help_of(kind)[option.name]}"
+            assert "".join(entry.split()) in flowing, entry
+    for name in ALGORITHMS:
+        assert f"Keys of [algorithm] for {name}:" in text

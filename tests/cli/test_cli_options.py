@@ -1,0 +1,148 @@
+"""From a file and words to an experiment."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.cli.options import common_options, method_options, read_settings
+from sfedhp.config import Experiment, to_dict, to_toml
+from sfedhp.types import InputError
+
+
+@pytest.fixture
+def config(here):
+    def write(text):
+        (here / "exp.toml").write_text(text, encoding="utf-8")
+        return "exp.toml"
+
+    return write
+
+
+def test_nothing_said_is_the_default():
+    assert read_settings([]).experiment() == Experiment()
+
+
+def test_the_command_line_is_stronger_than_the_file_and_the_file_than_the_default(config):
+    file = config('rounds = 7\nseed = 3\n[algorithm]\nedge_rounds = 4\n[data]\nsource = "mnist"\n')
+    for words in (["rounds=9", file], [file, "rounds=9"]):
+        experiment = read_settings(words).experiment()
+        assert (experiment.rounds, experiment.seed, experiment.edges) == (9, 3, 4)
+        assert experiment.algorithm.edge_rounds == 4
+        assert experiment.data.source == "mnist"
+
+
+def test_the_last_word_decides():
+    assert read_settings(["seed=1", "seed=2"]).experiment().seed == 2
+
+
+def test_text_becomes_the_type_of_the_key():
+    words = ["algorithm.client_proximity=15", "wire.threshold=1e-3", "data.test_per_label=4", "dtype=float64"]
+    experiment = read_settings([*words, "model.initial=a=b.safetensors"]).experiment()
+    assert repr(experiment.algorithm.client_proximity) == "15.0"
+    assert experiment.wire.threshold == 1e-3
+    assert experiment.data.test_per_label == 4
+    assert experiment.dtype == "float64"
+    assert experiment.model.initial == "a=b.safetensors"
+
+
+def test_a_whole_number_in_a_file_serves_as_a_rate(config):
+    experiment = read_settings([config("[algorithm]\nedge_proximity = 15\n")]).experiment()
+    assert repr(experiment.algorithm.edge_proximity) == "15.0"
+
+
+@pytest.mark.parametrize("method", ALGORITHMS)
+def test_a_written_config_is_read_back(config, method):
+    experiment = read_settings([f"algorithm={method}", "rounds=2", "data.partition=iid"]).experiment()
+    assert experiment.algorithm_name == method
+    assert read_settings([config(to_toml(to_dict(experiment)))]).experiment() == experiment
+
+
+@pytest.mark.parametrize("text", ['algorithm = "fedavg"\n', '[algorithm]\nname = "fedavg"\n'])
+def test_a_file_names_the_method(config, text):
+    assert read_settings([config(text)]).method == "fedavg"
+
+
+def test_empty_sections_say_nothing(config):
+    assert read_settings([config("[algorithm]\n[data]\n[pfedme]\n")]).experiment() == Experiment()
+
+
+def test_a_key_of_another_method_is_left_out_with_a_word():
+    settings = read_settings(["algorithm.local_steps=3", "algorithm.edge_rounds=5", "pfedme.local_rounds=2"])
+    assert settings.experiment().algorithm.edge_rounds == 5
+    lines = settings.left_out(["sfedhp"])
+    assert len(lines) == 2
+    assert lines[0].startswith("algorithm.local_steps is left out: it is a key of fedavg, hierfavg, fedprox")
+    assert lines[0].endswith("not of sfedhp.")
+    assert lines[1] == "pfedme.local_rounds is left out: pfedme does not run here."
+    assert not settings.left_out(["sfedhp", "fedavg", "pfedme"])
+
+
+def test_what_is_said_of_one_method_is_stronger_than_what_is_said_of_all():
+    settings = read_settings(["pfedme.client_proximity=15", "algorithm.client_proximity=5"])
+    assert settings.experiment("pfedme").algorithm.client_proximity == 15
+    assert settings.experiment("sfedhp").algorithm.client_proximity == 5
+
+
+def test_but_never_stronger_than_the_command_line(config):
+    file = config("[pfedme]\nclient_proximity = 15\npersonal_steps = 2\n")
+    pfedme = read_settings([file, "algorithm.client_proximity=5"]).experiment("pfedme").algorithm
+    assert (pfedme.client_proximity, pfedme.personal_steps) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("rouds=3", "rounds"),
+        ("algorithm.edge_round=3", "algorithm.edge_rounds"),
+        ("edge_rounds=3", "algorithm.edge_rounds"),
+        ("edgerounds=3", "algorithm.edge_rounds"),
+        ("data.partitoin=iid", "data.partition"),
+        ("algoritm.edge_rounds=3", "algorithm.edge_rounds"),
+        ("model.source=x", "data.source"),
+        ("pfedme.client_proximty=3", "pfedme.client_proximity"),
+        ("every=3", "checkpoint.every or evaluation.every"),
+        ("algorithm.density_threshold=1", "density_threshold"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest(word, meant, config):
+    key, _, value = word.partition("=")
+    for words in ([word], [config(f'"{key}" = "{value}"\n')]):
+        with pytest.raises(InputError) as caught:
+            read_settings(words)
+        assert str(caught.value) == f"There is no key {key}: did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "[algoritm]\nedge_rounds = 3\n",
+            "There is no key algoritm.edge_rounds: did you mean algorithm.edge",
+        ),
+        ("[zzz]\n", "There is no key zzz: `sfedhp run --help` lists them all."),
+        ("data = 3\n", "data is a section and not a key: write data.KEY=VALUE, for example data.source=…"),
+        ("[zzz.qqq]\nxxx = 3\n", "There is no key zzz.qqq.xxx: `sfedhp run --help` lists them all."),
+        ("rounds = true\n", "rounds = True cannot be used: it should be a valid integer."),
+        ("rounds = 2.5\n", "rounds = 2.5 cannot be used: it should be a valid integer."),
+        ('rounds = "2"\n', "rounds = '2' cannot be used: it should be a valid integer."),
+        ("rounds = [1, 2]\n", r"rounds = \[1, 2\] cannot be used: it should be a valid integer."),
+        ("dtype = 32\n", "dtype = 32 cannot be used: it should be 'float32' or 'float64'."),
+        ("[algorithm]\nedge_rate = inf\n", "algorithm.edge_rate = inf cannot be used: it should be a finite"),
+        ("[algorithm]\nedge_rate = -1\n", "algorithm.edge_rate = -1.0 is out of range: it must be above 0."),
+        ("algorithm = 3\n", "algorithm.name = 3 is not a method: use sfedhp, "),
+        ("rounds = 3\n[data\n", r"exp.toml is not valid TOML: .*line 2"),
+    ],
+)
+def test_a_wrong_file_is_refused(config, text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_settings([config(text)]).experiment()
+
+
+def test_every_key_can_be_set_by_its_own_default():
+    for method in ALGORITHMS:
+        options = common_options() | method_options(method)
+        words = [f"{key}={option.default}" for key, option in options.items() if option.default is not None]
+        assert len(words) >= 30
+        expected = read_settings([f"algorithm={method}"]).experiment()
+        assert read_settings([*words, f"algorithm={method}"]).experiment() == expected

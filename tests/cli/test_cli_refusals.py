@@ -1,0 +1,213 @@
+"""Bad input: one sentence on stderr, exit code 2, nothing on stdout, no traceback."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+
+import numpy as np
+import pytest
+
+from sfedhp import cli
+from sfedhp.data import registry
+
+SMALL = "edges=2 clients_per_edge=2 model.name=mlr rounds=1 algorithm.edge_rounds=1"
+
+
+def write_inputs(here):
+    inputs, labels = np.ones((12, 3)), np.arange(12) % 2
+    nan = inputs.copy()
+    nan[3, 1] = np.nan
+    np.savez("no-labels.npz", inputs=inputs)
+    np.savez("no-inputs.npz", labels=labels)
+    np.savez("nan.npz", inputs=nan, labels=labels)
+    np.savez("floats.npz", inputs=inputs, labels=labels + 0.5)
+    np.savez("negative.npz", inputs=inputs, labels=labels - 1)
+    np.savez("gap.npz", inputs=inputs, labels=labels, client=np.array([0, 1, 3] * 4))
+    np.savez("good.npz", inputs=inputs, labels=labels)
+    content = (here / "good.npz").read_bytes()
+    (here / "truncated.npz").write_bytes(content[: len(content) // 2])
+    (here / "corrupt.npz").write_bytes(content[:150] + bytes(50) + content[200:])
+    (here / "text.npz").write_text("hello")
+    (here / "syntax.toml").write_text("rounds = 3\nedges 4\n")
+    (here / "unknown.toml").write_text("[algorithm]\nedge_round = 3\n")
+    (here / "range.toml").write_text("rounds = 0\n")
+    (here / "latin.toml").write_bytes("# é\n".encode("latin-1"))
+    (here / "folder.toml").mkdir()
+    (here / "file").write_text("")
+    (here / "taken").mkdir()
+    (here / "taken" / "config.toml").write_text("")
+    (here / "half").mkdir()
+    (here / "half" / "fedavg").mkdir()
+    (here / "half" / "fedavg" / "config.toml").write_text("")
+    (here / "broken").mkdir()
+    (here / "broken" / "config.toml").write_text("rounds = ")
+    (here / "three.py").write_text(
+        "import torch\nclass Three(torch.nn.Linear):\n"
+        "    def __init__(self):\n        super().__init__(784, 3)\n"
+        "    def forward(self, x):\n        return super().forward(x.flatten(1))\n"
+        "number = 3\n"
+    )
+    mnist = here / "datasets" / "mnist"
+    mnist.mkdir(parents=True)
+    for forms in registry.IMAGE_SETS["mnist"].parts:
+        (mnist / forms[0].name).write_bytes(gzip.compress(b"not the published file"))
+
+
+REFUSED = {
+    # keys and values
+    "run rouds=3": "did you mean rounds?",
+    "run unknown.toml": "did you mean algorithm.edge_rounds?",
+    "compare algorithm.edge_round=3": "did you mean algorithm.edge_rounds?",
+    "data show data.sauce=mnist": "did you mean data.source?",
+    "run algorithm=fedavgg": "did you mean fedavg?",
+    "compare --only sfedhp,magic": "--only = 'magic' is not a method: use sfedhp, fedavg, ",
+    "run algorithm.edge_rate=-0.1": "algorithm.edge_rate = -0.1 is out of range: it must be above 0.",
+    "run algorithm=fedavg algorithm.local_rate=-1": "algorithm.local_rate = -1.0 is out of range",
+    "compare fedavg.local_rate=-1": "local_rate = -1.0 is out of range",
+    "run rounds=0": "rounds = 0 is out of range: it must be at least 1.",
+    "run range.toml": "rounds = 0 is out of range: it must be at least 1.",
+    "run rounds=many": "rounds = 'many' cannot be used: it should be a valid integer.",
+    "run seed=-1": "seed = -1 is out of range",
+    "run sampled_edges=5": "sampled_edges = 5 is more than the 4 edges",
+    "run algorithm=fedavg sampled_clients=21": "sampled_clients = 21 is more than the 20 clients",
+    "run data.labels_per_client=11": "data.labels_per_client = 11 is above the 10 classes",
+    "run data.train_per_label=5000": "training and 50 test images per label and client do not fit",
+    "run data.validation_per_label=1000": "lower it",
+    "run data.partition=given": "needs an array `client`, and fmnist-mini has none",
+    "run data.test_share=1": "data.test_share = 1.0 is out of range",
+    "run device=cuda:99": "device = 'cuda:99' is not available here",
+    "run device=toaster": "device = 'toaster' is not available here",
+    # config files
+    "run syntax.toml": "is not valid TOML: ",
+    "run missing.toml": "There is no file missing.toml",
+    "run folder.toml": "folder.toml cannot be read as a config file: Is a directory.",
+    "run latin.toml": "it is not text in UTF-8",
+    "run one.toml two.toml": "Only one config file can be given",
+    "run rounds": "There is no file rounds: give a config file (.toml), and settings as key=value.",
+    # data files
+    "run data.source=mnits": "There is no data source 'mnits': did you mean mnist?",
+    "run data.source=cifar10": "run `sfedhp data get cifar10`",
+    "run data.source=mnist": "is not the published file (its checksum is wrong)",
+    "run data.source=missing.npz": "There is no file ",
+    "run data.source=truncated.npz": "truncated.npz is not a readable .npz file: it is corrupt or truncated.",
+    "run data.source=corrupt.npz": "corrupt.npz is not a readable .npz file",
+    "run data.source=text.npz": "text.npz is not a readable .npz file",
+    "run data.source=no-labels.npz": "has no array `labels`",
+    "run data.source=no-inputs.npz": "has no array `inputs`",
+    "run data.source=nan.npz": "`inputs` holds NaN",
+    "run data.source=floats.npz": "`labels` must be integers from 0",
+    "run data.source=negative.npz": "`labels` must be integers from 0 (found -1)",
+    "run data.source=gap.npz": "client 2 has no rows",
+    "data get mnits": "did you mean mnist?",
+    "data get fmnist-mini": "there is nothing to get",
+    "data get fmnist --from nowhere": "fmnist is not complete there",
+    "data get fmnist --from . --folder file": "Not a directory",
+    "data verify mnist": "run `sfedhp data get mnist`",
+    # models
+    "run model.name=three:Three": "10",
+    "run model.name=three:number": "is not a function or class that makes a module",
+    "run model.name=three:Four": "cannot be imported",
+    "run model.name=resnet": "model.name = 'resnet' is not known",
+    "run model.name=vgg": "The vgg models need images of at least 32 × 32",
+    "run model.initial=missing.safetensors": "there is no file missing.safetensors",
+    "run model.initial=text.npz": "is not a safetensors file",
+    # folders
+    "run --out taken": "taken already holds a run: choose another folder for --out, or go on with",
+    "compare --out taken": "taken already holds a run",
+    "compare --out half": "half/fedavg already holds a run",
+    "run --out file": "file is a file: choose a folder for --out.",
+    "run --out file/below": "file/below cannot be written (Not a directory)",
+    "run --out /proc/nowhere": "/proc/nowhere cannot be written",
+    "resume nowhere": "nowhere holds no run",
+    "resume file": "file holds no run",
+    "resume broken": "cannot be read",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_bad_input_is_refused_with_a_sentence(sfedhp, here, line):
+    write_inputs(here)
+    command, *words = line.split()
+    # What is small comes first, so that what is wrong has the last word.
+    small = SMALL.split() if command in ("run", "compare") and not _about_size(line) else []
+    result = sfedhp(command, *small, *words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert REFUSED[line] in result.stderr
+    assert result.stdout == "" or "verify" in line
+    assert not (here / "runs").exists()
+
+
+def _about_size(line):
+    return "sampled" in line or "model.initial" in line or ".toml" in line or "gap" in line
+
+
+def test_a_folder_that_cannot_be_made_here(sfedhp, tiny, here):
+    (here / "runs").write_text("")
+    result = sfedhp("run", *tiny)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "cannot be made (Not a directory): choose a folder with --out." in result.stderr
+
+
+def test_no_room_here(sfedhp, tiny, here, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("sfedhp.cli.folders.Path.mkdir", refuse)
+    result = sfedhp("run", *tiny)
+    assert result.exit_code == 2
+    assert "cannot be made (Permission denied): choose a folder with --out." in result.stderr
+
+
+def test_trouble_with_a_disk_is_a_sentence_too(sfedhp, tiny, here, monkeypatch):
+    sfedhp("run", *tiny, "--out", "one")
+
+    def full(*args):
+        raise OSError(28, "No space left on device", "one/history.jsonl")
+
+    monkeypatch.setattr("sfedhp.running.History", full)
+    result = sfedhp("resume", "one")
+    assert (result.exit_code, result.stderr) == (2, "error: one/history.jsonl: No space left on device.\n")
+
+
+def test_a_reader_that_leaves_is_no_error_of_ours(sfedhp, monkeypatch):
+    def leave(*args):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("sfedhp.data.listing", leave)
+    result = sfedhp("data", "list")
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_a_signal_before_the_first_round_ends_at_once(sfedhp, tiny, monkeypatch):
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sfedhp.cli.run.read_settings", interrupted)
+    assert sfedhp("run", *tiny).exit_code == 130
+
+
+@pytest.mark.parametrize("words", [["fly"], ["run", "--fast"], ["resume"], ["data", "get"]])
+def test_a_wrong_command_is_exit_code_2(sfedhp, words):
+    result = sfedhp(*words)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize("line", ["run rouds=3", "run data.source=truncated.npz", "run --out taken"])
+def test_a_process_prints_no_traceback(process, here, line):
+    write_inputs(here)
+    child = process(*line.split())
+    out, err = child.communicate(timeout=120)
+    assert (child.returncode, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert REFUSED[line] in err
+
+
+def test_the_console_script_is_this_command(process):
+    child = process("--version")
+    assert isinstance(child, subprocess.Popen)
+    assert child.communicate(timeout=120)[0] == f"sfedhp, version {cli.__version__}\n"

@@ -1,0 +1,132 @@
+"""Signals, and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from sfedhp.cli import execution
+
+
+@pytest.fixture
+def signals_after(monkeypatch):
+    """Send this process a signal after a round."""
+
+    def arrange(number, sent):
+        @contextmanager
+        def shown(title):
+            def report(progress):
+                if progress.row["round"] == number:
+                    os.kill(os.getpid(), sent)
+
+            yield report
+
+        monkeypatch.setattr(execution, "rounds_shown", shown)
+
+    return arrange
+
+
+def bits(folder):
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    files = [*folder.glob("models/*"), *folder.glob("checkpoint/*")]
+    contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    for row in history:
+        del row["seconds"]
+    return history, contents
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
+    sfedhp, tiny, here, signals_after, monkeypatch, number, code
+):
+    before = signal.getsignal(number)
+    words = [*tiny, "rounds=4", "checkpoint.every=3"]
+    assert sfedhp("run", *words, "--out", "unbroken").exit_code == 0
+    with monkeypatch.context():
+        signals_after(1, number)
+        result = sfedhp("run", *words, "--out", "a folder")
+    assert result.exit_code == code
+    # It was heard after round 1 had asked whether to stop.
+    assert "Stopped after round 2 of 4, and saved. Go on with: sfedhp resume 'a folder'" in result.stderr
+    assert "not finished" in result.stdout
+    assert signal.getsignal(number) == before
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    result = sfedhp("resume", "a folder")
+    assert result.exit_code == 0
+    assert "round 4/4" in result.stderr
+    history, contents = bits(here / "unbroken")
+    assert len(history) == 4
+    resumed_history, resumed = bits(here / "a folder")
+    assert resumed_history == history
+    # The run that stopped keeps the checkpoint of its stop beside the last one.
+    last = {name for name in contents if "models" in name or "000004" in name}
+    assert len(last) == 8
+    assert {name: resumed[name] for name in last} == {name: contents[name] for name in last}
+
+
+def test_a_second_signal_ends_at_once():
+    with execution.Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.asked()
+        with pytest.raises(SystemExit) as ending:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert ending.value.code == 143
+
+
+def test_a_signal_in_the_last_round_changes_nothing(sfedhp, tiny, signals_after):
+    signals_after(3, signal.SIGINT)
+    assert sfedhp("run", *tiny).exit_code == 0
+
+
+def test_a_finished_run_says_so_and_prints_its_summary_again(sfedhp, tiny):
+    first = sfedhp("run", *tiny, "--out", "one", "--json")
+    again = sfedhp("resume", "one", "--json")
+    assert again.exit_code == 0
+    assert again.stderr == "The run in one was already finished.\n"
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    assert "GM, global model" in sfedhp("resume", "one").stdout
+
+
+def wait_for(condition, child):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_process_finishes_the_round(process, tiny, here, number, code):
+    child = process("run", *tiny, "rounds=1000000", "--out", "long", "--json")
+    history = here / "long" / "history.jsonl"
+    wait_for(lambda: history.exists() and history.read_text().count("\n") > 2, child)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == code
+    summary = json.loads(out)
+    rounds = summary["rounds"]
+    assert not summary["finished"]
+    assert history.read_text().count("\n") == rounds
+    assert (here / "long" / "checkpoint" / f"round-{rounds:06d}.safetensors").exists()
+    assert re.search(
+        rf"Stopped after round {rounds} of 1000000, and saved\. Go on with: sfedhp resume long\n", err
+    )
+    assert "Traceback" not in err
+
+
+def test_a_process_that_is_told_twice_does_not_finish_the_round(process, tiny, here):
+    child = process("run", *tiny, "algorithm.edge_rounds=1000000", "--out", "long")
+    wait_for((here / "long" / "history.jsonl").exists, child)
+    child.send_signal(signal.SIGINT)
+    assert "once more ends at once" in child.stderr.readline() + child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert (out, "Traceback" in err) == ("", False)

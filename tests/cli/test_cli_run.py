@@ -1,0 +1,137 @@
+"""`sfedhp run`: results, files, messages, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+import sfedhp as library
+from sfedhp.cli import folders, progress
+from sfedhp.cli.options import read_settings
+
+
+def test_the_summary_is_the_only_thing_on_stdout(sfedhp, tiny, here):
+    result = sfedhp("run", *tiny, "--json", "--out", "one", "algorithm.local_steps=3")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    run = library.run(read_settings(tiny).experiment())
+    expected = {**run.summary, "folder": "one", "source": str(here / "tiny.npz")}
+    assert summary.keys() == expected.keys()
+    assert {**summary, "seconds": 0} == {**expected, "seconds": 0}
+    assert "algorithm.local_steps is left out" in result.stderr
+    assert "sfedhp: round 3/3  GM " in result.stderr
+
+
+def test_the_table_shows_every_figure_and_the_folder(sfedhp, tiny):
+    words = [*tiny, "data.validation_per_label=1", "--out", "one"]
+    result = sfedhp("run", *words)
+    assert result.exit_code == 0
+    summary = json.loads(sfedhp("resume", "one", "--json").stdout)
+    lines = {line.split(",")[0].strip(): line for line in result.stdout.splitlines()}
+    for kind in ("pm", "em", "gm"):
+        figures = re.findall(r"[\d.]+", lines[kind.upper()])
+        names = ("last", "best", "validated", "validated_round", "macro_last", "spread_last", "worst_last")
+        assert [float(figure) for figure in figures] == pytest.approx(
+            [summary[f"{kind}_{name}"] for name in names], abs=0.006
+        )
+    assert "chosen on the test data" in result.stdout
+    assert re.search(r"sent +client → edge 1\.4 kB, cloud → edge 360 bytes", result.stdout)
+    assert re.search(r"density +client [01]\.\d+, edge [01]\.\d+, global [01]\.\d+ .*0\.0005", result.stdout)
+    assert re.search(r"folder +one\n", result.stdout)
+    assert "models/                      7 models" in result.stdout
+
+
+def test_a_method_without_some_models_has_dashes(sfedhp, tiny):
+    result = sfedhp("run", *tiny, "algorithm=fedavg")
+    assert re.search(r"PM, personal models( +–){6}", result.stdout)
+    assert "client → cloud" in result.stdout
+
+
+def test_batch_norm_shows_both_statistics(sfedhp, here):
+    random = np.random.default_rng(0)
+    np.savez("images.npz", inputs=random.random((24, 3, 32, 32)).astype("f4"), labels=np.arange(24) % 2)
+    words = "data.source=images.npz model.name=vgg edges=1 clients_per_edge=2 rounds=1 algorithm=hierfavg"
+    result = sfedhp("run", *words.split(), "algorithm.local_steps=1", "batch_size=4")
+    assert result.exit_code == 0
+    summary = json.loads(next(here.glob("runs/*/history.jsonl")).read_text())
+    assert ("GM with each client's own batch-norm statistics" in result.stdout) == (
+        summary["gm_local"] != summary["gm_averaged"]
+    )
+
+
+def test_the_default_folder_is_always_new(sfedhp, tiny, here, monkeypatch):
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2025, 1, 2, 12, 0, 0)
+
+    monkeypatch.setattr(folders, "datetime", Noon)
+    for _ in range(3):
+        assert sfedhp("run", *tiny, "rounds=1").exit_code == 0
+    names = sorted(path.name for path in (here / "runs").iterdir())
+    assert names == [f"sfedhp-tiny-20250102-120000{more}" for more in ("", "-2", "-3")]
+
+
+def test_notes_on_the_data_come_before_the_run(sfedhp, here):
+    words = (
+        "data.partition=paper-as-written data.train_per_label=60 data.test_per_label=20 rounds=1 "
+        "data.validation_per_label=0 model.name=mlr algorithm.edge_rounds=1"
+    )
+    lines = sfedhp("run", *words.split()).stderr.splitlines()
+    assert "overlap factor" in lines[0]
+    assert any("round 1/1" in line for line in lines[1:])
+
+
+def test_a_models_module_is_found_where_the_user_stands(sfedhp, tiny, here):
+    (here / "my_nets.py").write_text(
+        "import torch\ndef small(shape, classes):\n    return torch.nn.Linear(shape[0], classes)\n"
+    )
+    assert sfedhp("run", *tiny, "model.name=my_nets:small").exit_code == 0
+
+
+def test_a_terminal_gets_a_bar(sfedhp, tiny, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    result = sfedhp("run", *tiny, "--json")
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", result.stderr)
+    assert re.search(r"sfedhp ━+ 3/3 GM [\d.]+  PM [\d.]+ 0:00:00 left", shown)
+    json.loads(result.stdout)
+
+
+def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
+    time = iter([0.0, 4.0, 11.0, 12.0, 13.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(time))
+    with progress.rounds_shown("fedavg") as report:
+        for number in range(1, 6):
+            row = {"round": number, "gm": 10.0 * number} if number != 3 else {"round": number}
+            report(library.running.Progress(row, 5))
+    # 11 s for two rounds: two more take another 11.
+    assert capsys.readouterr().err.splitlines() == [
+        "fedavg: round 1/5  GM 10.00",
+        "fedavg: round 3/5  GM 20.00  0:00:11 left",
+        "fedavg: round 5/5  GM 50.00",
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_divergence_is_exit_code_3_and_a_sentence(sfedhp, tiny, here, words):
+    result = sfedhp("run", *tiny, "algorithm=fedavg", "algorithm.local_rate=1e38", "--out", "gone", *words)
+    assert result.exit_code == 3
+    assert re.search(r"^error: diverged in round \d: .* are kept\.$", result.stderr, re.MULTILINE)
+    assert "NaN" not in result.stdout
+    assert (here / "gone" / "models" / "global.safetensors").exists()
+    if words:
+        assert json.loads(result.stdout)["finished"] is False
+    else:
+        assert "not finished" in result.stdout
+
+
+def test_what_is_not_finite_is_null_in_json(capsys):
+    from sfedhp.cli.tables import print_json
+
+    print_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": "é"})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "é"}

@@ -1,0 +1,144 @@
+"""Links: what arrives, and how many bytes it took."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sfedhp.algorithms import FedAvg, HeurFedAMP, SFedHP
+from sfedhp.checks.problem import finish, leaves
+from sfedhp.vectors import Factored, Layer
+from sfedhp.wire import encode
+from sfedhp.wire.ledger import Ledger, columns
+from sfedhp.wire.links import Link, WireOptions
+
+DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
+
+
+def sparse(members=3, size=40, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    messages = torch.randn(members, size, generator=generator, dtype=dtype)
+    return torch.where(torch.rand(members, size, generator=generator) < 0.6, 0.0, messages)
+
+
+@pytest.mark.parametrize("count", ["size", "encode"])
+@pytest.mark.parametrize("values", ["exact", "float16", "bfloat16", "int8"])
+def test_lengths_are_those_of_the_encoder(values, count):
+    messages = sparse()
+    arrived, lengths, _ = Link(WireOptions(values=values, count=count)).carry(messages, 36)
+    short = None if values == "exact" else values
+    expected = [len(encode(row[:36], values=short)) + len(encode(row[36:])) for row in messages]
+    assert lengths.tolist() == expected
+    assert torch.equal(arrived[:, 36:], messages[:, 36:])
+    assert torch.equal(arrived, messages) == (values == "exact")
+
+
+@pytest.mark.parametrize("values", ["float16", "bfloat16", "int8"])
+def test_counting_does_not_change_what_arrives(values):
+    messages = sparse()
+    results = [
+        Link(WireOptions(values=values, count=count)).carry(messages, 40).messages
+        for count in ("off", "size", "encode")
+    ]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert not torch.equal(results[0], messages)
+
+
+def test_dense_sizes_without_counting():
+    messages = sparse(dtype=torch.float64)
+    for values, length in (("exact", 8), ("float32", 4), ("float16", 2), ("bfloat16", 2)):
+        _, lengths, _ = Link(WireOptions(values=values)).carry(messages, 36)
+        assert lengths.tolist() == [36 * length + 4 * 8] * 3
+    _, lengths, _ = Link(WireOptions(values="int8")).carry(messages, 36)
+    assert lengths.tolist() == [36 + 4 + 4 * 8] * 3
+
+
+def test_float32_of_float32_is_exact():
+    messages = sparse()
+    for count in ("off", "size", "encode"):
+        arrived, *_ = Link(WireOptions(values="float32", count=count)).carry(messages, 40)
+        assert torch.equal(arrived, messages)
+
+
+def test_one_message_to_all_is_coded_once_and_counted_for_each():
+    message = sparse(1)[0].expand(5, 40)
+    arrived, lengths, _ = Link(WireOptions(count="encode")).carry(message, 40)
+    assert arrived.stride(-2) == 0
+    assert lengths.tolist() == [len(encode(message[0]))] * 5
+
+
+def test_a_factored_upload_is_built_only_where_it_must_be():
+    layers = (Layer(torch.randn(3, 2, 4), torch.randn(3, 2, 5)),)
+    factored = Factored(torch.zeros(1, 25), layers)
+    arrived, lengths, _ = Link().carry(factored, 25)
+    assert arrived is factored
+    assert lengths.tolist() == [100] * 3
+    arrived, *_ = Link(WireOptions(threshold=0.1)).carry(factored, 25)
+    assert arrived.shape == (3, 25)
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=2), HeurFedAMP(local_steps=2)])
+def test_a_run_through_the_lossless_wire_gives_the_same_bits(case, method):
+    case = replace(case, task=replace(case.task, plain=True))
+    links = {direction: Link(WireOptions(count="encode")) for direction in DIRECTIONS}
+    through, never = case.simulator(method, links=links), case.simulator(method)
+    finish(through)
+    finish(never)
+    for first, second in zip(leaves(through.state.served), leaves(never.state.served), strict=True):
+        assert torch.equal(first, second)
+    assert through.ledger.close().keys() == never.ledger.close().keys()
+
+
+def test_a_difference_is_coded_against_what_both_sides_hold():
+    base = sparse(3)
+    messages = base.clone()
+    messages[:, ::9] += 0.25
+    plain, shorter = (
+        Link(WireOptions(count="encode", difference=difference)).carry(messages, 40, base)
+        for difference in (False, True)
+    )
+    assert torch.equal(shorter.messages, messages)
+    assert shorter.lengths.tolist() == [
+        len(encode(row, held)) for row, held in zip(messages, base, strict=True)
+    ]
+    assert (shorter.lengths < plain.lengths).all()
+
+
+def test_one_message_against_different_bases_is_coded_for_each():
+    message = sparse(1)[0].expand(3, 40)
+    base = sparse(3)
+    carried = Link(WireOptions(count="size", difference=True)).carry(message, 40, base)
+    assert carried.lengths.tolist() == [len(encode(message[0], held)) for held in base]
+    alike = Link(WireOptions(count="size", difference=True)).carry(message, 40, base[:1].expand(3, 40))
+    assert alike.messages.stride(-2) == 0
+
+
+@pytest.mark.parametrize("sampled", [0, 4])
+def test_differences_down_are_against_what_a_member_last_received(case, sampled):
+    links = {"cloud_client": Link(WireOptions(count="encode", difference=True))}
+    simulator = case.simulator(FedAvg(local_steps=1), links=links, sampled=sampled)
+    held = None
+    for turn, _ in enumerate(simulator.run(3)):
+        drawn = torch.ones(12, dtype=torch.bool) if not sampled else simulator.draw(turn)
+        entry = simulator.ledger.close()["cloud_client"]
+        assert (entry.bytes[drawn] > 0).all()
+        assert (entry.bytes[~drawn] == 0).all()
+        sent = simulator.state.sent["cloud_client"]
+        if held is not None:
+            assert torch.equal(sent[~drawn], held[~drawn])
+        held = sent
+
+
+def test_columns_hold_sums_the_papers_formula_and_densities():
+    ledger = Ledger()
+    lengths, nonzeros = torch.tensor([[10, 20], [30, 40]]), torch.tensor([[1, 2], [3, 4]])
+    ledger.book("client_edge", lengths, nonzeros, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    ledger.book("client_edge", lengths, nonzeros, None)
+    sums = columns(ledger.close(), 8, 0)
+    assert sums["bytes_client_edge"].item() == 80 + 100
+    assert sums["density_client_edge"].item() == pytest.approx((8 + 10) / (7 * 8))
+    # 64 bits for each of 18 non-zeros, 1 for each of 38 zeros, 8 for each of 7 position maps
+    assert sums["formula_client_edge"].item() == (64 * 18 + 38 + 7 * 8) // 8
+    ledger.book("client_edge", lengths, nonzeros, None)
+    assert columns(ledger.close(), 8, 1)["bytes_client_edge"].tolist() == [30, 70]
