@@ -34,10 +34,11 @@ def clients_that_fit(network: Network, row: Tensor, rows: int, edges: int) -> in
         network.run(weights, statistics, row, torch.Size(), train=False)
     activations = max(kept - network.d, row.numel())
     each = (_COPIES * network.d + 2 * rows * activations) * row.element_size()
-    return max(1, int(_free(row.device) // 2 // (each * edges)))
+    return max(1, int(free_memory(row.device) // 2 // (each * edges)))
 
 
-def _free(device: torch.device) -> int:
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on this device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -335,6 +335,7 @@ def environment(prepared: Prepared) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
         "parameters": simulator.task.network.d,
+        "runs_at_once": len(prepared.experiments),
         "clients_at_once": simulator.clients_at_once or simulator.task.lead[-1],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

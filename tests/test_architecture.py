@@ -14,7 +14,7 @@ LAYERS = [
     {"keys", "scalars"},
     {"vectors"},
     {"wire", "data"},
-    {"networks", "models", "tasks", "inner", "samplespace", "perceptron"},
+    {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent"},
     {"memory"},
     {"gaussian"},
     {"algorithms"},
@@ -26,6 +26,7 @@ LAYERS = [
     {"config"},
     {"preparation"},
     {"running"},
+    {"sweeping"},
     {"__init__"},
     {"cli"},
 ]

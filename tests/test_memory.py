@@ -15,7 +15,7 @@ def test_more_memory_holds_more_clients(monkeypatch):
     row = torch.rand(1, 28, 28)
     found = []
     for free in (2**20, 2**30, 2**34):
-        monkeypatch.setattr(memory, "_free", lambda device, free=free: free)
+        monkeypatch.setattr(memory, "free_memory", lambda device, free=free: free)
         found.append(memory.clients_that_fit(perceptron, row, 20, 4))
     assert found[0] == 1
     assert found[0] < found[1] < found[2]
@@ -24,7 +24,7 @@ def test_more_memory_holds_more_clients(monkeypatch):
 
 
 def test_convolutions_are_counted_by_their_activations(monkeypatch):
-    monkeypatch.setattr(memory, "_free", lambda device: 2**34)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**34)
     images = torch.rand(1, 3, 32, 32)
     few = memory.clients_that_fit(network("vgg", (3, 32, 32)), images, 200, 1)
     many = memory.clients_that_fit(network("vgg", (3, 32, 32)), images, 2, 1)
@@ -32,4 +32,4 @@ def test_convolutions_are_counted_by_their_activations(monkeypatch):
 
 
 def test_this_machine_has_memory():
-    assert memory._free(torch.device("cpu")) > 2**20
+    assert memory.free_memory(torch.device("cpu")) > 2**20

@@ -69,5 +69,8 @@ class PFedGP(Algorithm):
         return task.batch(clock, step, role="support", count=self.support_rows), keys
 
     def _sampling(self, task: Task) -> dict[str, int]:
-        classes = int(task.labels.max()) + 1
-        return {"classes": classes, "chains": self.chains, "steps": self.gibbs_steps}
+        if not task.classes:
+            raise ValueError(
+                "pFedGP's network has no class scores: its task must say how many classes there are"
+            )
+        return {"classes": task.classes, "chains": self.chains, "steps": self.gibbs_steps}

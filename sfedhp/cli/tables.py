@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -83,7 +84,8 @@ def print_run(run: Run) -> None:
         )
     console.print(f"sent      {', '.join(_sent(summary)) or 'nothing'}")
     console.print(f"time      {_duration(summary['seconds'])} for {summary['rounds']} rounds")
-    _print_folder(console, run)
+    if run.folder is not None:
+        _print_folder(console, run.folder)
 
 
 def print_comparison(rows: Sequence[Compared]) -> None:
@@ -134,11 +136,9 @@ def _sent(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _print_folder(console: Console, run: Run) -> None:
-    if run.folder is None:
-        return
-    models = len(list((run.folder / "models").glob("*.safetensors")))
-    console.print(f"folder    {run.folder}", soft_wrap=True)
+def _print_folder(console: Console, folder: Path) -> None:
+    models = len(list((folder / "models").glob("*.safetensors")))
+    console.print(f"folder    {folder}", soft_wrap=True)
     console.print("            config.toml                  what was run, every option")
     console.print("            history.jsonl, history.csv   a row a round")
     console.print(f"            models/                      {models} models, safetensors")

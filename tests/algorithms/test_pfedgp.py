@@ -48,7 +48,7 @@ def task(
         inputs[client, :size] = centers[labels[client, :size]] + noise * draw.standard_normal((size, 3))
     stream = key(5, torch.arange(len(sizes)))
     rows = torch.from_numpy(inputs), torch.from_numpy(labels), torch.tensor(sizes)
-    return Task(network(), *rows, stream, batch_size=4)
+    return Task(network(), *rows, stream, batch_size=4, classes=4)
 
 
 def alone(whole: Task, client: int) -> Task:
@@ -164,9 +164,7 @@ def test_a_stack_of_ragged_clients_steps_and_predicts_as_its_members_do(support_
         own = algorithm.client_step(start[client], (), mine, CLOCK).upload
         np.testing.assert_allclose(own, upload[client], rtol=1e-9, atol=1e-12)
         own_scores = algorithm.predict(algorithm.personalize(own, (), mine, CLOCK), mine, asked[client])
-        np.testing.assert_allclose(
-            own_scores, scores[client][:, : own_scores.shape[-1]], rtol=1e-9, atol=1e-9
-        )
+        np.testing.assert_allclose(own_scores, scores[client], rtol=1e-9, atol=1e-9)
     moved = (upload - start).norm(dim=-1) > 0
     assert moved.tolist() == [True, True, True, False, False]  # one class: nothing to tell apart
 
@@ -286,6 +284,8 @@ def test_there_is_no_global_model_and_clients_weigh_equally() -> None:
     assert algorithm == PFedGP(local_rate=0.05, local_steps=1, support_rows=400, chains=20, gibbs_steps=5)
     with pytest.raises(InputError, match="chains = 0"):
         PFedGP(chains=0)
+    with pytest.raises(ValueError, match="how many classes"):
+        algorithm.personalize(model(task()), (), replace(task(), classes=0), CLOCK)
 
 
 def test_single_precision_is_kept() -> None:
@@ -296,3 +296,15 @@ def test_single_precision_is_kept() -> None:
     upload = algorithm.client_step(start, (), single, CLOCK).upload
     scores = algorithm.predict(algorithm.personalize(start, (), single, CLOCK), single, single.inputs)
     assert start.dtype == upload.dtype == scores.dtype == torch.float32
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_cuda_device_gives_the_same() -> None:
+    whole, algorithm = task(), PFedGP(local_steps=2, support_rows=7, chains=3, gibbs_steps=2)
+    there, results = whole.to(torch.device("cuda")), []
+    for each in (whole, there):
+        upload = algorithm.client_step(model(whole).to(each.inputs.device), (), each, CLOCK).upload
+        scores = algorithm.predict(algorithm.personalize(upload, (), each, CLOCK), each, each.inputs)
+        results.append((upload.cpu(), scores.cpu()))
+    for here, device in zip(*results, strict=True):
+        np.testing.assert_allclose(device, here, rtol=1e-9, atol=1e-9)

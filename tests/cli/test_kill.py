@@ -58,7 +58,9 @@ def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["sfedhp.cli.run", "sfedhp.cli.resume"])
     words = [*tiny, f"rounds={ROUNDS}", "algorithm.edge_rounds=5", "checkpoint.every=3"]
-    words += ["algorithm.client_sparsity=0.001", "sampled_edges=1", "data.validation_per_label=1"]
+    words += ["sampled_edges=1", "data.validation_per_label=1"]
+    # The floor lies where the clients' densities are: what a client kept decides its next step.
+    words += ["algorithm.client_sparsity=0.01", "algorithm.sparsity_floor=0.5", "density_threshold=0.3"]
     unbroken, broken = here / "unbroken", here / "broken"
     ended(started(context, "run", *words, "--out", str(unbroken)))
     table = [json.loads(line) for line in (unbroken / "history.jsonl").read_text().splitlines()]
