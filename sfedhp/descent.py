@@ -29,7 +29,7 @@ class Problem(NamedTuple):
     @property
     def shared(self) -> bool:
         """Whether all models begin at an anchor that several clients have in common."""
-        return self.start is None and len(self.anchor) < self.lead.numel()
+        return self.start is None and self.anchor.shape[0] < self.lead.numel()
 
 
 def descend(problem: Problem, factored: bool) -> Tensor | Factored:
@@ -44,8 +44,8 @@ def descend(problem: Problem, factored: bool) -> Tensor | Factored:
         moving = moving or [_layer(place, problem, course, rows) for place in problem.layers]
         _step(moving, rows, slope)
         course.advance()
-    solution = _factored(moving, problem, course) if factored and problem.shared else None
-    return _built(moving, problem) if solution is None else solution
+    changes = [layer.factors() for layer in moving] if factored and problem.shared else []
+    return _factored(moving, changes, problem, course) if any(changes) else _built(moving, problem)
 
 
 def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Moving:
@@ -81,20 +81,19 @@ def _built(moving: list[Moving], problem: Problem) -> Tensor:
     return flat.view(*problem.lead, -1)
 
 
-def _factored(moving: list[Moving], problem: Problem, course: Course) -> Factored | None:
-    """The models as changes of their anchors, if any layer is smaller so."""
+def _factored(
+    moving: list[Moving], changes: list[Layer | None], problem: Problem, course: Course
+) -> Factored:
+    """The models as changes of their anchors, where that is smaller."""
     lead, parts = problem.lead, list[Layer | Tensor]()
-    for layer in moving:
-        factors = layer.factors()
-        if factors is None:
+    for layer, change in zip(moving, changes, strict=True):
+        if change is None:
             piece = course.anchor.new_empty(course.clients, layer.place.last - layer.place.first)
             layer.build(piece)
             parts.append(piece.view(*lead, -1))
         else:
-            parts.append(Layer(*(factor.view(*lead, *factor.shape[1:]) for factor in factors)))
-    if not any(isinstance(part, Layer) for part in parts):
-        return None
-    anchor = course.anchor.unsqueeze(1).expand(-1, course.clients // len(course.anchor), -1)
+            parts.append(Layer(*(factor.view(*lead, *factor.shape[1:]) for factor in change)))
+    anchor = course.anchor.unsqueeze(1).expand(-1, course.clients // course.anchor.shape[0], -1)
     anchor = anchor.view(*lead, -1)[..., :1, :]
     if course.motion.decays:
         share = course.share

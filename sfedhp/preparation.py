@@ -31,6 +31,8 @@ from sfedhp.wire.links import Link
 Data = Federation | Mapping[str, Any] | Dataset[Any]
 Model = nn.Module | Callable[..., nn.Module]
 
+ARRAYS = "arrays"  # the recorded source of data that came from Python
+FROM_PYTHON = "python"  # the recorded name of a model that came from Python
 DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
 
@@ -86,6 +88,8 @@ class _Parts(NamedTuple):
 
 def _parts(experiment: Experiment, data: Data | None, model: Model | None) -> _Parts:
     federation, experiment = federation_of(experiment, data)
+    if model is not None:
+        experiment = replace(experiment, model=replace(experiment.model, name=FROM_PYTHON))
     dtype = getattr(torch, experiment.dtype)
     network = build(
         experiment.model.name if model is None else model,
@@ -210,7 +214,7 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
     if data is None:
         federation, options = federate(experiment.data, **layout)
     elif isinstance(data, Federation):
-        federation, options = data, replace(experiment.data, source="arrays")
+        federation, options = data, replace(experiment.data, source=ARRAYS)
     elif isinstance(data, Mapping):
         federation, options = from_arrays(
             data["inputs"],

@@ -7,7 +7,7 @@ import platform
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import sfedhp
+from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
-from sfedhp.preparation import Data, Model, Prepared, prepare
+from sfedhp.preparation import ARRAYS, FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
 from sfedhp.runs.artifacts import Models
 from sfedhp.runs.files import write_text
@@ -152,6 +153,7 @@ def new_folder(prepared: Prepared, index: int, folder: Path) -> History:
 def resume(
     folder: Path | str,
     *,
+    algorithm: Algorithm | None = None,
     data: Data | None = None,
     model: Model | None = None,
     report: Report | None = None,
@@ -161,17 +163,22 @@ def resume(
 
     Args:
         folder: the run's.
+        algorithm: the method, where it is the user's own.
         data: the data, where the run began with the user's own from Python.
         model: the module, where the run began with the user's own from Python.
         report: called after every round.
         stop: asked after every round; True saves the state and ends the run there.
     """
     folder = Path(folder)
-    experiment = read_experiment(folder)
-    if experiment.data.source == "arrays" and data is None:
-        raise InputError(
-            f"The data of {folder} came from Python: go on with sfedhp.resume(folder, data=...)."
-        )
+    experiment = read_experiment(folder, algorithm)
+    for what, missing in (
+        ("data", experiment.data.source == ARRAYS and data is None),
+        ("model", experiment.model.name == FROM_PYTHON and model is None),
+    ):
+        if missing:
+            raise InputError(
+                f"The {what} of {folder} came from Python: go on with sfedhp.resume(folder, {what}=...)."
+            )
     prepared = prepare(experiment, data, model)
     state = checkpoints.load(prepared.simulator, folder / "checkpoint")
     if state is not None:
@@ -181,8 +188,8 @@ def resume(
     return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
 
 
-def read_experiment(folder: Path) -> Experiment:
-    """The experiment a folder's run was started with.
+def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:
+    """The experiment a folder's run was started with; its method given where it is the user's own.
 
     Raises:
         InputError: the folder holds no run, or its config cannot be read.
@@ -190,7 +197,10 @@ def read_experiment(folder: Path) -> Experiment:
     path = folder / "config.toml"
     try:
         config = tomllib.loads(path.read_text(encoding="utf-8"))
-        return from_dict(config)
+        if algorithm is None:
+            return from_dict(config)
+        del config["algorithm"]
+        return replace(from_dict(config), algorithm=algorithm)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, KeyError) as error:

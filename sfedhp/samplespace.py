@@ -55,7 +55,7 @@ class Course:
 
     def by_group(self, each: Tensor) -> Tensor:
         """(clients, ...) as (groups, clients of a group, ...)."""
-        return each.view(len(self.anchor), -1, *each.shape[1:])
+        return each.view(self.anchor.shape[0], -1, *each.shape[1:])
 
     def toward(self, value: Tensor, anchor: Tensor, factor: Factor) -> None:
         """Add to each client's value its group's anchor (groups, ...) times a factor, in place."""
@@ -124,7 +124,7 @@ class Whole(Moving):
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         self._move(self.weight, self.place.weight(self.course.anchor), slopes.mT, rows)
         if self.ones.shape[-1] != rows.shape[1]:
-            self.ones = rows.new_ones(len(rows), 1, rows.shape[1])
+            self.ones = rows.new_ones(rows.shape[0], 1, rows.shape[1])
         self._move(self.bias, self.place.bias(self.course.anchor), self.ones, slopes)
 
     def build(self, into: Tensor) -> None:
@@ -182,7 +182,7 @@ class Factors(Moving):
 
     def build(self, into: Tensor) -> None:
         self.course.mix(self.place, into)
-        add_change(into, *self.factors())
+        add_change(into, self.factors())
 
     def factors(self) -> Layer:
         return Layer(self.inputs, self.coefficients)
@@ -222,7 +222,7 @@ class First(Moving):
     def build(self, into: Tensor) -> None:
         self.course.mix(self.place, into)
         assert self.coefficients is not None
-        add_change(into, self.coefficients, self.rows)
+        add_change(into, Layer(self.rows, self.coefficients))
 
     def factors(self) -> Layer | None:
         rows, place = self.rows.shape[1], self.place
@@ -235,7 +235,7 @@ class First(Moving):
 def _copies(values: Tensor, clients: int) -> Tensor:
     """Values (groups, ...) as (clients, ...), each client its own."""
     own = values.new_empty(clients, *values.shape[1:])
-    own.view(len(values), -1, *values.shape[1:]).copy_(values.unsqueeze(1))
+    own.view(values.shape[0], -1, *values.shape[1:]).copy_(values.unsqueeze(1))
     return own
 
 

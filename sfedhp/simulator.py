@@ -109,9 +109,9 @@ class Simulator:
             self.state = replace(self.state, round=self.state.round + 1, served=served)
             yield self.state
 
-    def received(self) -> Tensor:
-        """What every client would receive if a round began now: (*lead, d)."""
-        message = self.algorithm.cloud_message(self.state.served.state, self.members)
+    def received(self, state: State | None = None) -> Tensor:
+        """What every client would receive if a round began now, or after `state`: (*lead, d)."""
+        message = self.algorithm.cloud_message((state or self.state).served.state, self.members)
         if self.algorithm.tiers == 2:
             return message
         clients = self.task.lead[-1]

@@ -197,19 +197,16 @@ class Task:
 def _taken(table: Tensor, rows: Tensor) -> Tensor:
     """Rows (*lead, m) out of a table (*lead, width, *shape): (*lead, m, *shape).
 
-    The table is read as one list of rows, which is many times faster than `gather`, and lies where it is even
-    if the stack is a slice of a larger one or repeats the same rows.
+    The table is read as one list of rows, which is many times faster than `gather`; it is not copied even if
+    the stack is a slice of a larger one or repeats the same rows.
     """
     axes = rows.ndim - 1
-    pace = table.stride(axes)
-    strides = table.stride()[:axes]
-    if not pace or any(stride % pace for stride in strides) or not table.numel():
-        wide = rows.reshape(*rows.shape, *(1,) * (table.ndim - rows.ndim))
-        return table.gather(axes, wide.expand(*rows.shape, *table.shape[rows.ndim :]))
-    where, length = rows, table.shape[axes]
-    for axis, stride in enumerate(strides):
-        steps = torch.arange(table.shape[axis], device=rows.device) * (stride // pace)
-        where = where + steps.view(-1, *(1,) * (axes - axis))
-        length += (table.shape[axis] - 1) * stride // pace
-    flat = table.as_strided((length, *table.shape[rows.ndim :]), (pace, *table.stride()[rows.ndim :]))
-    return flat.index_select(0, where.flatten()).view(*rows.shape, *table.shape[rows.ndim :])
+    strides, pace, shape = table.stride()[:axes], table.stride(axes), table.shape[axes + 1 :]
+    if not table.numel() or not pace or any(stride % pace for stride in strides):
+        return table.gather(axes, rows.view(*rows.shape, *(1,) * len(shape)).expand(*rows.shape, *shape))
+    first, length = rows.new_zeros(()), table.shape[axes]  # where each client begins; rows in all
+    for size, stride in zip(table.shape, strides, strict=False):
+        first = first.unsqueeze(-1) + torch.arange(size, device=rows.device) * (stride // pace)
+        length += (size - 1) * (stride // pace)
+    flat = table.as_strided((length, *shape), (pace, *table.stride()[axes + 1 :]))
+    return flat.index_select(0, (first.unsqueeze(-1) + rows).flatten()).view(*rows.shape, *shape)

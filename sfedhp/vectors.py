@@ -55,7 +55,7 @@ def dense(model: Tensor | Factored) -> Tensor:
     built = model.anchor.expand(model.shape).clone(memory_format=torch.contiguous_format)
     for layer, part in _pieces(model.layers, built):
         if isinstance(layer, Layer):
-            add_change(part, layer.coefficients, layer.inputs)
+            add_change(part, layer)
         else:
             part.copy_(layer)
     return built
@@ -145,7 +145,7 @@ def _mean(uploads: Tensor | Factored, shares: Tensor, everybody: bool) -> Tensor
             # Both factors are masked, for 0 · NaN is NaN.
             inputs, coefficients = (torch.where(each > 0, factor, 0.0) for factor in (inputs, coefficients))
         # Members lie side by side as rows: one product a layer.
-        add_change(part, coefficients.flatten(-3, -2), inputs.flatten(-3, -2))
+        add_change(part, Layer(inputs.flatten(-3, -2), coefficients.flatten(-3, -2)))
     return center
 
 
@@ -158,11 +158,10 @@ def _pieces(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[
         first += size
 
 
-def add_change(part: Tensor, coefficients: Tensor, inputs: Tensor) -> None:
-    """Add AᵀH and the sum of A's rows to a layer's piece (..., size) of flat vectors, in place."""
-    width = coefficients.shape[-1]
-    weight = part.view(-1, part.shape[-1])[:, :-width]
-    weight = weight.view(len(weight), width, inputs.shape[-1])
-    stacked = (factor.reshape(-1, *factor.shape[-2:]) for factor in (coefficients.mT, inputs))
-    weight.baddbmm_(*stacked)
-    part[..., -width:].add_(coefficients.sum(-2))
+def add_change(part: Tensor, change: Layer) -> None:
+    """Add a change to a layer's piece (..., size) of flat vectors, in place."""
+    inputs, coefficients = (factor.reshape(-1, *factor.shape[-2:]) for factor in change)
+    flat, width = part.view(-1, part.shape[-1]), coefficients.shape[-1]
+    weight = flat[:, :-width].view(len(flat), width, inputs.shape[-1])
+    weight.baddbmm_(coefficients.mT, inputs)
+    flat[:, -width:].add_(coefficients.sum(-2))

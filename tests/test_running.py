@@ -1,7 +1,7 @@
 """Runs: folders, resuming, stopping, diverging, the user's own data and models."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,16 @@ from torch.utils.data import TensorDataset
 
 import sfedhp
 from sfedhp import Experiment, InputError
-from sfedhp.algorithms import FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.algorithms import (
+    Algorithm,
+    ClientResult,
+    FedAvg,
+    HeurFedAMP,
+    PerFedAvg,
+    PFedGP,
+    PFedMe,
+    SFedHP,
+)
 from sfedhp.config import CheckpointOptions, EngineOptions, WireOptions
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
@@ -228,6 +237,47 @@ def test_a_module_from_python():
     run = sfedhp.run(SMALL, model=nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)))
     assert isinstance(run.global_model[2], nn.Tanh)
     assert isinstance(run.client_models[1][1], nn.Sequential)
+
+
+def test_a_run_with_a_users_model_and_method_is_resumed_with_them(tmp_path):
+    @dataclass(frozen=True)
+    class Mine(Algorithm):
+        def client_step(self, received, personal, task, clock):
+            return ClientResult(received - 0.1 * task.gradient(received, task.batch(clock)))
+
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    experiment = replace(SMALL, algorithm=Mine())
+    sfedhp.run(experiment, model=module, out=tmp_path / "a", stop=lambda: True)
+    with pytest.raises(InputError, match=r"algorithm.name = 'mine' is not known"):
+        sfedhp.resume(tmp_path / "a", model=module)
+    with pytest.raises(InputError, match=r"The model of .* came from Python"):
+        sfedhp.resume(tmp_path / "a", algorithm=Mine())
+    resumed = sfedhp.resume(tmp_path / "a", algorithm=Mine(), model=module)
+    assert resumed.finished
+    assert without_seconds(resumed.history) == without_seconds(sfedhp.run(experiment, model=module).history)
+
+
+def test_adapted_models_of_per_fedavg_are_kept_too(tmp_path):
+    run = sfedhp.run(replace(SMALL, algorithm=PerFedAvg(local_steps=2)), out=tmp_path / "a")
+    stored = load_file(tmp_path / "a/models/client-1-2.safetensors")
+    assert torch.equal(stored["head.weight"], run.client_models[1][2].head.weight)
+    assert not torch.equal(stored["head.weight"], run.global_model.head.weight)
+
+
+def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
+    experiment = replace(SMALL, algorithm=PFedGP(chains=4), model=ModelOptions(name="dnn-small"))
+    run = sfedhp.run(experiment, out=tmp_path / "a")
+    prepared = sfedhp.preparation.prepare(experiment)
+    assert run.global_model is None
+    test = prepared.evaluator.test
+    correct = 0
+    for edge in range(2):
+        for seat in range(3):
+            place = 3 * edge + seat
+            scores = run.client_models[edge][seat](test.inputs[place])
+            correct += int((scores.argmax(-1) == test.labels[place]).sum())
+    assert 100 * correct / test.labels.numel() == pytest.approx(run.summary["pm_last"])
+    assert load_file(tmp_path / "a/models/client-0-0.safetensors")["network"].shape == (784 * 100 + 100,)
 
 
 def test_initial_weights_are_used(tmp_path):

@@ -10,6 +10,7 @@ from sfedhp.algorithms.fedprox import FedProx
 from sfedhp.algorithms.heurfedamp import HeurFedAMP
 from sfedhp.algorithms.hierfavg import HierFAVG
 from sfedhp.algorithms.perfedavg import PerFedAvg
+from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
 from sfedhp.algorithms.sfedhp import SFedHP
 
@@ -21,6 +22,7 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "perfedavg": PerFedAvg,
     "pfedme": PFedMe,
     "heurfedamp": HeurFedAMP,
+    "pfedgp": PFedGP,
 }
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "FedProx",
     "HeurFedAMP",
     "HierFAVG",
+    "PFedGP",
     "PFedMe",
     "PerFedAvg",
     "SFedHP",

@@ -56,7 +56,15 @@ def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CL
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = Network(nn.Sequential(nn.Linear(INPUTS, 5), nn.ReLU(), nn.Linear(5, classes)).to(dtype))
-    task = Task(network, inputs.to(dtype), labels, sizes, key(seed, ROLES["client"], ids), batch_size=8)
+    task = Task(
+        network,
+        inputs.to(dtype),
+        labels,
+        sizes,
+        key(seed, ROLES["client"], ids),
+        batch_size=8,
+        classes=classes,
+    )
     initial, tail = network.initial()
     return Problem(task, ids, initial.to(dtype), tail.to(dtype), seed)
 

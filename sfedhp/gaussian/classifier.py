@@ -94,6 +94,9 @@ def predictive_loss(
         to_left, to_right = log_probability(known, omega, asked.features)
         right = torch.where(asked.signs > 0, to_right, 0.0)
         total = total - (right + torch.where(asked.signs < 0, to_left, 0.0)).sum(-1)
+    # Differs from the reference code: the mean over the client's queries of − log P(class). There it is the
+    # sum of the nodes' own means, in which a node of few rows counts like the root; with two classes the
+    # two are the same.
     return total / query.sum(-1).clamp_min(1)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sfedhp.algorithms.base import Algorithm
 from sfedhp.runs.files import write_atomically
 from sfedhp.simulator import Simulator, State
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
 from sfedhp.vectors import Factored, dense, tree_map
 
 
@@ -35,55 +40,92 @@ class Models:
 
     def global_model(self) -> nn.Module | None:
         """w, or None where the method has no global model."""
-        flat = self._global()
-        return None if flat is None else self._network.build(*flat)
+        served = self._state.served
+        model = self._simulator.algorithm.global_model(served.state)
+        return None if model is None else self._network.build(model[self._run], served.tail[self._run])
 
     def edge_model(self, edge: int) -> nn.Module | None:
         """The model of an edge's site, or None where the method has none."""
-        flat = self._edge(edge)
-        return None if flat is None else self._network.build(*flat)
+        edges, place = self._state.edges, (*self._run, edge)
+        model = None if edges is None else self._simulator.algorithm.edge_model(edges.state)
+        return (
+            None if model is None or edges is None else self._network.build(model[place], edges.tail[place])
+        )
 
     def client_model(self, edge: int, client: int) -> nn.Module | None:
         """A client's own model, or None where the method has none or the seat is empty."""
-        flat = self._client(edge, client)
-        return None if flat is None else self._network.build(*flat)
+        seat = self._simulator.place(edge, client)
+        if seat is None or self._personal is None:
+            return None
+        place = (*self._run, *seat)
+        statistics = self._state.statistics[place]
+        if not isinstance(self._personal, Tensor | Factored):
+            own = tree_map(lambda tensor: tensor[place], self._personal)
+            task = replace(self._simulator.task, statistics=self._state.statistics).map(
+                lambda each: each[place]
+            )
+            return Predictor(self._simulator.algorithm, task, own)
+        return self._network.build(_at(self._personal, place), statistics)
 
     def save(self, folder: Path) -> None:
         """Write `global`, `edge-i` and `client-i-j` as safetensors, as far as the method has them."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, model, statistics in self._all():
-            tensors = self._network.state_dict(model, statistics)
-            path = folder / f"{name}.safetensors"
-            write_atomically(path, lambda beside, tensors=tensors: save_file(tensors, beside))  # type: ignore[misc]
+        for name, module in self._all():
+            if module is not None:
+                state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+                path = folder / f"{name}.safetensors"
+                write_atomically(path, lambda beside, state=state: save_file(state, beside))  # type: ignore[misc]
 
-    def _all(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+    def _all(self) -> Iterator[tuple[str, nn.Module | None]]:
         edges, clients = self._seats
-        named: Any = [("global", self._global())]
-        named += [(f"edge-{edge}", self._edge(edge)) for edge in range(edges)]
+        yield "global", self.global_model()
         for edge in range(edges):
-            named += [(f"client-{edge}-{client}", self._client(edge, client)) for client in range(clients)]
-        yield from ((name, *flat) for name, flat in named if flat is not None)
+            yield f"edge-{edge}", self.edge_model(edge)
+            for client in range(clients):
+                yield f"client-{edge}-{client}", self.client_model(edge, client)
 
-    def _global(self) -> tuple[Tensor, Tensor] | None:
-        served = self._state.served
-        model = self._simulator.algorithm.global_model(served.state)
-        return None if model is None else (model[self._run], served.tail[self._run])
+    @cached_property
+    def _personal(self) -> Any:
+        """What the clients predict with."""
+        simulator, state = self._simulator, self._state
+        lent = replace(simulator.task, statistics=state.statistics)
+        return simulator.algorithm.personalize(
+            simulator.received(state), state.personal, lent, Clock(state.round)
+        )
 
-    def _edge(self, edge: int) -> tuple[Tensor, Tensor] | None:
-        edges = self._state.edges
-        model = None if edges is None else self._simulator.algorithm.edge_model(edges.state)
-        place = (*self._run, edge)
-        return None if model is None or edges is None else (model[place], edges.tail[place])
 
-    def _client(self, edge: int, client: int) -> tuple[Tensor, Tensor] | None:
-        personal, seat = self._state.personal, self._simulator.place(edge, client)
-        if seat is None or not isinstance(personal, Tensor | Factored):
-            return None
-        place = (*self._run, *seat)
-        statistics = self._state.statistics[place]
-        if isinstance(personal, Factored):
-            shared = personal.anchor.shape[-2] == 1
-            anchor = personal.anchor[(*place[:-1], 0) if shared else place]
-            layers = tree_map(lambda tensor: tensor[place], personal.layers)
-            return dense(Factored(anchor, layers)), statistics
-        return personal[place], statistics
+class Predictor(nn.Module):
+    """What a client predicts with where that is more than a network: the method's own `predict`.
+
+    Its state is what the method's `personalize` gave, each tensor under its path.
+    """
+
+    def __init__(self, algorithm: Algorithm, task: Task, parameters: Any):
+        super().__init__()
+        self._algorithm, self._task, self._template = algorithm, task, parameters
+        for path, tensor in named_tensors(parameters):
+            self.register_buffer(path.replace(".", "_"), tensor)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Class scores of inputs (rows, *shape)."""
+        tensors = iter(list(self.buffers()))
+        parameters = tree_map(lambda _: next(tensors), self._template)
+        return self._algorithm.predict(parameters, self._task, inputs)
+
+
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a state by their path of field names."""
+    if isinstance(tree, Tensor):
+        yield path, tree
+        return
+    for name, part in zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True):
+        yield from named_tensors(part, f"{path}.{name}".lstrip("."))
+
+
+def _at(personal: Tensor | Factored, place: tuple[int, ...]) -> Tensor:
+    """One client's model of a stack, built."""
+    if isinstance(personal, Tensor):
+        return personal[place]
+    shared = personal.anchor.shape[-2] == 1
+    anchor = personal.anchor[(*place[:-1], 0) if shared else place]
+    return dense(Factored(anchor, tree_map(lambda tensor: tensor[place], personal.layers)))

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfedhp.rounds import Served
+from sfedhp.runs.artifacts import named_tensors
 from sfedhp.runs.files import write_atomically
 from sfedhp.simulator import Simulator, State
 from sfedhp.types import InputError
@@ -75,12 +76,7 @@ def _restored(simulator: Simulator, tensors: dict[str, Tensor], round_: int) -> 
 
 def _flatten(tree: Any, name: str) -> dict[str, Tensor]:
     """The tensors of a state by their path; each a copy, for the file refuses shared memory."""
-    if isinstance(tree, Tensor):
-        return {name: tree.detach().cpu().clone().contiguous()}
-    parts = zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True)
-    return {
-        path: tensor for part, value in parts for path, tensor in _flatten(value, f"{name}.{part}").items()
-    }
+    return {path: tensor.detach().cpu().clone().contiguous() for path, tensor in named_tensors(tree, name)}
 
 
 def _unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:

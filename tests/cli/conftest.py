@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ def sfedhp(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]
 
 
 @pytest.fixture
-def process(here: Path) -> Callable[..., subprocess.Popen[str]]:
+def process(here: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """The command in a process of its own, standing in the same folder."""
     started: list[subprocess.Popen[str]] = []
 

@@ -44,6 +44,7 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
             if option.name == "algorithm" or option.name in SECTIONS:
                 continue
             default = "…" if option.default is None else option.default
+            default = str(default).lower() if isinstance(default, bool) else default
             entry = f"{prefix}{option.name}={default}{help_of(kind)[option.name]}"
             assert "".join(entry.split()) in flowing, entry
     for name in ALGORITHMS:

@@ -128,7 +128,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         name, _, section = target.partition("#")
         file = (page.parent / name).resolve() if name else page
-        assert file.is_file(), f"{page.name}: {target}"
+        assert file.exists(), f"{page.name}: {target}"
         assert file.is_relative_to(ROOT), f"{page.name}: {target}"
         if section:
             assert section in anchors(file), f"{page.name}: {target}"
