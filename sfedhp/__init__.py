@@ -1,15 +1,42 @@
 """Personalized federated learning on three tiers: clients, edge servers, a cloud."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
+    from sfedhp.config import Experiment
+    from sfedhp.data import DataOptions, Federation
+    from sfedhp.driving import Run
+    from sfedhp.evaluation import EvaluationOptions
+    from sfedhp.models import ModelOptions
+    from sfedhp.running import DivergenceError, resume, run
+    from sfedhp.scalars import PerRun
+    from sfedhp.sweeping import sweep
+    from sfedhp.types import InputError
+
 __version__ = "0.1.0"
 
-from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
-from sfedhp.config import Experiment
-from sfedhp.data import DataOptions, Federation
-from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
-from sfedhp.running import DivergenceError, Run, resume, run
-from sfedhp.scalars import PerRun
-from sfedhp.types import InputError
+# Names are imported when they are first used: `sfedhp --help` need not wait for torch.
+_WHERE = {
+    "ALGORITHMS": "algorithms",
+    "Algorithm": "algorithms",
+    "ClientResult": "algorithms",
+    "DataOptions": "data",
+    "DivergenceError": "running",
+    "EvaluationOptions": "evaluation",
+    "Experiment": "config",
+    "Federation": "data",
+    "InputError": "types",
+    "ModelOptions": "models",
+    "PerRun": "scalars",
+    "Run": "driving",
+    "resume": "running",
+    "run": "running",
+    "sweep": "sweeping",
+}
 
 __all__ = [
     "ALGORITHMS",
@@ -27,4 +54,11 @@ __all__ = [
     "__version__",
     "resume",
     "run",
+    "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -26,7 +26,7 @@ from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.types import InputError
-from sfedhp.wire.links import Link
+from sfedhp.wire.links import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
 Model = nn.Module | Callable[..., nn.Module]
@@ -152,6 +152,8 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     edges = len(parts) * (experiment.edges if algorithm.tiers == 3 else 1)
     batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
     fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, edges)
+    everybody = task.lead[-1] if algorithm.tiers == 3 else task.lead[-2:].numel()
+    at_once = experiment.engine.clients_at_once or min(fit, everybody)
     simulator = Simulator(
         algorithm,
         task,
@@ -160,9 +162,8 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         together([part.tail for part in parts]),
         together([key(part.experiment.seed, ROLES["draw"]) for part in parts]),
         sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
-        links={direction: Link(experiment.wire) for direction in DIRECTIONS},
-        clients_at_once=experiment.engine.clients_at_once
-        or (fit if fit * edges < train.sizes.numel() else 0),
+        links={direction: link_of(experiment.wire, direction) for direction in DIRECTIONS},
+        clients_at_once=at_once,
     )
     evaluator = Evaluator(
         simulator,
@@ -171,8 +172,10 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         experiment.evaluation,
         experiment.density_threshold,
     )
+    # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
+    engine = replace(experiment.engine, clients_at_once=at_once)
     return Prepared(
-        tuple(part.experiment for part in parts),
+        tuple(replace(part.experiment, engine=engine) for part in parts),
         tuple(part.federation for part in parts),
         simulator,
         evaluator,

@@ -58,7 +58,9 @@ class Simulator:
     def __post_init__(self) -> None:
         self.runs = self.initial.ndim - 1
         self._clients_per_edge = self.ids.shape[-1]
-        self._seats = (self.task.sizes > 0).reshape(-1, self.ids.shape[-2:].numel()).any(0).nonzero().squeeze(-1)
+        self._seats = (
+            (self.task.sizes > 0).reshape(-1, self.ids.shape[-2:].numel()).any(0).nonzero().squeeze(-1)
+        )
         self.ids = self.arrange(self.ids.expand(self.task.lead))
         task = self.task = self.task.map(self.arrange)
         self.members = task.lead[self.runs]  # under the cloud

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfedhp.config import Experiment
+from sfedhp.driving import Outcome, Report, Stop, drive
 from sfedhp.memory import free_memory
 from sfedhp.preparation import device_of, prepare, prepare_stack, stackable
-from sfedhp.running import Outcome, Report, Stop, drive, new_folder
+from sfedhp.running import new_folder
 from sfedhp.runs.records import History
 
 _COPIES = 8  # d-sized tensors of a client that a round holds at its widest

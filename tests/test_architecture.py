@@ -25,6 +25,7 @@ LAYERS = [
     {"checks"},
     {"config"},
     {"preparation"},
+    {"driving"},
     {"running"},
     {"sweeping"},
     {"__init__"},

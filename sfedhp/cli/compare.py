@@ -10,12 +10,12 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
-from sfedhp.cli.folders import check_vacant, new_folder
+from sfedhp.cli.folders import new_folder
 from sfedhp.cli.options import METHOD, check_method, read_settings
 from sfedhp.cli.tables import Compared, print_comparison, print_json
 from sfedhp.config import Experiment
 from sfedhp.preparation import prepare
-from sfedhp.running import start
+from sfedhp.running import check_vacant, start
 from sfedhp.types import InputError
 
 

@@ -1,4 +1,4 @@
-"""Where a run goes: a folder that was not there before, or one that holds no run yet."""
+"""Where a run goes that was given no folder."""
 
 from __future__ import annotations
 
@@ -6,21 +6,6 @@ from datetime import datetime
 from pathlib import Path
 
 from sfedhp.types import InputError
-
-
-def check_vacant(folder: Path) -> None:
-    """Refuse a folder that already holds a run, before any time is spent on data.
-
-    Raises:
-        InputError: it does, or it is not a folder.
-    """
-    if (folder / "config.toml").exists():
-        raise InputError(
-            f"{folder} already holds a run: choose another folder for --out, "
-            f"or go on with `sfedhp resume {folder}`."
-        )
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose a folder for --out.")
 
 
 def new_folder(what: str, source: str) -> Path:

@@ -20,8 +20,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sfedhp.running import Progress as Done
-from sfedhp.running import Report
+from sfedhp.driving import Progress as Done
+from sfedhp.driving import Report
 
 _PAUSE = 10.0  # seconds between two plain lines
 Received = Callable[[str, int, int], None]  # a file's name, bytes so far, bytes in all

@@ -9,10 +9,10 @@ import click
 
 from sfedhp.cli.described import ConfigCommand
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.folders import check_vacant, new_folder
+from sfedhp.cli.folders import new_folder
 from sfedhp.cli.options import read_settings
 from sfedhp.preparation import prepare
-from sfedhp.running import start
+from sfedhp.running import check_vacant, start
 
 
 @click.command(cls=ConfigCommand)

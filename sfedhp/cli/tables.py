@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from sfedhp.driving import Run
 from sfedhp.evaluation import KINDS
-from sfedhp.running import Run
 
 NAMES = {
     "pm": "PM, personal models",

@@ -29,6 +29,12 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
+def sweep_up(folder: Path) -> None:
+    """Remove what a killed process left half-written below a folder."""
+    for left in folder.rglob(".*.[0-9]*"):
+        left.unlink(missing_ok=True)
+
+
 def _force(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:

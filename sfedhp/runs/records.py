@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +21,7 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
     `_last` is the last evaluated round, `_best` the best round chosen on the test data itself, `_validated`
     the round chosen on validation data (None without such data).
     """
-    evaluated = [row for row in rows if "train_loss" in row]
+    evaluated = [row for row in rows if row.get("train_loss") is not None]
     last: Row = evaluated[-1] if evaluated else {}
     summary: Row = {}
     for kind in KINDS:
@@ -66,7 +67,8 @@ class History:
             self._file = path.open("a", encoding="utf-8")
 
     def append(self, row: Row) -> None:
-        """Add a round."""
+        """Add a round; a figure that is not finite is written as missing."""
+        row = {name: value if _plain(value) else None for name, value in row.items()}
         self.rows.append(row)
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
@@ -86,6 +88,10 @@ class History:
                 table.writerows(self.rows)
 
         write_atomically(self._path.with_suffix(".csv"), write)
+
+
+def _plain(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def read_rows(path: Path, upto: int) -> list[Row]:

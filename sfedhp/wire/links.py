@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ class WireOptions:
         "exact"  # of weights; exact: lossless
     )
     count: Literal["off", "size", "encode"] = "off"  # bytes: of dense messages, computed, or really encoded
+    tiers: Literal["all", "cloud"] = "all"  # which links count looks at; the others book dense sizes
     difference: bool = False  # code a message as a difference against a model both sides hold, if shorter
 
 
@@ -104,3 +105,10 @@ class Link:
             lengths.append(length)
         arrived = torch.stack(rows).reshape(sent.shape).to(sent.device)
         return arrived, torch.tensor(lengths, device=sent.device).reshape(sent.shape[:-1])
+
+
+def link_of(options: WireOptions, direction: str) -> Link:
+    """The link of a direction such as `client_edge`; what is not to be looked at is only zeroed and rounded."""
+    if options.tiers == "cloud" and "cloud" not in direction:
+        options = replace(options, count="off", difference=False)
+    return Link(options)

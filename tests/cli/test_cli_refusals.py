@@ -113,10 +113,10 @@ REFUSED = {
     "run model.initial=missing.safetensors": "there is no file missing.safetensors",
     "run model.initial=text.npz": "is not a safetensors file",
     # folders
-    "run --out taken": "taken already holds a run: choose another folder for --out, or go on with",
+    "run --out taken": "taken already holds a run: choose another folder, or go on with",
     "compare --out taken": "taken already holds a run",
     "compare --out half": "half/fedavg already holds a run",
-    "run --out file": "file is a file: choose a folder for --out.",
+    "run --out file": "file is a file: choose a folder.",
     "run --out file/below": "file/below cannot be written (Not a directory)",
     "run --out /proc/nowhere": "/proc/nowhere cannot be written",
     "resume nowhere": "nowhere holds no run",

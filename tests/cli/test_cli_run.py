@@ -113,7 +113,7 @@ def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
     with progress.rounds_shown("fedavg") as report:
         for number in range(1, 6):
             row = {"round": number, "gm": 10.0 * number} if number != 3 else {"round": number}
-            report(library.running.Progress(row, 5))
+            report(library.driving.Progress(row, 5))
     # 11 s for two rounds: two more take another 11.
     assert capsys.readouterr().err.splitlines() == [
         "fedavg: round 1/5  GM 10.00",

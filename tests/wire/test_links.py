@@ -10,7 +10,7 @@ from sfedhp.checks.problem import finish, leaves
 from sfedhp.vectors import Factored, Layer
 from sfedhp.wire import encode
 from sfedhp.wire.ledger import Ledger, columns
-from sfedhp.wire.links import Link, WireOptions
+from sfedhp.wire.links import Link, WireOptions, link_of
 
 DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
@@ -142,3 +142,10 @@ def test_columns_hold_sums_the_papers_formula_and_densities():
     assert sums["formula_client_edge"].item() == (64 * 18 + 38 + 7 * 8) // 8
     ledger.book("client_edge", lengths, nonzeros, None)
     assert columns(ledger.close(), 8, 1)["bytes_client_edge"].tolist() == [30, 70]
+
+
+def test_only_the_cloud_links_are_looked_at_where_asked():
+    options = WireOptions(threshold=0.1, count="size", difference=True, tiers="cloud")
+    assert link_of(options, "edge_cloud").options == options
+    assert link_of(options, "client_edge").options == WireOptions(threshold=0.1, tiers="cloud")
+    assert link_of(replace(options, tiers="all"), "client_edge").options.count == "size"
