@@ -18,6 +18,7 @@ from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
 from sfedhp.scalars import Count, CountOrOff
 from sfedhp.types import Bounds, InputError, check_bounds
+from sfedhp.wire.channels import LinksOptions
 from sfedhp.wire.links import WireOptions
 
 
@@ -57,6 +58,7 @@ class Experiment:
     model: ModelOptions = field(default_factory=ModelOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     wire: WireOptions = field(default_factory=WireOptions)
+    links: LinksOptions = field(default_factory=LinksOptions)
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
@@ -86,11 +88,17 @@ class Experiment:
         return names[0] if names else type(self.algorithm).__name__.lower()
 
 
-SECTIONS: dict[str, Any] = {  # the dataclass of each section but [algorithm], whose class is the method's
-    f.name: f.default_factory
-    for f in dataclasses.fields(Experiment)
-    if f.default is dataclasses.MISSING and f.name != "algorithm"
-}
+def tables_of(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a dataclass of options that are tables of their own, with the dataclass of each."""
+    return {
+        option.name: option.default_factory
+        for option in dataclasses.fields(kind)
+        if dataclasses.is_dataclass(option.default_factory)
+    }
+
+
+SECTIONS = tables_of(Experiment)
+del SECTIONS["algorithm"]  # its class is the method's
 
 
 def keys_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
@@ -113,13 +121,8 @@ def help_of(kind: type[Any]) -> dict[str, str]:
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """The experiment as a config: sections of plain values, without what is None."""
-    config: dict[str, Any] = {}
-    for option in keys_of(Experiment):
-        value = getattr(experiment, option.name)
-        if option.name == "algorithm":
-            config["algorithm"] = {"name": experiment.algorithm_name, **_values(value)}
-        else:
-            config[option.name] = _values(value) if dataclasses.is_dataclass(value) else value
+    config = _values(experiment)
+    config["algorithm"] = {"name": experiment.algorithm_name, **config["algorithm"]}
     return config
 
 
@@ -132,7 +135,7 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     values = dict(config)
     for name, kind in SECTIONS.items():
         if name in values:
-            values[name] = kind(**values[name])
+            values[name] = _built(kind, values[name])
     if "algorithm" in values:
         fields = dict(values["algorithm"])
         name = fields.pop("name")
@@ -148,28 +151,44 @@ def to_toml(config: Mapping[str, Any]) -> str:
     The library must write it with nothing but its core installed, so these few lines stand for a TOML writer.
     """
     kind = ALGORITHMS.get(config["algorithm"]["name"])
-    lines = _lines(config, help_of(Experiment))
-    for name, section in config.items():
-        if isinstance(section, Mapping):
-            described: Any = kind if name == "algorithm" else SECTIONS[name]
-            helps = help_of(described) if described is not None else {}
-            lines += ["", f"[{name}]", *_lines(section, helps)]
+    lines = _lines("", config, {**tables_of(Experiment), "algorithm": kind}, help_of(Experiment))
     return "\n".join(lines) + "\n"
 
 
-def _lines(section: Mapping[str, Any], helps: Mapping[str, str]) -> list[str]:
-    lines = []
-    for name, value in section.items():
-        if not isinstance(value, Mapping):
+def _lines(
+    table: str, values: Mapping[str, Any], tables: Mapping[str, Any], helps: Mapping[str, str]
+) -> list[str]:
+    """The keys of a table under its head, then the tables in it."""
+    lines, below = [], []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            kind = tables.get(name)  # None: of a user's own method, of which no help is known
+            inner = f"{table}.{name}" if table else name
+            known = (tables_of(kind), help_of(kind)) if kind is not None else ({}, {})
+            below += _lines(inner, value, *known)
+        else:
             # JSON writes strings, numbers and booleans as TOML reads them.
             text = f"{name} = {json.dumps(value, ensure_ascii=False)}"
             lines.append(f"{text:<32} # {helps[name]}" if name in helps else text)
-    return lines
+    head = ["", f"[{table}]"] if table and lines else []
+    return head + lines + below
 
 
 def _values(options: Any) -> dict[str, Any]:
     values = {option.name: getattr(options, option.name) for option in keys_of(type(options))}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: _values(value) if dataclasses.is_dataclass(value) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _built(kind: Any, values: Mapping[str, Any]) -> Any:
+    """The dataclass of options of a table."""
+    tables = tables_of(kind)
+    return kind(
+        **{name: _built(tables[name], value) if name in tables else value for name, value in values.items()}
+    )
 
 
 def _filled(option: dataclasses.Field[Any]) -> bool:

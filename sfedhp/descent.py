@@ -25,15 +25,16 @@ class Problem(NamedTuple):
     steps: int
     batch: Callable[[int], Batch]  # the mini-batch of a step
     fresh: bool  # whether every step has its own
+    factored: bool  # whether a `Factored` will do
 
     @property
-    def shared(self) -> bool:
-        """Whether all models begin at an anchor that several clients have in common."""
-        return self.start is None and self.anchor.shape[0] < self.lead.numel()
+    def near(self) -> bool:
+        """Whether models can stay changes of their anchors to the end, or anchors are shared by clients."""
+        return self.start is None and (self.factored or self.anchor.shape[0] < self.lead.numel())
 
 
-def descend(problem: Problem, factored: bool) -> Tensor | Factored:
-    """The models (*lead, d) after all steps; as `Factored` where that will do and is smaller."""
+def descend(problem: Problem) -> Tensor | Factored:
+    """The models (*lead, d) after all steps; as `Factored` where that will do and some layer is held so."""
     course = Course(problem.anchor, problem.start, problem.motion, problem.lead.numel())
     moving: list[Moving] = []
     for turn in range(problem.steps):
@@ -44,7 +45,7 @@ def descend(problem: Problem, factored: bool) -> Tensor | Factored:
         moving = moving or [_layer(place, problem, course, rows) for place in problem.layers]
         _step(moving, rows, slope)
         course.advance()
-    changes = [layer.factors() for layer in moving] if factored and problem.shared else []
+    changes = [layer.factors() for layer in moving] if problem.factored and problem.start is None else []
     return _factored(moving, changes, problem, course) if any(changes) else _built(moving, problem)
 
 
@@ -58,7 +59,7 @@ def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Mov
         gram = count * (place.inputs + steps * place.outputs) if steps > 1 else 0
         return First(place, course, rows) if gram <= 2 * (steps - 1) * weights else Whole(place, course)
     smaller = steps * count * (place.inputs + place.outputs) < weights
-    return Factors(place, course, steps * count) if problem.shared and smaller else Whole(place, course)
+    return Factors(place, course, steps * count) if problem.near and smaller else Whole(place, course)
 
 
 def _step(moving: list[Moving], rows: Tensor, slope: Callable[[Tensor], Tensor]) -> None:
@@ -93,9 +94,11 @@ def _factored(
             parts.append(piece.view(*lead, -1))
         else:
             parts.append(Layer(*(factor.view(*lead, *factor.shape[1:]) for factor in change)))
+    shared = course.anchor.shape[0] < course.clients
+    members = (..., slice(1), slice(None)) if shared else ...
     anchor = course.anchor.unsqueeze(1).expand(-1, course.clients // course.anchor.shape[0], -1)
-    anchor = anchor.view(*lead, -1)[..., :1, :]
+    anchor = anchor.view(*lead, -1)[members]
     if course.motion.decays:
         share = course.share
-        anchor = anchor * (share.view(*lead, 1)[..., :1, :] if isinstance(share, Tensor) else share)
+        anchor = anchor * (share.view(*lead, 1)[members] if isinstance(share, Tensor) else share)
     return Factored(anchor, tuple(parts))

@@ -18,6 +18,7 @@ from sfedhp.runs.artifacts import Models
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.simulator import State
 from sfedhp.vectors import tree_map
+from sfedhp.wire import channels
 from sfedhp.wire.ledger import columns
 
 EXPLOSION = 100  # a training loss so many times the first evaluated one is a divergence
@@ -140,7 +141,10 @@ def _record(prepared: Prepared, state: State, rows: list[Row]) -> None:
     if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
         for row, figures in zip(rows, prepared.evaluator.measure(), strict=True):
             row |= figures
-    sums = columns(simulator.ledger.close(), simulator.initial.shape[-1], simulator.runs)
+    booked = simulator.ledger.close()
+    sums = columns(booked, simulator.initial.shape[-1], simulator.runs)
+    for costs in (channels.seconds, channels.joules):
+        sums |= costs(booked, experiment.links, simulator.runs)
     for name, totals in sums.items():
         for row, total in zip(rows, totals.reshape(-1).tolist(), strict=True):
             row[name] = total

@@ -71,8 +71,9 @@ def minimize(
             steps=steps,
             batch=lambda turn: task.batch(clock, step + turn),
             fresh=fresh,
+            factored=factored,
         )
-        return descend(problem, factored)
+        return descend(problem)
     point = before = anchor if start is None else dense(start)
     going: Tensor | bool = True
     batch = task.batch(clock, step)

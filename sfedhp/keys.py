@@ -7,6 +7,8 @@ function of SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import torch
@@ -32,10 +34,13 @@ _LARGEST: Final = torch.iinfo(torch.int64).max
 
 def key(*parts: int | Tensor) -> Tensor:
     """Hash integers, or broadcast integer tensors, into int64 keys, part by part."""
-    mixed: Tensor = torch.zeros((), dtype=torch.int64)
+    device = next((part.device for part in parts if isinstance(part, Tensor)), None)
+    mixed = torch.zeros((), dtype=torch.int64, device=device)
     for part in parts:
-        counter = part if isinstance(part, Tensor) else torch.tensor(part)
-        mixed = _mix((mixed ^ counter) * _GOLDEN + _GOLDEN)
+        if mixed.is_cuda:
+            mixed = _absorbed(mixed, part)
+        else:
+            mixed = _mix((mixed ^ part) * _GOLDEN + _GOLDEN)
     return mixed
 
 
@@ -75,3 +80,29 @@ def _mix(z: Tensor) -> Tensor:
 def _shifted(z: Tensor, bits: int) -> Tensor:
     """Shift right without dragging the sign along."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+# The same arithmetic for one element. On a GPU every operation above would be a kernel of its own, fourteen for
+# a part, and they would take longer than the training steps that the draws are for.
+_ABSORB: Final = f"""
+template <typename T> T absorb(T mixed, T part) {{
+  unsigned long long z = static_cast<unsigned long long>(mixed) ^ static_cast<unsigned long long>(part);
+  z = z * {_GOLDEN % 2**64}ull + {_GOLDEN % 2**64}ull;
+  z = (z ^ (z >> 30)) * {_FIRST % 2**64}ull;
+  z = (z ^ (z >> 27)) * {_SECOND % 2**64}ull;
+  return static_cast<T>(z ^ (z >> 31));
+}}
+"""
+
+
+def _absorbed(mixed: Tensor, part: int | Tensor) -> Tensor:  # pragma: no cover - needs a GPU (tests/gpu)
+    if isinstance(part, Tensor):
+        return _kernel(False)(mixed, part)
+    return _kernel(True)(mixed, part=part)
+
+
+@cache
+def _kernel(scalar: bool) -> Callable[..., Tensor]:  # pragma: no cover - needs a GPU (tests/gpu)
+    """Compiled by torch itself at its first call."""
+    create: Callable[..., Callable[..., Tensor]] = torch.cuda.jiterator._create_jit_fn
+    return create(_ABSORB, part=0) if scalar else create(_ABSORB)

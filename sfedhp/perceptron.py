@@ -8,14 +8,14 @@ share a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sfedhp.types import Batch
-from sfedhp.vectors import Layer
+from sfedhp.vectors import Factored, Layer, add_change
 
 
 class Affine(NamedTuple):
@@ -117,42 +117,74 @@ class CrossEntropy:
         return torch.addcmul(self.target, _softmax(scores), self.weights)
 
 
-def scores(layers: Layers, models: Tensor, rows: Tensor, parts: Sequence[Layer | Tensor] = ()) -> Tensor:
-    """What models say of rows (clients, rows, features).
+class Models(NamedTuple):
+    """The models of a stack of clients: built, or changes of anchors layer by layer."""
 
-    Args:
-        layers: the network's.
-        models: (groups, d), or the anchors of models that are not built.
-        rows: (clients, rows, features).
-        parts: of models that are not built: each layer's change or own piece, (clients, ...).
-    """
-    height = rows
-    for turn, layer in enumerate(layers):
-        part = parts[turn] if parts else None
+    flat: Tensor  # (groups, d), or the anchors
+    parts: tuple[Layer | Tensor, ...] = ()  # each layer's change, or its own piece, (clients, ...)
+
+    def forward(self, layer: Affine, turn: int, rows: Tensor) -> Tensor:
+        """What a layer makes of rows."""
+        part = self.parts[turn] if self.parts else None
         if isinstance(part, Tensor):
-            outputs = layer._replace(first=0).forward(part, height)
-        else:
-            outputs = layer.forward(models, height)
+            return layer._replace(first=0).forward(part, rows)
+        outputs = layer.forward(self.flat, rows)
         if isinstance(part, Layer):
             # X θ = X φ + (X Hᵀ) A, and a one in every product of inputs for the bias
-            gram = torch.baddbmm(rows.new_ones(1, 1, 1), height, part.inputs.mT)
+            gram = torch.baddbmm(rows.new_ones(1, 1, 1), rows, part.inputs.mT)
             outputs.baddbmm_(gram, part.coefficients)
-        height = outputs.relu_() if turn < len(layers) - 1 else outputs
-    return height
+        return outputs
+
+    def backward(self, layer: Affine, turn: int, slopes: Tensor) -> Tensor:
+        """The slopes of a layer's inputs, given those of its outputs."""
+        part = self.parts[turn] if self.parts else None
+        if isinstance(part, Tensor):
+            return layer._replace(first=0).backward(part, slopes)
+        below = layer.backward(self.flat, slopes)
+        if isinstance(part, Layer):
+            # δ θᵀ = δ φᵀ + (δ Aᵀ) H
+            below.baddbmm_(torch.bmm(slopes, part.coefficients.mT), part.inputs)
+        return below
 
 
-def gradient(layers: Layers, models: Tensor, rows: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
-    """The gradients (clients, d) of a loss whose slopes with respect to the scores are `slope(scores)`."""
+def stacked(layers: Layers, model: Tensor | Factored, lead: torch.Size, rows: int) -> Models:
+    """Models (*lead, d) as they are read fastest, given how many rows each of them will see."""
+    if not isinstance(model, Factored):
+        return Models(grouped(model, lead))
+    anchors, clients, parts = grouped(model.anchor, lead), lead.numel(), []
+    for layer, part in zip(layers, model.layers, strict=True):
+        piece: Layer | Tensor
+        if isinstance(part, Layer):
+            piece = Layer(*(factor.reshape(clients, *factor.shape[len(lead) :]) for factor in part))
+            fewest = min(rows, piece.inputs.shape[1])
+            if fewest * (layer.inputs + layer.outputs) >= layer.inputs * layer.outputs:
+                own = layer.part(anchors).unsqueeze(1).expand(-1, clients // anchors.shape[0], -1)
+                piece = add_change(own.clone().view(clients, -1), piece)
+        else:
+            piece = part.reshape(clients, -1)
+        parts.append(piece)
+    return Models(anchors, tuple(parts))
+
+
+def ascend(layers: Layers, models: Models, rows: Tensor) -> list[Tensor]:
+    """The inputs of every layer, then the scores."""
     heights = [rows]
-    for layer in layers[:-1]:
-        heights.append(layer.forward(models, heights[-1]).relu_())
-    slopes = slope(layers[-1].forward(models, heights[-1]))
-    flat = models.new_empty(rows.shape[0], models.shape[-1])
-    for layer, height in zip(reversed(layers), reversed(heights), strict=True):
-        torch.bmm(slopes.mT, height, out=layer.weight(flat))
-        torch.sum(slopes, 1, keepdim=True, out=layer.bias(flat))
-        if layer.first:
-            slopes = bend(layer.backward(models, slopes), height)
+    for turn, layer in enumerate(layers):
+        outputs = models.forward(layer, turn, heights[-1])
+        heights.append(outputs.relu_() if turn < len(layers) - 1 else outputs)
+    return heights
+
+
+def gradient(layers: Layers, models: Models, rows: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
+    """The gradients (clients, d) of a loss whose slopes with respect to the scores are `slope(scores)`."""
+    *heights, outputs = ascend(layers, models, rows)
+    slopes = slope(outputs)
+    flat = models.flat.new_empty(rows.shape[0], models.flat.shape[-1])
+    for turn in reversed(range(len(layers))):
+        torch.bmm(slopes.mT, heights[turn], out=layers[turn].weight(flat))
+        torch.sum(slopes, 1, keepdim=True, out=layers[turn].bias(flat))
+        if turn:
+            slopes = bend(models.backward(layers[turn], turn, slopes), heights[turn])
     return flat
 
 

@@ -33,16 +33,18 @@ Step = Callable[[Any, Any, Tensor, int], Any]
 
 
 def serve(
-    state: Any, step: Step, gather: Gather, turns: Iterable[int], draw: Draw
+    state: Any, step: Step, gather: Gather, turns: Iterable[int], draw: Draw, certain: bool = False
 ) -> Iterator[tuple[Any, Tensor]]:
     """Gather from the members and step, turn by turn; yields the state and who counted.
 
     Sampling, drop-out and weighting are one thing: whoever was not drawn or did not answer weighs zero. A row
-    of the stack in which all weigh zero keeps its state, and the turn counts.
+    of the stack in which all weigh zero keeps its state, and the turn counts. Where it is `certain` that
+    somebody answers in every row, no state has to be read again.
     """
     for turn in turns:
         uploads, weights = gather(state, turn, draw(turn))
-        state = keep(weights.sum(-1) > 0, step(state, uploads, weights, turn), state)
+        after = step(state, uploads, weights, turn)
+        state = after if certain else keep(weights.sum(-1) > 0, after, state)
         yield state, weights
 
 
@@ -50,9 +52,10 @@ def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[in
     """An algorithm's step on models, beside the plain mean of the statistics of those who answered."""
 
     def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
-        answered = (weights > 0).to(uploads.tail.dtype)
         state = step(served.state, uploads.model, weights, clock(turn))
-        return Served(state, weighted_mean(uploads.tail, answered))
+        if not uploads.tail.shape[-1]:
+            return Served(state, served.tail)
+        return Served(state, weighted_mean(uploads.tail, (weights > 0).to(uploads.tail.dtype)))
 
     return both
 

@@ -1,9 +1,9 @@
 """Layers of stacked perceptrons on their way through the inner steps, built or never built.
 
 K steps of rate η on ℓ(θ; D) + λ/2 ‖θ − φ‖² with weight decay μ from θ₀ leave every linear layer at
-θ_k = a_k θ₀ + c_k φ + Σ_s A_sᵀ H_s: H_s are the layer's inputs at step s and A_s its outputs' slopes times −η.
-Every step multiplies a, c and all A by q = 1 − η (λ + μ) and adds ηλ to c, from a = 1 and c = 0. So a layer can
-work with the few rows of H and A instead of its weights, exactly.
+θ_k = a_k θ₀ + c_k φ + Σ_s A_sᵀ H_s: H_s are the layer's inputs at step s, A_s its outputs' slopes times −η.
+Every step multiplies a, c and all A by q = 1 − η (λ + μ) and adds ηλ to c, from a = 1 and c = 0. So a layer
+can work with the few rows of H and A instead of its weights, exactly.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Moving(ABC):
         """Write the layer's weight and bias, (clients, size)."""
 
     def factors(self) -> Layer | None:
-        """The change of a common anchor, where that is kept and smaller than the layer."""
+        """The layer's change of the anchor, where it is held as that."""
         return None
 
 
@@ -113,36 +113,39 @@ class Whole(Moving):
         origin = course.anchor if course.start is None else course.start
         self.weight = _copies(place.weight(origin), course.clients)
         self.bias = _copies(place.bias(origin), course.clients)
-        self.ones = self.bias.new_ones(1, 1, 1)
+        self.centers = place.weight(course.anchor), place.bias(course.anchor)
+        self.ones = self.bias.new_empty(0, 0, 0)
 
     def forward(self, rows: Tensor) -> Tensor:
+        """As built."""
         return torch.baddbmm(self.bias, rows, self.weight.mT)
 
     def backward(self, slopes: Tensor) -> Tensor:
+        """As built."""
         return torch.bmm(slopes, self.weight)
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
-        self._move(self.weight, self.place.weight(self.course.anchor), slopes.mT, rows)
+        """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η δᵀH, and the same for the bias with a column of ones as H."""
         if self.ones.shape[-1] != rows.shape[1]:
             self.ones = rows.new_ones(rows.shape[0], 1, rows.shape[1])
-        self._move(self.bias, self.place.bias(self.course.anchor), self.ones, slopes)
+        self._move(self.weight, self.centers[0], slopes.mT, rows)
+        self._move(self.bias, self.centers[1], self.ones, slopes)
 
     def build(self, into: Tensor) -> None:
+        """A copy."""
         into[:, : -self.place.outputs].copy_(self.weight.flatten(1))
         into[:, -self.place.outputs :].copy_(self.bias.flatten(1))
 
-    def _move(self, value: Tensor, anchor: Tensor, left: Tensor, right: Tensor) -> None:
-        motion = self.course.motion
-        sparser = None
+    def _move(self, value: Tensor, center: Tensor, left: Tensor, right: Tensor) -> None:
+        motion, sparser = self.course.motion, None
         if motion.shrink is not None:
             sparser = smooth_l1_slope(value, motion.smoothing).mul_(motion.shrink)
-        keep = motion.keep
-        if isinstance(keep, Tensor):
-            value.mul_(keep)
-            keep = 1.0
-        value.baddbmm_(left, right, beta=keep)
+        if isinstance(motion.keep, Tensor):
+            value.mul_(motion.keep).baddbmm_(left, right)
+        else:
+            value.baddbmm_(left, right, beta=motion.keep)
         if motion.anchored:
-            self.course.toward(value, anchor, motion.pull)
+            self.course.toward(value, center, motion.pull)
         if sparser is not None:
             value.sub_(sparser)
 
@@ -158,7 +161,7 @@ class Factors(Moving):
         self.one = course.anchor.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
 
     def forward(self, rows: Tensor) -> Tensor:
-        # H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s
+        """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
         outputs = self._anchored(self.place.forward(self.course.anchor, rows))
         if not self.held:
             return outputs
@@ -166,7 +169,7 @@ class Factors(Moving):
         return outputs.baddbmm_(gram, self.coefficients[:, : self.held])
 
     def backward(self, slopes: Tensor) -> Tensor:
-        # δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s
+        """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
         below = self._anchored(self.place.backward(self.course.anchor, slopes))
         if not self.held:
             return below
@@ -174,6 +177,7 @@ class Factors(Moving):
         return below.baddbmm_(likeness, self.inputs[:, : self.held])
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
+        """What is held fades by q, and a batch is added."""
         self.coefficients[:, : self.held].mul_(self.course.motion.keep)
         until = self.held + rows.shape[1]
         self.inputs[:, self.held : until] = rows
@@ -181,10 +185,12 @@ class Factors(Moving):
         self.held = until
 
     def build(self, into: Tensor) -> None:
+        """The sum written out."""
         self.course.mix(self.place, into)
         add_change(into, self.factors())
 
     def factors(self) -> Layer:
+        """As held."""
         return Layer(self.inputs, self.coefficients)
 
     def _anchored(self, outputs: Tensor) -> Tensor:
@@ -203,6 +209,7 @@ class First(Moving):
         self.coefficients: Tensor | None = None
 
     def forward(self, rows: Tensor) -> Tensor:
+        """X θ_k = X (a θ₀ + c φ) + (X Xᵀ) A."""
         if self.coefficients is None:
             return self.outputs
         if self.gram is None:
@@ -210,9 +217,11 @@ class First(Moving):
         return torch.baddbmm(self.outputs, self.gram, self.coefficients)
 
     def backward(self, slopes: Tensor) -> Tensor:
+        """Nobody asks."""
         raise AssertionError("nothing lies below the first layer")
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
+        """A ← q A − η δ."""
         keep, pull = self.course.motion.keep, self.course.motion.pull
         self.coefficients = slopes if self.coefficients is None else slopes + keep * self.coefficients
         if self.course.start is not None or self.course.motion.decays:
@@ -220,14 +229,12 @@ class First(Moving):
             self.outputs = keep * self.outputs + pull * self.still
 
     def build(self, into: Tensor) -> None:
+        """The sum written out."""
         self.course.mix(self.place, into)
-        assert self.coefficients is not None
-        add_change(into, Layer(self.rows, self.coefficients))
+        add_change(into, self.factors())
 
-    def factors(self) -> Layer | None:
-        rows, place = self.rows.shape[1], self.place
-        if rows * (place.inputs + place.outputs) >= place.inputs * place.outputs:
-            return None
+    def factors(self) -> Layer:
+        """As held."""
         assert self.coefficients is not None
         return Layer(self.rows, self.coefficients)
 

@@ -13,9 +13,9 @@ from torch.nn.functional import log_softmax, pad
 from sfedhp import perceptron
 from sfedhp.keys import ROLES, choose, key
 from sfedhp.networks import Network, split
-from sfedhp.perceptron import CrossEntropy, Layers, grouped
+from sfedhp.perceptron import CrossEntropy, Layers
 from sfedhp.types import Batch, Clock
-from sfedhp.vectors import Factored, dense, tree_map
+from sfedhp.vectors import Factored, dense
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -75,20 +75,23 @@ class Task:
         if not wanted:
             return self.everything()
         rows, real = choose(keys, self.sizes, self.labels.shape[-1], wanted)
-        return Batch(_taken(self.inputs, rows), _taken(self.labels, rows), real)
+        return Batch(_taken(self.inputs, rows), self.labels.gather(-1, rows), real)
 
     def everything(self) -> Batch:
         """All rows of every client."""
         rows = torch.arange(self.labels.shape[-1], device=self.labels.device)
         return Batch(self.inputs, self.labels, rows < self.sizes.unsqueeze(-1))
 
-    def gradient(self, model: Tensor, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
         """∇ℓ(x; D), plus the weight decay's part; (..., d) to (..., d).
 
         Clients share no loss term, so the gradient of the sum over the stack is the stack of their gradients.
         """
-        slopes = self._by_hand(model, batch, loss) if self.layers else self._by_autograd(model, batch, loss)
-        return slopes.add_(model, alpha=self.weight_decay) if self.weight_decay else slopes
+        if self.layers:
+            slopes = self._by_hand(model, batch, loss)
+        else:
+            slopes = self._by_autograd(dense(model), batch, loss)
+        return slopes.add_(dense(model), alpha=self.weight_decay) if self.weight_decay else slopes
 
     def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss = cross_entropy) -> Tensor:
         """The product of ∇²ℓ(x; D), weight decay included, with a direction (..., d)."""
@@ -107,7 +110,10 @@ class Task:
     def scores(self, model: Tensor | Factored, inputs: Tensor) -> Tensor:
         """What models (..., d) say of inputs (..., rows, *shape): (..., rows, outputs)."""
         if self.layers:
-            return self._scores_by_hand(model, inputs)
+            rows = inputs.reshape(self.lead.numel(), inputs.shape[len(self.lead)], -1)
+            models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
+            outputs = perceptron.ascend(self.layers, models, rows)[-1]
+            return outputs.view(*self.lead, *outputs.shape[1:])
         flat = dense(model).expand(*self.lead, self.network.d)
         worn = self._statistics(flat)
         lead, axes = self.lead, len(self.lead)
@@ -121,17 +127,7 @@ class Task:
         outputs, _ = self.network.run(split(flat, self.network.weights), worn, inputs, lead, train=False)
         return outputs
 
-    def _scores_by_hand(self, model: Tensor | Factored, inputs: Tensor) -> Tensor:
-        axes = len(self.lead)
-        rows = inputs.reshape(self.lead.numel(), inputs.shape[axes], -1)
-        if isinstance(model, Factored):
-            stacked = tree_map(lambda part: part.reshape(-1, *part.shape[axes:]), model.layers)
-            outputs = perceptron.scores(self.layers, grouped(model.anchor, self.lead), rows, stacked)
-        else:
-            outputs = perceptron.scores(self.layers, grouped(model, self.lead), rows)
-        return outputs.view(*inputs.shape[: axes + 1], -1)
-
-    def _by_hand(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+    def _by_hand(self, model: Tensor | Factored, batch: Batch, loss: Loss) -> Tensor:
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
 
         def slope(outputs: Tensor) -> Tensor:
@@ -141,8 +137,8 @@ class Task:
             return torch.autograd.grad(total, leaf)[0].view_as(outputs)
 
         known = CrossEntropy(batch, rows, self.layers[-1].outputs) if loss is cross_entropy else slope
-        slopes = perceptron.gradient(self.layers, grouped(model.detach(), self.lead), rows, known)
-        return slopes.view(*self.lead, -1)
+        models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
+        return perceptron.gradient(self.layers, models, rows, known).view(*self.lead, -1)
 
     def _by_autograd(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         leaves = self._leaves(model)

@@ -33,8 +33,8 @@ class Layer(NamedTuple):
 class Factored(NamedTuple):
     """Models near a common anchor that are never built, layer by layer.
 
-    The layers stand in the flat vector's order, each as weight (out, in) and bias (out). A layer that is
-    smaller built than in factors is there as its own piece of the flat vector, (..., members, size).
+    The layers stand in the flat vector's order, each as weight (out, in) and bias (out). A layer that had to be
+    built is there as its own piece of the flat vector, (..., members, size).
     """
 
     anchor: Tensor  # (..., members, d), or (..., 1, d) where all members share it; (d,) for a model alone
@@ -80,7 +80,7 @@ def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
     return (smoothing * (size + torch.log1p(torch.exp(-2 * size)) - math.log(2))).sum(-1)
 
 
-def smooth_l1_slope(model: Tensor, smoothing: Scalar) -> Tensor:
+def smooth_l1_slope(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
     """∇φ_ρ(x) = tanh(x/ρ)."""
     return torch.tanh(model / smoothing)
 
@@ -158,10 +158,11 @@ def _pieces(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[
         first += size
 
 
-def add_change(part: Tensor, change: Layer) -> None:
+def add_change(part: Tensor, change: Layer) -> Tensor:
     """Add a change to a layer's piece (..., size) of flat vectors, in place."""
     inputs, coefficients = (factor.reshape(-1, *factor.shape[-2:]) for factor in change)
     flat, width = part.view(-1, part.shape[-1]), coefficients.shape[-1]
     weight = flat[:, :-width].view(len(flat), width, inputs.shape[-1])
     weight.baddbmm_(coefficients.mT, inputs)
     flat[:, -width:].add_(coefficients.sum(-2))
+    return part

@@ -6,9 +6,10 @@ import tomllib
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
-from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, to_dict, to_toml
+from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, tables_of, to_dict, to_toml
 from sfedhp.data import DataOptions
 from sfedhp.types import InputError
+from sfedhp.wire.channels import ChannelOptions, LinksOptions
 
 
 def test_the_defaults_are_the_designs():
@@ -104,11 +105,36 @@ def test_every_key_of_a_section_has_a_help_text(section):
         Experiment(),
         Experiment(algorithm=FedAvg(local_steps=3), seed=2**40, data=DataOptions(source='a "quoted" ä.npz')),
         Experiment(algorithm=SFedHP(smoothing=1e-7), density_threshold=1e-3, dtype="float64"),
+        Experiment(links=LinksOptions(ChannelOptions("lte-m", loss=0.0), ChannelOptions(bandwidth=1e6))),
     ],
 )
 def test_a_config_file_gives_the_experiment_back(experiment):
     text = to_toml(to_dict(experiment))
     assert from_dict(tomllib.loads(text)) == experiment
+
+
+def test_tables_within_tables_are_written_with_their_helps():
+    links = LinksOptions(edge_cloud=ChannelOptions("wan", bandwidth=1e6))
+    config = to_dict(Experiment(links=links))
+    none = {"preset": "none"}
+    given = {"preset": "wan", "bandwidth": 1e6}
+    assert config["links"] == {"client_edge": none, "edge_cloud": given, "client_cloud": none}
+    text = to_toml(config)
+    assert "[links]" not in text
+    helps = help_of(ChannelOptions)
+    assert text.count("\n[links.edge_cloud]\n") == 1
+    written = text.partition("[links.edge_cloud]\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.partition(" # ")[2] for line in written] == [helps["preset"], helps["bandwidth"]]
+    assert [line.partition(" # ")[0].strip() for line in written] == [
+        'preset = "wan"',
+        "bandwidth = 1000000.0",
+    ]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_key_of_a_table_within_a_section_has_a_help_text(section):
+    for kind in tables_of(SECTIONS[section]).values():
+        assert help_of(kind).keys() == {option.name for option in dataclasses.fields(kind)}
 
 
 def test_the_density_threshold_reaches_the_method_and_is_no_key_of_it():

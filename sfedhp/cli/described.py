@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import click
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.cli.options import METHOD, Option, Settings, common_options, method_options
-from sfedhp.config import SECTIONS
+from sfedhp.cli.options import METHOD, Option, Settings, common_options, config_tables, method_options
 
 
 class ConfigCommand(click.Command):
@@ -18,10 +17,10 @@ class ConfigCommand(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The keys by section, then those of each method."""
         common = common_options()
-        _write(formatter, "Keys", (option for key, option in common.items() if "." not in key))
-        for section in SECTIONS:
-            own = (option for key, option in common.items() if key.startswith(f"{section}."))
-            _write(formatter, f"Keys of [{section}]", own)
+        for table, idea in {"": "", **config_tables()}.items():
+            own = [option for key, option in common.items() if key.rpartition(".")[0] == table]
+            if own:
+                _write(formatter, f"Keys of [{table}]" if table else "Keys", own, idea)
         with formatter.section("The method"):
             formatter.write_dl([(f"{METHOD}={Settings(()).method}", f"one of {', '.join(ALGORITHMS)}")])
         for name, kind in ALGORITHMS.items():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of
+from sfedhp.config import Experiment, from_dict, help_of, keys_of, tables_of
 from sfedhp.types import InputError
 
 METHOD = "algorithm.name"
@@ -67,12 +67,14 @@ class Settings:
             section = "algorithm" if section == method else section
             option = known.get(f"{section}.{name}".lstrip("."))
             if option is not None:
-                place = config.setdefault(section, {}) if section else config
+                place = config
+                for table in filter(None, section.split(".")):
+                    place = place.setdefault(table, {})
                 place[name] = _value(option, entry)
         return from_dict(config)
 
     def left_out(self, methods: Sequence[str]) -> list[str]:
-        """A line for each key of one of the eight that none of these methods has."""
+        """A line for each key of one of the eight, or of a link, that none of these methods has."""
         lines = {}
         for entry in self.entries:
             section, _, name = entry.key.rpartition(".")
@@ -83,6 +85,13 @@ class Settings:
                 if not set(having) & set(methods):
                     owner, runs = ", ".join(having), ", ".join(methods)
                     lines[entry.key] = f"{entry.key} is left out: it is a key of {owner}, not of {runs}."
+            elif section.startswith("links.") and entry.value != "none":
+                tiers = 2 if section == "links.client_cloud" else 3
+                if all(ALGORITHMS[each].tiers != tiers for each in methods):
+                    runs = ", ".join(methods)
+                    lines[entry.key] = (
+                        f"{entry.key} is left out: only methods of {tiers} tiers, not {runs}, have this link."
+                    )
         return list(lines.values())
 
 
@@ -115,9 +124,10 @@ def read_settings(words: Sequence[str]) -> Settings:
 @cache
 def common_options() -> dict[str, Option]:
     """The keys that every experiment has, by name."""
-    plain = {option.key: option for option in _options("", Experiment) if option.key not in _tables()}
-    return plain | {
-        option.key: option for section, kind in SECTIONS.items() for option in _options(section, kind)
+    return {
+        option.key: option
+        for option in _options("", Experiment)
+        if not option.key.startswith("algorithm.")  # those are the method's
     }
 
 
@@ -125,6 +135,12 @@ def common_options() -> dict[str, Option]:
 def method_options(method: str) -> dict[str, Option]:
     """The keys of a method in [algorithm], by name."""
     return {option.key: option for option in _options("algorithm", ALGORITHMS[method])}
+
+
+@cache
+def config_tables() -> dict[str, str]:
+    """The help text of every table of a config, also of tables within others, as `links.client_edge`."""
+    return dict(_tables("", Experiment))
 
 
 def check_method(key: str, name: Any) -> str:
@@ -141,14 +157,19 @@ def check_method(key: str, name: Any) -> str:
 
 
 def _options(section: str, kind: Any) -> Iterator[Option]:
-    hints, helps = typing.get_type_hints(kind, include_extras=True), help_of(kind)
+    hints, helps, tables = typing.get_type_hints(kind, include_extras=True), help_of(kind), tables_of(kind)
     for field in keys_of(kind):
         key = f"{section}.{field.name}" if section else field.name
-        yield Option(key, hints[field.name], field.default, helps.get(field.name, ""))
+        if field.name in tables:
+            yield from _options(key, tables[field.name])
+        else:
+            yield Option(key, hints[field.name], field.default, helps.get(field.name, ""))
 
 
-def _tables() -> tuple[str, ...]:
-    return ("algorithm", *SECTIONS)
+def _tables(prefix: str, kind: Any) -> Iterator[tuple[str, str]]:
+    for name, inner in tables_of(kind).items():
+        yield f"{prefix}{name}", help_of(kind).get(name, "")
+        yield from _tables(f"{prefix}{name}.", inner)
 
 
 def _value(option: Option, entry: Setting) -> Any:
@@ -160,7 +181,10 @@ def _value(option: Option, entry: Setting) -> Any:
         return adapter.validate_strings(entry.value)
     except ValidationError as error:
         # A number that may differ between runs has a second type, which no user can write: the first counts.
-        wanted = error.errors()[0]["msg"].partition(",")[0].removeprefix("Input ")
+        first = error.errors()[0]
+        # Behind a comma stands what was found instead; but the words of a choice have commas too.
+        wanted = first["msg"] if first["type"] == "literal_error" else first["msg"].partition(",")[0]
+        wanted = wanted.removeprefix("Input ")
         raise InputError(f"{entry.key} = {entry.value!r} cannot be used: it {wanted}.") from None
 
 
@@ -182,7 +206,7 @@ def _read_toml(path: Path) -> Mapping[str, Any]:
 def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
     for name, value in table.items():
         key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and (value or key not in (*_tables(), *ALGORITHMS)):
+        if isinstance(value, Mapping) and (value or key not in {*config_tables(), *ALGORITHMS}):
             # An empty table of an unknown name is kept, to be refused by that name.
             yield from _flattened(value, f"{key}.") if value else (Setting(key, value, True),)
         elif not isinstance(value, Mapping):
@@ -200,7 +224,7 @@ def _general_first(entries: Iterable[Setting]) -> list[Setting]:
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
-    if key in SECTIONS:
+    if key in config_tables():
         first = next(option for option in common_options() if option.startswith(f"{key}."))
         return f"{key} is a section and not a key: write {key}.KEY=VALUE, for example {first}=…"
     # The right name in the wrong section, or in none, is meant as often as a misspelt one.

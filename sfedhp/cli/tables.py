@@ -83,6 +83,10 @@ def print_run(run: Run) -> None:
             f"{run.experiment.density_threshold:g})"
         )
     console.print(f"sent      {', '.join(_sent(summary)) or 'nothing'}")
+    links = [name.removeprefix("link_seconds_") for name in summary if name.startswith("link_seconds_")]
+    if links:
+        each = (f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links)
+        console.print(f"links     {_cost(summary)} without computing ({', '.join(each)})")
     console.print(f"time      {_duration(summary['seconds'])} for {summary['rounds']} rounds")
     if run.folder is not None:
         _print_folder(console, run.folder)
@@ -134,6 +138,12 @@ def _sent(summary: Mapping[str, Any]) -> list[str]:
     return [
         f"{name.removeprefix('bytes_').replace('_', ' → ')} {decimal(summary[name])}" for name in directions
     ]
+
+
+def _cost(summary: Mapping[str, Any], link: str = "") -> str:
+    """What the messages took on a link, or on all."""
+    took, joules = _duration(summary[f"link_seconds{link}"]), summary.get(f"link_joules{link}")
+    return took if joules is None else f"{took}, {joules:,.1f} J"
 
 
 def _print_folder(console: Console, folder: Path) -> None:

@@ -20,7 +20,7 @@ class Ledger:
     """Entries by direction, such as `client_edge` (up) or `cloud_edge` (down), of one cloud round."""
 
     def __init__(self) -> None:
-        self._booked: dict[str, Entry] = {}
+        self._booked: dict[str, list[Entry]] = {}
 
     def book(self, direction: str, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
         """Add a message from or to each member; those who were not there sent none.
@@ -32,16 +32,19 @@ class Ledger:
             present: (..., members), zero for whoever did not take part; None: all did.
         """
         there = torch.ones_like(lengths) if present is None else (present > 0).to(lengths.dtype)
-        new = Entry(lengths * there, there, nonzeros * there)
-        old = self._booked.get(direction)
-        self._booked[direction] = (
-            new if old is None else Entry(*(a + b for a, b in zip(old, new, strict=True)))
-        )
+        self.add(direction, Entry(lengths * there, there, nonzeros * there))
+
+    def add(self, direction: str, entry: Entry) -> None:
+        """Add what another book has for a direction."""
+        self._booked.setdefault(direction, []).append(entry)
 
     def close(self) -> dict[str, Entry]:
         """The round's entries; the book starts anew."""
         booked, self._booked = self._booked, {}
-        return booked
+        return {
+            direction: Entry(*(torch.stack(parts).sum(0) for parts in zip(*entries, strict=True)))
+            for direction, entries in booked.items()
+        }
 
 
 def columns(booked: dict[str, Entry], size: int, runs: int) -> dict[str, Tensor]:

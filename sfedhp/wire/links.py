@@ -25,7 +25,7 @@ class WireOptions:
         "exact"  # of weights; exact: lossless
     )
     count: Literal["off", "size", "encode"] = "off"  # bytes: of dense messages, computed, or really encoded
-    tiers: Literal["all", "cloud"] = "all"  # which links count looks at; the others book dense sizes
+    tiers: Literal["all", "cloud"] = "all"  # links that are rounded, counted and differenced
     difference: bool = False  # code a message as a difference against a model both sides hold, if shorter
 
 
@@ -108,7 +108,7 @@ class Link:
 
 
 def link_of(options: WireOptions, direction: str) -> Link:
-    """The link of a direction such as `client_edge`; what is not to be looked at is only zeroed and rounded."""
+    """The link of a direction such as `client_edge`; the threshold acts on all, the rest where asked."""
     if options.tiers == "cloud" and "cloud" not in direction:
-        options = replace(options, count="off", difference=False)
+        options = replace(options, values="exact", count="off", difference=False)
     return Link(options)

@@ -9,7 +9,7 @@ import pytest
 from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
-from sfedhp.config import SECTIONS, Experiment, help_of, keys_of
+from sfedhp.config import SECTIONS, Experiment, LinksOptions, help_of, keys_of, tables_of
 
 
 def test_the_version(sfedhp):
@@ -37,11 +37,13 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
     monkeypatch.setenv("COLUMNS", "112")
     text = sfedhp("run", "--help").stdout
     flowing = "".join(text.split())  # words with a hyphen may be broken at it
-    sections = {"": Experiment, **SECTIONS, **ALGORITHMS}
+    within = {f"links.{name}": kind for name, kind in tables_of(LinksOptions).items()}
+    assert len(within) == 3
+    sections = {"": Experiment, **SECTIONS, **within, **ALGORITHMS}
     for section, kind in sections.items():
         prefix = "algorithm." if section in ALGORITHMS else f"{section}." if section else ""
         for option in keys_of(kind):
-            if option.name == "algorithm" or option.name in SECTIONS:
+            if option.name in tables_of(kind):
                 continue
             default = "…" if option.default is None else option.default
             default = str(default).lower() if isinstance(default, bool) else default
@@ -49,3 +51,4 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
             assert "".join(entry.split()) in flowing, entry
     for name in ALGORITHMS:
         assert f"Keys of [algorithm] for {name}:" in text
+    assert f"Keys of [links.client_edge]:\n  {help_of(LinksOptions)['client_edge']}\n" in text

@@ -8,6 +8,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.options import common_options, method_options, read_settings
 from sfedhp.config import Experiment, to_dict, to_toml
 from sfedhp.types import InputError
+from sfedhp.wire.channels import ChannelOptions, LinksOptions
 
 
 @pytest.fixture
@@ -51,6 +52,30 @@ def test_a_whole_number_in_a_file_serves_as_a_rate(config):
     assert repr(experiment.algorithm.edge_proximity) == "15.0"
 
 
+def test_a_table_within_a_section_is_set_by_the_file_and_by_words(config):
+    file = config('[links.client_edge]\npreset = "lte-m"\nlatency = 1\n[links.edge_cloud]\nbandwidth = 5e5\n')
+    words = ["links.client_edge.latency=0.5", "links.edge_cloud.preset=wan"]
+    expected = LinksOptions(ChannelOptions("lte-m", latency=0.5), ChannelOptions("wan", bandwidth=5e5))
+    settings = read_settings([file, *words])
+    assert settings.experiment().links == expected
+    assert read_settings([config(to_toml(to_dict(settings.experiment())))]).experiment().links == expected
+    assert not settings.left_out(["sfedhp"])
+    assert settings.left_out(["fedavg"]) == [
+        f"links.{key} is left out: only methods of 3 tiers, not fedavg, have this link."
+        for key in ("client_edge.preset", "client_edge.latency", "edge_cloud.bandwidth", "edge_cloud.preset")
+    ]
+
+
+def test_links_of_other_tiers_are_spoken_of_only_where_they_are_set(config):
+    written = to_toml(to_dict(Experiment(algorithm=ALGORITHMS["fedavg"]())))
+    settings = read_settings([config(written), "links.client_cloud.preset=wan"])
+    assert not settings.left_out(["fedavg"])
+    settings = read_settings(["links.client_cloud.preset=wan"])
+    assert not settings.left_out(["sfedhp", "fedavg"])
+    [line] = settings.left_out(["hierfavg", "sfedhp"])
+    assert line.endswith("is left out: only methods of 2 tiers, not hierfavg, sfedhp, have this link.")
+
+
 @pytest.mark.parametrize("method", ALGORITHMS)
 def test_a_written_config_is_read_back(config, method):
     experiment = read_settings([f"algorithm={method}", "rounds=2", "data.partition=iid"]).experiment()
@@ -64,7 +89,8 @@ def test_a_file_names_the_method(config, text):
 
 
 def test_empty_sections_say_nothing(config):
-    assert read_settings([config("[algorithm]\n[data]\n[pfedme]\n")]).experiment() == Experiment()
+    text = "[algorithm]\n[data]\n[pfedme]\n[links]\n[links.client_edge]\n"
+    assert read_settings([config(text)]).experiment() == Experiment()
 
 
 def test_a_key_of_another_method_is_left_out_with_a_word():
@@ -102,6 +128,8 @@ def test_but_never_stronger_than_the_command_line(config):
         ("model.source=x", "data.source"),
         ("pfedme.client_proximty=3", "pfedme.client_proximity"),
         ("every=3", "checkpoint.every or evaluation.every"),
+        ("links.client_edge.bandwith=3", "links.client_edge.bandwidth"),
+        ("loss=0", "links.client_cloud.loss or links.client_edge.loss or links.edge_cloud.loss"),
         ("algorithm.density_threshold=1", "density_threshold"),
     ],
 )
@@ -122,6 +150,18 @@ def test_an_unknown_key_is_refused_with_the_nearest(word, meant, config):
         ),
         ("[zzz]\n", "There is no key zzz: `sfedhp run --help` lists them all."),
         ("data = 3\n", "data is a section and not a key: write data.KEY=VALUE, for example data.source=…"),
+        (
+            "[links]\nclient_edge = 3\n",
+            "links.client_edge is a section and not a key: .* links.client_edge.preset=…",
+        ),
+        (
+            '[links.edge_cloud]\npreset = "lte"\n',
+            "edge_cloud.preset = 'lte' cannot be used: it .* or 'nb-iot'.",
+        ),
+        (
+            "[links.edge_cloud]\nlatency = 1\n",
+            "links.edge_cloud has no bandwidth: set links.edge_cloud.bandwidth",
+        ),
         ("[zzz.qqq]\nxxx = 3\n", "There is no key zzz.qqq.xxx: `sfedhp run --help` lists them all."),
         ("rounds = true\n", "rounds = True cannot be used: it should be a valid integer."),
         ("rounds = 2.5\n", "rounds = 2.5 cannot be used: it should be a valid integer."),

@@ -45,6 +45,21 @@ def test_the_table_shows_every_figure_and_the_folder(sfedhp, tiny):
     assert "models/                      7 models" in result.stdout
 
 
+def test_the_table_shows_what_the_links_cost_where_they_are_set(sfedhp, tiny):
+    words = [
+        "links.client_edge.bandwidth=9600",
+        "links.client_edge.latency=10",
+        "links.edge_cloud.preset=wan",
+    ]
+    result = sfedhp("run", *tiny, *words)
+    # 3 · 2 messages of 60 bytes each way: 6 · 2 · (10 + 480/9600) = 120.6 s, and 0.1 s to and from the cloud
+    assert (
+        "links     0:02:01, 0.0 J without computing (client ↔ edge 0:02:01, edge ↔ cloud 0.1 s, 0.0 J)\n"
+        in (result.stdout)
+    )
+    assert "links  " not in sfedhp("run", *tiny).stdout
+
+
 def test_a_method_without_some_models_has_dashes(sfedhp, tiny):
     result = sfedhp("run", *tiny, "algorithm=fedavg")
     assert re.search(r"PM, personal models( +–){6}", result.stdout)

@@ -144,8 +144,8 @@ def test_columns_hold_sums_the_papers_formula_and_densities():
     assert columns(ledger.close(), 8, 1)["bytes_client_edge"].tolist() == [30, 70]
 
 
-def test_only_the_cloud_links_are_looked_at_where_asked():
-    options = WireOptions(threshold=0.1, count="size", difference=True, tiers="cloud")
+def test_only_the_cloud_links_are_coded_where_asked():
+    options = WireOptions(threshold=0.1, values="int8", count="size", difference=True, tiers="cloud")
     assert link_of(options, "edge_cloud").options == options
     assert link_of(options, "client_edge").options == WireOptions(threshold=0.1, tiers="cloud")
     assert link_of(replace(options, tiers="all"), "client_edge").options.count == "size"

@@ -1,0 +1,143 @@
+"""What the bytes cost on a real link: seconds and joules of a round. Computing is not included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.types import Bounds, InputError, check_bounds
+from sfedhp.wire.ledger import Entry
+
+# The direction down of each link; a link is named as its direction up.
+_DOWN: Final = {"client_edge": "edge_client", "edge_cloud": "cloud_edge", "client_cloud": "cloud_client"}
+
+
+class Channel(NamedTuple):
+    """A link between a member and its server, with all its numbers; `ChannelOptions` says what they are."""
+
+    bandwidth: float
+    uplink: float
+    latency: float
+    loss: float
+    transmit_power: float | None = None  # unknown
+    receive_power: float | None = None
+
+    def receiving(self, received: Entry) -> Tensor:
+        """Seconds in which each member's bits come down, those sent again included."""
+        return 8 * received.bytes.double() / (self.bandwidth * (1 - self.loss))
+
+    def sending(self, sent: Entry) -> Tensor:
+        """Seconds in which each member's bits go up, those sent again included."""
+        return 8 * sent.bytes.double() / (self.uplink * (1 - self.loss))
+
+
+# Where each number comes from is in docs/links.md.
+PRESETS: Final = {
+    "lan": Channel(949e6, 949e6, 5e-4, 0.0, 1.0, 1.0),
+    "wifi": Channel(50e6, 50e6, 0.01, 0.0, 0.66, 0.21),
+    "wan": Channel(100e6, 20e6, 0.0175, 0.004, 10.0, 10.0),
+    "lte-m": Channel(300e3, 375e3, 0.1, 0.1, 0.62, 0.17),
+    "nb-iot": Channel(26e3, 62e3, 1.6, 0.1, 0.79, 0.17),
+}
+
+
+@dataclass(frozen=True)
+class ChannelOptions:
+    """The section of one link, such as [links.client_edge]."""
+
+    preset: Literal["none", "lan", "wifi", "wan", "lte-m", "nb-iot"] = (
+        "none"  # numbers of lan, wifi, wan, lte-m or nb-iot; what is set below is stronger
+    )
+    bandwidth: Annotated[float, Bounds(0, exclusive=True)] | None = None  # bit/s down; unset: the preset's
+    uplink: Annotated[float, Bounds(0, exclusive=True)] | None = None  # bit/s up; unset: as bandwidth if set
+    latency: Annotated[float, Bounds(0)] | None = None  # s, one way, for each message; unset: the preset's
+    loss: Annotated[float, Bounds(0, 0.99)] | None = None  # share of packets lost, which are sent again
+    transmit_power: Annotated[float, Bounds(0)] | None = None  # W of the lower member while it sends
+    receive_power: Annotated[float, Bounds(0)] | None = None  # W of the lower member while it receives
+
+    def resolve(self) -> Channel | None:
+        """The channel: what is given, else the preset's; None where neither names a bandwidth."""
+        given = {name: value for name in Channel._fields if (value := getattr(self, name)) is not None}
+        if self.bandwidth is not None:
+            given.setdefault("uplink", self.bandwidth)
+        if self.preset != "none":
+            return PRESETS[self.preset]._replace(**given)
+        return None if self.bandwidth is None else Channel(**{"latency": 0.0, "loss": 0.0, **given})
+
+
+@dataclass(frozen=True)
+class LinksOptions:
+    """The [links] section: what the links are made of. It changes no model, only what is said of the cost."""
+
+    client_edge: ChannelOptions = field(default_factory=ChannelOptions)  # three tiers: a client to its edge
+    edge_cloud: ChannelOptions = field(default_factory=ChannelOptions)  # three tiers: an edge to the cloud
+    client_cloud: ChannelOptions = field(default_factory=ChannelOptions)  # two tiers: a client to the cloud
+
+    def __post_init__(self) -> None:
+        for name in _DOWN:
+            options = getattr(self, name)
+            check_bounds(options, f"links.{name}.")
+            if options.resolve() is None and options != ChannelOptions():
+                raise InputError(
+                    f"links.{name} has no bandwidth: set links.{name}.bandwidth in bit/s, "
+                    f"or links.{name}.preset to a real link."
+                )
+
+
+def seconds(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+    """How long a round's messages are on their way, (runs,) or () each, as columns of the history.
+
+    Members work in parallel and wait for nobody but their server; a server waits for its slowest member.
+    `link_seconds_` of a link are its slowest member's. `link_seconds` are those of the slowest way through
+    all links: an edge's own and its slowest client's. Entries are sums over a cloud round, so where different
+    clients are the slowest in different edge rounds, both are lower bounds.
+
+    Args:
+        booked: by direction.
+        links: those without a bandwidth are left out.
+        runs: how many leading axes are runs.
+    """
+    found: dict[str, Tensor] = {}
+    ways: list[Tensor] = []  # (..., members of the cloud) each
+    for name, channel, received, sent in _counted(booked, links):
+        messages = received.messages.double() + sent.messages.double()
+        each = messages * channel.latency + channel.receiving(received) + channel.sending(sent)
+        found[f"link_seconds_{name}"] = each.flatten(runs).amax(-1)
+        ways.append(each.amax(-1) if name == "client_edge" else each)
+    if ways:
+        found["link_seconds"] = torch.stack(ways).sum(0).amax(-1)
+    return found
+
+
+def joules(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+    """What the lower members' radios take for a round's messages, all members together, as columns.
+
+    Only sending and receiving are counted, no waiting; a power that is not known counts as 0, and a link of
+    which none is known is left out.
+
+    Args:
+        booked: by direction.
+        links: those without a bandwidth are left out.
+        runs: how many leading axes are runs.
+    """
+    found: dict[str, Tensor] = {}
+    for name, channel, received, sent in _counted(booked, links):
+        if channel.transmit_power is not None or channel.receive_power is not None:
+            down = channel.receiving(received) * (channel.receive_power or 0.0)
+            up = channel.sending(sent) * (channel.transmit_power or 0.0)
+            found[f"link_joules_{name}"] = (down + up).flatten(runs).sum(-1)
+    if found:
+        found["link_joules"] = torch.stack(list(found.values())).sum(0)
+    return found
+
+
+def _counted(booked: Mapping[str, Entry], links: LinksOptions) -> Iterator[tuple[str, Channel, Entry, Entry]]:
+    """The links that have a channel and were used, with what came down and what went up."""
+    for name, down in _DOWN.items():
+        channel = getattr(links, name).resolve()
+        if channel is not None and name in booked:
+            yield name, channel, booked[down], booked[name]

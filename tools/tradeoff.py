@@ -1,0 +1,198 @@
+"""Accuracy against bytes in the paper's sparse setting: many ways to send less, one record a run.
+
+    python tools/tradeoff.py                 run what results/tradeoff.jsonl does not hold yet
+    python tools/tradeoff.py --show          table and plot from the records alone
+
+MNIST, Setting 2 (900/300 images per label and client), `dnn-small`, λ₁ = λ₂ = 25, R = 20, T = 800, three
+seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sfedhp import Experiment, sweep
+from sfedhp.algorithms import SFedHP
+from sfedhp.config import to_dict
+from sfedhp.data import DataOptions
+from sfedhp.driving import Outcome, Progress
+from sfedhp.evaluation import EvaluationOptions
+from sfedhp.models import ModelOptions
+from sfedhp.wire.links import WireOptions
+
+RECORDS = Path("results/tradeoff.jsonl")
+BASE = Experiment(
+    rounds=800,
+    data=DataOptions(source="mnist", train_per_label=900, test_per_label=300),
+    model=ModelOptions(name="dnn-small"),
+    evaluation=EvaluationOptions(every=20),
+)
+SPARSE = {"client_sparsity": 1e-3, "edge_sparsity": 1e-3}
+COUNTED: dict[str, Any] = {"count": "size", "tiers": "cloud"}
+CURVE = ("round", "gm", "em", "pm", "gm_validation", "train_loss", "density_global", "density_client")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to send less."""
+
+    about: str
+    method: dict[str, Any] = field(default_factory=dict)
+    wire: dict[str, Any] = field(default_factory=dict)
+
+
+def _sparse(about: str, wire: dict[str, Any] | None = None, **method: Any) -> Variant:
+    return Variant(about, SPARSE | method, {"threshold": 5e-4} | (wire or {}))
+
+
+VARIANTS: dict[str, Variant] = {
+    "dense": Variant("γ = 0, lossless: the reference"),
+    "dense-float16": Variant("γ = 0, values as float16", wire={"values": "float16"}),
+    "dense-int8": Variant("γ = 0, values as int8", wire={"values": "int8"}),
+    "literal": _sparse("the paper's schedule, smooth ℓ1, threshold 5e-4"),
+    "literal-1e-3": _sparse("threshold 1e-3", {"threshold": 1e-3}),
+    "literal-3e-3": _sparse("threshold 3e-3", {"threshold": 3e-3}),
+    "literal-1e-2": _sparse("threshold 1e-2", {"threshold": 1e-2}),
+    "literal-difference": _sparse("differences against what both sides hold", {"difference": True}),
+    "literal-float16": _sparse("values as float16", {"values": "float16"}),
+    "literal-int8": _sparse("values as int8", {"values": "int8"}),
+    "literal-float16-difference": _sparse("float16, differences", {"values": "float16", "difference": True}),
+    "l1": _sparse("exact ℓ1, the paper's schedule", penalty="l1"),
+    "l1-float16": _sparse("exact ℓ1, float16", {"values": "float16"}, penalty="l1"),
+    "l1-int8": _sparse("exact ℓ1, int8", {"values": "int8"}, penalty="l1"),
+    "half": _sparse("γ₁ = γ₂ = 5e-4", client_sparsity=5e-4, edge_sparsity=5e-4),
+    "quarter": _sparse("γ₁ = γ₂ = 2.5e-4", client_sparsity=2.5e-4, edge_sparsity=2.5e-4),
+    "short": _sparse("γ₂ in the first 30 rounds only", edge_sparsity_rounds=30),
+    "short-float16": _sparse(
+        "γ₂ in the first 30 rounds, float16", {"values": "float16"}, edge_sparsity_rounds=30
+    ),
+    "short-int8": _sparse("γ₂ in the first 30 rounds, int8", {"values": "int8"}, edge_sparsity_rounds=30),
+    "high-floor": _sparse("floor .4 instead of .2", sparsity_floor=0.4),
+}
+
+
+def experiment(variant: Variant, seed: int, rounds: int, device: str) -> Experiment:
+    """The run of a variant."""
+    method = SFedHP(client_proximity=25.0, edge_proximity=25.0, **variant.method)
+    wire = WireOptions(**COUNTED | variant.wire)
+    return replace(BASE, seed=seed, rounds=rounds, device=device, algorithm=method, wire=wire)
+
+
+def record(name: str, outcome: Outcome) -> dict[str, Any]:
+    """What is kept of a run: config, versions, curve with accumulated bytes, final figures."""
+    run = outcome.run
+    sent, curve = 0, []
+    for row in run.history:
+        sent += row["bytes_edge_cloud"] + row["bytes_cloud_edge"]
+        if "gm" in row:
+            curve.append({key: row.get(key) for key in CURVE} | {"bytes": sent})
+    # Up and down, four edges, 79 510 float32 weights.
+    edges = run.experiment.edges
+    dense = 2 * edges * len(run.history) * 79_510 * 4
+    return {
+        "variant": name,
+        "seed": run.experiment.seed,
+        "rounds": run.experiment.rounds,
+        "trouble": outcome.trouble,
+        "commit": os.environ.get("SFEDHP_COMMIT"),
+        "config": to_dict(run.experiment),
+        "summary": {key: value for key, value in run.summary.items() if key != "folder"},
+        "bytes": sent,
+        "dense_bytes": dense,
+        "curve": curve,
+    }
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The records so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> None:
+    """Run what is missing, or show what is there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--show", action="store_true", help="table and plot from the records, nothing is run")
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--rounds", type=int, default=BASE.rounds)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="", help="comma-separated variants")
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    if not arguments.show:
+        _run(arguments)
+    print(table(read(arguments.records)))
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    done = {(each["variant"], each["seed"], each["rounds"]) for each in read(arguments.records)}
+    names = arguments.only.split(",") if arguments.only else list(VARIANTS)
+    for name in names:
+        seeds = [seed for seed in range(arguments.seeds) if (name, seed, arguments.rounds) not in done]
+        if not seeds:
+            continue
+        began = time.perf_counter()
+
+        def report(progress: Progress, name: str = name) -> None:
+            if progress.row["round"] % 100 == 0:
+                print(
+                    f"{name}: round {progress.row['round']} GM {progress.row.get('gm', 0):.2f}",
+                    file=sys.stderr,
+                )
+
+        variant = VARIANTS[name]
+        runs = [experiment(variant, seed, arguments.rounds, arguments.device) for seed in seeds]
+        outcomes = sweep(runs, report=report)
+        arguments.records.parent.mkdir(exist_ok=True)
+        with arguments.records.open("a") as file:
+            for outcome in outcomes:
+                file.write(json.dumps(record(name, outcome)) + "\n")
+        print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """One line a variant: last GM, its distance to the dense run, and how many times fewer bytes."""
+    names = [name for name in VARIANTS if any(each["variant"] == name for each in records)]
+    mean = {name: _mean(records, name) for name in names}
+    lines = [
+        "| variant | GM last | to dense | GM validated | PM last | density of w | fewer bytes | what |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in names:
+        row = mean[name]
+        gap = row["gm"] - mean["dense"]["gm"] if "dense" in mean else float("nan")
+        lines.append(
+            f"| `{name}` | {row['gm']:.2f} ± {row['sd']:.2f} | {gap:+.2f} | {row['validated']:.2f} "
+            f"| {row['pm']:.2f} | {row['density']:.3f} | {row['factor']:.2f} × | {VARIANTS[name].about} |"
+        )
+    return "\n".join(lines)
+
+
+def _mean(records: list[dict[str, Any]], name: str) -> dict[str, float]:
+    mine = [each for each in records if each["variant"] == name]
+    figures = [each["summary"] for each in mine]
+
+    def over(key: str) -> float:
+        return statistics.fmean(figure[key] for figure in figures)
+
+    return {
+        "gm": over("gm_last"),
+        "sd": statistics.stdev([figure["gm_last"] for figure in figures]) if len(figures) > 1 else 0.0,
+        "validated": over("gm_validated"),
+        "pm": over("pm_last"),
+        "density": over("density_global"),
+        "factor": statistics.fmean(each["dense_bytes"] / each["bytes"] for each in mine),
+    }
+
+
+if __name__ == "__main__":
+    main()
