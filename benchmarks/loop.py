@@ -1,19 +1,19 @@
 """A plain client-by-client loop, as public code of the field has it: what `sfedhp bench` measures against.
 
 Every client owns a module, an SGD optimizer and a DataLoader whose iterator it keeps from round to round; a
-server walks over its clients one after the other and adds up their parameters. Nothing is stacked, and
-nothing is slower than it has to be in this manner: parameters are updated in place, nothing is evaluated.
+server walks over its clients one after the other and adds up their parameters. Proximal steps are written as
+the pFedMe code writes them, an optimizer whose step is one expression of new tensors. Nothing is evaluated.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize
 from torch.utils.data import DataLoader
 
 from sfedhp.algorithms import (
@@ -30,12 +30,39 @@ from sfedhp.algorithms import (
 Parameters = list[Tensor]
 
 
+class ProximalSGD(torch.optim.Optimizer):
+    """SGD on ℓ(x; D) + λ/2 ‖x − center‖² + μ/2 ‖x‖²."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], rate: float, proximity: float):
+        super().__init__(parameters, {"lr": rate, "proximity": proximity, "decay": 0.0})
+        self.centers: Parameters = []
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every parameter."""
+        for group in self.param_groups:
+            for own, center in zip(group["params"], self.centers, strict=True):
+                pull = group["proximity"] * (own.data - center.data) + group["decay"] * own.data
+                own.data = own.data - group["lr"] * (own.grad.data + pull)
+
+
 class Client:
     """One client: its module, its optimizer and its DataLoader."""
 
-    def __init__(self, module: nn.Module, inputs: Tensor, labels: Tensor, batch_size: int, rate: float):
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        batch_size: int,
+        rate: float,
+        proximity: float,
+    ):
         self.module = copy.deepcopy(module)
-        self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate)
+        self.optimizer: torch.optim.Optimizer
+        if proximity:
+            self.optimizer = ProximalSGD(self.module.parameters(), rate, proximity)
+        else:
+            self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate)
         self.size = len(labels)
         self.loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
             list(zip(inputs, labels, strict=True)),  # type: ignore[arg-type]
@@ -48,11 +75,10 @@ class Client:
         """The module's own parameters."""
         return list(self.module.parameters())
 
-    @torch.no_grad()
     def receive(self, parameters: Parameters) -> None:
         """Start from somebody else's parameters."""
-        for own, new in zip(self.parameters, parameters, strict=True):
-            own.copy_(new)
+        for own, new in zip(self.module.parameters(), parameters, strict=True):
+            own.data = new.data.clone()
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """The loader's next mini-batch; begins again where it ends."""
@@ -66,18 +92,13 @@ class Client:
         """Leave the gradient of the loss in the parameters."""
         inputs, labels = batch
         self.optimizer.zero_grad()
-        cross_entropy(self.module(inputs), labels).backward()
+        cross_entropy(self.module(inputs), labels).backward()  # type: ignore[no-untyped-call]
 
-    def step(
-        self, batch: tuple[Tensor, Tensor], anchor: Parameters | None = None, proximity: float = 0.0
-    ) -> None:
-        """One SGD step on ℓ(x; D) + λ/2 ‖x − anchor‖²."""
+    def step(self, batch: tuple[Tensor, Tensor], center: Parameters) -> None:
+        """One SGD step, pulled to the center where the method pulls."""
         self.differentiate(batch)
-        if anchor is not None:
-            with torch.no_grad():
-                for own, center in zip(self.parameters, anchor, strict=True):
-                    assert own.grad is not None
-                    own.grad.add_(own - center, alpha=proximity)
+        if isinstance(self.optimizer, ProximalSGD):
+            self.optimizer.centers = center
         self.optimizer.step()
 
 
@@ -110,29 +131,34 @@ def loop(algorithm: Algorithm, module: nn.Module, inputs: Tensor, labels: Tensor
         labels: (edges, clients, rows).
         batch_size: rows of a mini-batch.
     """
-    names = ("personal_rate", "local_rate", "meta_rate")
-    rate = next(getattr(algorithm, name) for name in names if hasattr(algorithm, name))
+    rate = _option(algorithm, "personal_rate", "local_rate", "meta_rate")
+    proximity = _option(algorithm, "client_proximity", "proximity")
     edges = [
-        [Client(module, rows, classes, batch_size, rate) for rows, classes in zip(*edge, strict=True)]
+        [
+            Client(module, rows, classes, batch_size, rate, proximity)
+            for rows, classes in zip(*edge, strict=True)
+        ]
         for edge in zip(inputs, labels, strict=True)
     ]
     return Loop(algorithm, edges, _copied(module.parameters()))
 
 
-@torch.no_grad()
 def mean(models: Sequence[Parameters], weights: Sequence[float]) -> Parameters:
     """The weighted mean of parameters, added up one after the other."""
-    total = [torch.zeros_like(part) for part in models[0]]
+    total = [torch.zeros_like(part.data) for part in models[0]]
     for model, weight in zip(models, weights, strict=True):
-        for part, own in zip(total, model, strict=True):
-            part.add_(own, alpha=weight / sum(weights))
+        total = [part + own.data * (weight / sum(weights)) for part, own in zip(total, model, strict=True)]
     return total
 
 
-@torch.no_grad()
 def towards(model: Parameters, other: Parameters, share: float) -> Parameters:
     """A point on the way from one model to another."""
-    return [torch.lerp(own, end, share) for own, end in zip(model, other, strict=True)]
+    return [own.data - share * (own.data - end.data) for own, end in zip(model, other, strict=True)]
+
+
+def _option(algorithm: Algorithm, *names: str) -> float:
+    """The first of these fields that the algorithm has, else 0."""
+    return float(next((getattr(algorithm, name) for name in names if hasattr(algorithm, name)), 0.0))
 
 
 def _copied(parameters: Iterator[nn.Parameter] | Parameters) -> Parameters:
@@ -143,19 +169,17 @@ def _sizes(clients: Sequence[Client]) -> list[float]:
     return [float(client.size) for client in clients]
 
 
-def _descend(client: Client, start: Parameters, steps: int, proximity: float) -> None:
+def _descend(client: Client, start: Parameters, steps: int) -> None:
     client.receive(start)
     for _ in range(steps):
-        client.step(client.batch(), start if proximity else None, proximity)
+        client.step(client.batch(), start)
 
 
 def _two_tiers(federation: Loop) -> None:
-    algorithm = federation.algorithm
+    algorithm, clients = federation.algorithm, federation.clients
     assert isinstance(algorithm, FedAvg | FedProx)
-    proximity = algorithm.proximity if isinstance(algorithm, FedProx) else 0.0
-    clients = federation.clients
     for client in clients:
-        _descend(client, federation.model, algorithm.local_steps, float(proximity))
+        _descend(client, federation.model, algorithm.local_steps)
     federation.model = mean([client.parameters for client in clients], _sizes(clients))
 
 
@@ -167,25 +191,24 @@ def _hierfavg(federation: Loop) -> None:
         model = federation.model
         for _ in range(algorithm.edge_rounds):
             for client in edge:
-                _descend(client, model, algorithm.local_steps, 0.0)
+                _descend(client, model, algorithm.local_steps)
             model = mean([client.parameters for client in edge], _sizes(edge))
         models.append(model)
     federation.model = mean(models, [sum(_sizes(edge)) for edge in federation.edges])
 
 
 def _perfedavg(federation: Loop) -> None:
-    algorithm = federation.algorithm
+    algorithm, clients = federation.algorithm, federation.clients
     assert isinstance(algorithm, PerFedAvg)
-    clients = federation.clients
+    rate = _option(algorithm, "adaptation_rate")
     for client in clients:
         client.receive(federation.model)
         for _ in range(algorithm.local_steps):
             before = _copied(client.parameters)
             client.differentiate(client.batch())
-            with torch.no_grad():
-                for own in client.parameters:
-                    assert own.grad is not None
-                    own.sub_(own.grad, alpha=float(algorithm.adaptation_rate))
+            for own in client.parameters:
+                assert own.grad is not None
+                own.data.add_(own.grad.data, alpha=-rate)
             client.differentiate(client.batch())
             client.receive(before)
             client.optimizer.step()
@@ -195,7 +218,7 @@ def _perfedavg(federation: Loop) -> None:
 def _pfedme(federation: Loop) -> None:
     algorithm = federation.algorithm
     assert isinstance(algorithm, PFedMe)
-    proximity = float(algorithm.client_proximity)
+    share = _option(algorithm, "local_rate") * _option(algorithm, "client_proximity")
     models = []
     for client in federation.clients:
         client.receive(federation.model)
@@ -203,33 +226,29 @@ def _pfedme(federation: Loop) -> None:
         for _ in range(algorithm.local_rounds):
             batch = client.batch()
             for _ in range(algorithm.personal_steps):
-                client.step(batch, model, proximity)
-            model = towards(model, client.parameters, float(algorithm.local_rate) * proximity)
+                client.step(batch, model)
+            model = towards(model, client.parameters, share)
         models.append(model)
     average = mean(models, [1.0] * len(models))
-    federation.model = towards(federation.model, average, float(algorithm.cloud_mixing))
+    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
 
 
 def _heurfedamp(federation: Loop) -> None:
-    algorithm = federation.algorithm
+    algorithm, clients = federation.algorithm, federation.clients
     assert isinstance(algorithm, HeurFedAMP)
-    clients = federation.clients
     models = federation.members or [federation.model] * len(clients)
-    flat = torch.stack([torch.cat([part.flatten() for part in model]) for model in models])
-    alike = torch.nn.functional.normalize(flat) @ torch.nn.functional.normalize(flat).mT
-    own = torch.eye(len(clients))
-    others = (float(algorithm.attention) * alike).masked_fill(own > 0, -torch.inf).softmax(-1)
-    share = float(algorithm.self_weight)
-    for client, weights in zip(clients, share * own + (1 - share) * others, strict=True):
-        center = mean(models, weights.tolist())
-        _descend(client, center, algorithm.local_steps, float(algorithm.proximity))
+    unit = normalize(torch.stack([torch.cat([part.flatten() for part in model]) for model in models]))
+    own, share = torch.eye(len(clients)), _option(algorithm, "self_weight")
+    alike = (_option(algorithm, "attention") * (unit @ unit.mT)).masked_fill(own > 0, -torch.inf).softmax(-1)
+    for client, weights in zip(clients, share * own + (1 - share) * alike, strict=True):
+        _descend(client, mean(models, weights.tolist()), algorithm.local_steps)
     federation.members = [_copied(client.parameters) for client in clients]
 
 
 def _sfedhp(federation: Loop) -> None:
     algorithm = federation.algorithm
     assert isinstance(algorithm, SFedHP)
-    own, pull = float(algorithm.client_proximity), float(algorithm.edge_proximity)
+    own, pull = _option(algorithm, "client_proximity"), _option(algorithm, "edge_proximity")
     models = []
     for edge in federation.edges:
         model = personal = federation.model
@@ -238,13 +257,13 @@ def _sfedhp(federation: Loop) -> None:
                 client.receive(personal)
                 batch = client.batch()
                 for _ in range(algorithm.personal_steps):
-                    client.step(batch, personal, own)
+                    client.step(batch, personal)
             average = mean([client.parameters for client in edge], [1.0] * len(edge))
             personal = towards(model, average, own / (own + pull))
-            model = towards(model, personal, float(algorithm.edge_rate) * pull)
+            model = towards(model, personal, _option(algorithm, "edge_rate") * pull)
         models.append(model)
     average = mean(models, [1.0] * len(models))
-    federation.model = towards(federation.model, average, float(algorithm.cloud_mixing))
+    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
 
 
 _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {

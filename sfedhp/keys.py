@@ -37,10 +37,7 @@ def key(*parts: int | Tensor) -> Tensor:
     device = next((part.device for part in parts if isinstance(part, Tensor)), None)
     mixed = torch.zeros((), dtype=torch.int64, device=device)
     for part in parts:
-        if mixed.is_cuda:
-            mixed = _absorbed(mixed, part)
-        else:
-            mixed = _mix((mixed ^ part) * _GOLDEN + _GOLDEN)
+        mixed = _absorbed(mixed, part) if mixed.is_cuda else _mix((mixed ^ part) * _GOLDEN + _GOLDEN)
     return mixed
 
 
@@ -82,8 +79,8 @@ def _shifted(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-# The same arithmetic for one element. On a GPU every operation above would be a kernel of its own, fourteen for
-# a part, and they would take longer than the training steps that the draws are for.
+# The same arithmetic for one element. On a GPU every operation above is a kernel of its own, fourteen for a
+# part, and they would take as long as the training steps that the draws are for.
 _ABSORB: Final = f"""
 template <typename T> T absorb(T mixed, T part) {{
   unsigned long long z = static_cast<unsigned long long>(mixed) ^ static_cast<unsigned long long>(part);

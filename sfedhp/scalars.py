@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias, overload
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
 
 from sfedhp.types import Bounds
+
+Options = TypeVar("Options")
 
 
 class PerRun:
@@ -119,3 +122,10 @@ Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
 def absent(scalar: Scalar) -> bool:
     """Whether a term with this factor can be left out: a plain 0. The only question to ask a Scalar."""
     return isinstance(scalar, int | float) and scalar == 0
+
+
+def on_device(options: Options, device: torch.device) -> Options:
+    """A dataclass of options with what differs between runs moved to the device that computes with it."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(cast(Any, options))}
+    moved = {name: value.to(device) for name, value in values.items() if isinstance(value, PerRun)}
+    return cast(Options, dataclasses.replace(cast(Any, options), **moved)) if moved else options

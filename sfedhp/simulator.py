@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.capture import Recorder
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
+from sfedhp.scalars import on_device
+from sfedhp.stacks import Chosen, Piece
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
 from sfedhp.vectors import Factored, dense, keep, tree_map
-from sfedhp.wire.ledger import Ledger
+from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 
 Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, who does not answer
@@ -32,6 +36,13 @@ class State:
     sent: dict[str, Tensor] = field(
         default_factory=dict
     )  # the last messages down, where links need them as bases
+
+
+class Clients(NamedTuple):
+    """What the clients keep for themselves."""
+
+    personal: Any
+    statistics: Tensor  # (*lead, s), running
 
 
 @dataclass
@@ -54,9 +65,11 @@ class Simulator:
     lost: Lost | None = None  # who does not answer
     clients_at_once: int = 0  # clients of an edge (two tiers: of all) computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
+    captured: str = field(default="not yet", init=False)  # whether rounds are a CUDA graph, or why not
 
     def __post_init__(self) -> None:
         self.runs = self.initial.ndim - 1
+        self.algorithm = on_device(self.algorithm, self.initial.device)
         self._clients_per_edge = self.ids.shape[-1]
         self._seats = (
             (self.task.sizes > 0).reshape(-1, self.ids.shape[-2:].numel()).any(0).nonzero().squeeze(-1)
@@ -65,6 +78,7 @@ class Simulator:
         task = self.task = self.task.map(self.arrange)
         self.members = task.lead[self.runs]  # under the cloud
         seated = task.sizes > 0
+        self._peopled = bool(seated.any(-1).all())
         if self.algorithm.tiers == 3:
             edges = torch.arange(self.members, device=self.ids.device).expand(task.lead[:-1])
             self.draw = drawing(self.stream, self.sampled, edges, seated.any(-1))
@@ -107,7 +121,11 @@ class Simulator:
         """Go on to `rounds` cloud rounds; yields the state after each."""
         step = stepping(self.algorithm.cloud_step, Clock)
         turns = range(self.state.round, rounds)
-        for served, _ in serve(self.state.served, step, self._gather, turns, self.draw):
+        function = self._edge_rounds if self.algorithm.tiers == 3 else self._client_steps
+        work = Recorder(function, self.initial.device, self._obstacle())
+        gather = partial(self._gather, work)
+        for served, _ in serve(self.state.served, step, gather, turns, self.draw, self._certain):
+            self.captured = work.word
             self.state = replace(self.state, round=self.state.round + 1, served=served)
             yield self.state
 
@@ -119,107 +137,165 @@ class Simulator:
         clients = self.task.lead[-1]
         return self.algorithm.edge_message(self.algorithm.edge_start(message, clients), clients)
 
-    def _gather(self, served: Served, turn: int, drawn: Tensor | None) -> tuple[Message, Tensor]:
+    def _gather(
+        self, work: Recorder, served: Served, turn: int, drawn: Tensor | None
+    ) -> tuple[Message, Tensor]:
         """The cloud's: ask the members and wait."""
         message = self.algorithm.cloud_message(served.state, self.members)
+        held = Clients(self.state.personal, self.state.statistics)
         if self.algorithm.tiers == 2:
-            received = self._send(message, "cloud_client", drawn)
-            return self._clients(received, Clock(turn), drawn, "client_cloud")
-        return self._edges(self._send(message, "cloud_edge", None), served.tail, turn, drawn)
+            received = self._send(message, "cloud_client", drawn, self.ledger)
+            stepped = work(turn, received, held, drawn)
+            upload, weights, held = self._answers(
+                received, held, stepped, Clock(turn), drawn, "client_cloud", self.ledger
+            )
+        else:
+            received = self._send(message, "cloud_edge", None, self.ledger)
+            edges, last, held, booked = work(turn, received, served.tail, held)
+            for direction, entry in zip(_WITHIN, booked, strict=True):
+                self.ledger.add(direction, entry)
+            self.state = replace(self.state, edges=edges)
+            upload, weights = self._edge_answers(received, edges, last, drawn)
+        self.state = replace(self.state, personal=held.personal, statistics=held.statistics)
+        return upload, weights
 
-    def _edges(
-        self, received: Tensor, tail: Tensor, turn: int, drawn: Tensor | None
-    ) -> tuple[Message, Tensor]:
-        """All edges serve their clients for the edge rounds; those drawn count."""
-        algorithm, clients = self.algorithm, self.task.lead[-1]
+    def _edge_rounds(
+        self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients
+    ) -> tuple[Served, Tensor, Clients, tuple[Entry, ...]]:
+        """All edges serve their clients for the edge rounds.
+
+        Returns:
+            The edges, what clients weighed in their edge's last real step, what they keep, and the book.
+        """
+        algorithm, clients, ledger = self.algorithm, self.task.lead[-1], Ledger()
 
         def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
-            message = self._send(
-                algorithm.edge_message(served.state, clients), "edge_client", self.task.sizes
-            )
-            return self._clients(message, Clock(turn, edge_round), None, "client_edge")
+            nonlocal held
+            clock = Clock(turn, edge_round)
+            sent = algorithm.edge_message(served.state, clients)
+            message = self._send(sent, "edge_client", self.task.sizes, ledger)
+            stepped = self._step(message, held, self.task, clock)
+            upload, weights, held = self._answers(message, held, stepped, clock, None, "client_edge", ledger)
+            return upload, weights
 
-        start = Served(
+        edges = Served(
             algorithm.edge_start(received, clients), tail.unsqueeze(-2).expand(*received.shape[:-1], -1)
         )
         step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
         last = torch.zeros(self.task.lead, dtype=self.tail.dtype, device=self.tail.device)
-        edges = start
-        for served, weights in serve(start, step, gather, range(algorithm.edge_rounds), everybody):
-            edges, last = served, keep(weights.sum(-1) > 0, weights, last)
-        self.state = replace(self.state, edges=edges)
+        rounds = range(algorithm.edge_rounds)
+        for served, weights in serve(edges, step, gather, rounds, everybody, self._certain):
+            edges = served
+            last = weights if self._certain else keep(weights.sum(-1) > 0, weights, last)
+        booked = ledger.close()
+        return edges, last, held, tuple(booked[direction] for direction in _WITHIN)
+
+    def _edge_answers(
+        self, received: Tensor, edges: Served, last: Tensor, drawn: Tensor | None
+    ) -> tuple[Message, Tensor]:
+        """What the edges send to the cloud; those drawn count."""
         # An edge weighs what its clients weighed in its last real step; zero if none answered all round.
         total = last.sum(-1)
-        weights = total if algorithm.weighting == "size" else (total > 0).to(total.dtype)
+        weights = total if self.algorithm.weighting == "size" else (total > 0).to(total.dtype)
         if drawn is not None:
             weights = weights * drawn
-        upload = Message(algorithm.edge_upload(edges.state), edges.tail)
+        upload = Message(self.algorithm.edge_upload(edges.state), edges.tail)
         upload, lengths, nonzeros = self._upload(upload, "edge_cloud", received)
         self.ledger.book("edge_cloud", lengths, nonzeros, weights)
         return upload, weights
 
-    def _clients(
-        self, received: Tensor, clock: Clock, drawn: Tensor | None, direction: str
-    ) -> tuple[Message, Tensor]:
-        """All clients (or those drawn) step at once."""
-        task, personal, ids = (
-            replace(self.task, statistics=self.state.statistics),
-            self.state.personal,
-            self.ids,
-        )
+    def _client_steps(
+        self, turn: int | Tensor, received: Tensor, held: Clients, drawn: Tensor | None
+    ) -> tuple[Any, Clients]:
+        """All clients under the cloud (or those drawn) step at once."""
+        if drawn is None:
+            return self._step(received, held, self.task, Clock(turn))
+        pick = self._chosen(drawn).pick
+        return self._step(pick(received), tree_map(pick, held), self.task.map(pick), Clock(turn))
+
+    def _answers(
+        self,
+        received: Tensor,
+        held: Clients,
+        stepped: tuple[Any, Clients],
+        clock: Clock,
+        drawn: Tensor | None,
+        direction: str,
+        ledger: Ledger,
+    ) -> tuple[Message, Tensor, Clients]:
+        """What arrives of the clients' (or those drawn's) steps, what each weighs, and what they keep."""
+        (model, after), sizes, ids, before = stepped, self.task.sizes, self.ids, held
         if drawn is not None:
-            chosen = _Chosen(drawn, self.runs)
-            task, received, ids = task.map(chosen.pick), chosen.pick(received), chosen.pick(ids)
-            personal = tree_map(chosen.pick, personal)
-        before = _worn(task)
-        model, after, statistics = self._step(received, personal, task, clock)
-        present = task.sizes > 0
+            chosen = self._chosen(drawn)
+            received, sizes, ids = (chosen.pick(whole) for whole in (received, sizes, ids))
+            before = tree_map(chosen.pick, held)
+        present = sizes > 0
         if self.lost is not None:
             present = present & ~self.lost(clock, ids)
-            after, statistics = keep(present, after, personal), keep(present, statistics, before)
+            after = Clients(*(keep(present, new, old) for new, old in zip(after, before, strict=True)))
         weights = present.to(self.tail.dtype)
         if self.algorithm.weighting == "size":
-            weights = weights * task.sizes
-        upload, lengths, nonzeros = self._upload(Message(model, statistics), direction, received)
+            weights = weights * sizes
+        upload, lengths, nonzeros = self._upload(Message(model, after.statistics), direction, received)
         everywhere = weights
         if drawn is not None:
-            after = tree_map(chosen.put, self.state.personal, after)
-            statistics = chosen.put(self.state.statistics, statistics)
+            after = tree_map(chosen.put, held, after)
             lengths, nonzeros, everywhere = (
-                chosen.put(torch.zeros(self.task.lead).to(part), part)
-                for part in (lengths, nonzeros, weights)
+                chosen.put(part.new_zeros(self.task.lead), part) for part in (lengths, nonzeros, weights)
             )
             if self.algorithm.keeps_members:
-                whole = torch.zeros(*self.task.lead, upload.tail.shape[-1]).to(upload.tail)
+                whole = upload.tail.new_zeros(*self.task.lead, upload.tail.shape[-1])
                 blank = torch.zeros_like(self.everyone(self.initial))
                 upload = Message(chosen.put(blank, dense(upload.model)), chosen.put(whole, upload.tail))
                 weights = everywhere
-        self.ledger.book(direction, lengths, nonzeros, everywhere)
-        self.state = replace(self.state, personal=after, statistics=statistics)
-        return upload, weights
+        ledger.book(direction, lengths, nonzeros, everywhere)
+        return upload, weights, after
 
-    def _step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> tuple[Any, Any, Tensor]:
+    def _step(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
         """`client_step` for the whole stack, in pieces where not all clients fit at once."""
+        task = replace(task, statistics=held.statistics)
         axis = len(task.lead) - 1
         width = self.clients_at_once or task.lead[axis]
         pieces = []
         for first in range(0, task.lead[axis], width):
-            piece = _Piece(axis, first, min(width, task.lead[axis] - first))
+            piece = Piece(axis, first, min(width, task.lead[axis] - first))
             part = task.map(piece.cut)
             result = self.algorithm.client_step(
-                piece.cut(received), tree_map(piece.cut, personal), part, clock
+                piece.cut(received), tree_map(piece.cut, held.personal), part, clock
             )
-            pieces.append((result.upload, result.personal, _worn(part)))
+            assert part.statistics is not None, "the engine lends statistics for every step"
+            pieces.append((result.upload, Clients(result.personal, part.statistics)))
         if len(pieces) == 1:
             return pieces[0]
-        return tree_map(lambda *parts: torch.cat(parts, axis), *(_built(piece) for piece in pieces))
+        return tree_map(lambda *parts: torch.cat(parts, axis), *(_built(*piece) for piece in pieces))
 
-    def _send(self, messages: Tensor, direction: str, present: Tensor | None) -> Tensor:
+    def _obstacle(self) -> str:
+        """Why the members' work cannot be recorded as a CUDA graph, as far as that is known beforehand."""
+        if self.initial.device.type != "cuda":
+            return f"the device is a {self.initial.device.type}"
+        if self.lost is not None:
+            return "who is lost is asked for on the host"
+        within = [self._link(direction).options for direction in _WITHIN]
+        if self.algorithm.tiers == 3 and any(
+            options.count != "off" or options.values == "int8" or options.difference for options in within
+        ):
+            return "messages between clients and edges are coded on the host"
+        return ""
+
+    @property
+    def _certain(self) -> bool:
+        """Whether every server hears of somebody in every turn."""
+        return self._peopled and self.lost is None
+
+    def _chosen(self, drawn: Tensor) -> Chosen:
+        return Chosen(drawn, self.runs, self.sampled)
+
+    def _send(self, messages: Tensor, direction: str, present: Tensor | None, ledger: Ledger) -> Tensor:
         """Down to the members; what both sides then hold is the base of the next difference."""
         link = self._link(direction)
         base = self.state.sent.get(direction)
         arrived, lengths, nonzeros = link.carry(messages, messages.shape[-1], base)
-        self.ledger.book(direction, lengths, nonzeros, present)
+        ledger.book(direction, lengths, nonzeros, present)
         received = dense(arrived)
         if link.options.difference:
             held = received
@@ -244,52 +320,12 @@ class Simulator:
 
 
 _PLAIN = Link()
+_WITHIN = ("edge_client", "client_edge")  # the directions below the edges
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Some consecutive clients of a stack."""
-
-    axis: int
-    first: int
-    width: int
-
-    def cut(self, tensor: Tensor) -> Tensor:
-        if tensor.shape[self.axis] == 1:
-            return tensor  # an anchor that all clients share
-        return tensor.narrow(self.axis, self.first, self.width)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The clients drawn of a two-tier stack, the same number in every run."""
-
-    drawn: Tensor  # (runs?, clients) bool
-    axis: int
-
-    def _index(self, like: Tensor) -> Tensor:
-        count = int(self.drawn.reshape(-1, self.drawn.shape[-1])[0].sum())
-        first = self.drawn.to(torch.int8).sort(dim=-1, descending=True, stable=True).indices[..., :count]
-        wide = first.reshape(*first.shape, *(1,) * (like.ndim - first.ndim))
-        return wide.expand(*first.shape, *like.shape[first.ndim :])
-
-    def pick(self, whole: Tensor) -> Tensor:
-        return whole.gather(self.axis, self._index(whole))
-
-    def put(self, whole: Tensor, part: Tensor) -> Tensor:
-        return whole.scatter(self.axis, self._index(whole), part)
-
-
-def _worn(task: Task) -> Tensor:
-    assert task.statistics is not None, "the engine lends statistics for every step"
-    return task.statistics
-
-
-def _built(piece: tuple[Any, Any, Tensor]) -> tuple[Any, Any, Tensor]:
+def _built(upload: Any, clients: Clients) -> tuple[Any, Clients]:
     """Pieces with a shared anchor cannot be laid side by side as they are."""
-    upload, personal, statistics = piece
-    return (
-        dense(upload),
-        dense(personal) if isinstance(personal, Factored) else personal,
-        statistics,
+    personal = clients.personal
+    return dense(upload), clients._replace(
+        personal=dense(personal) if isinstance(personal, Factored) else personal
     )

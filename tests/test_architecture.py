@@ -18,7 +18,7 @@ LAYERS = [
     {"memory"},
     {"gaussian"},
     {"algorithms"},
-    {"rounds"},
+    {"rounds", "capture", "stacks"},
     {"simulator", "roles"},
     {"evaluation"},
     {"runs"},

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import sfedhp
-from sfedhp import Experiment, InputError
+from sfedhp import Experiment, InputError, driving
 from sfedhp.algorithms import (
     Algorithm,
     ClientResult,
@@ -206,6 +206,13 @@ def test_an_exploding_loss_is_a_divergence():
         DivergenceError, match=r"the training loss went from .* more than 100 times the first"
     ):
         sfedhp.run(wild)
+
+
+def test_a_loss_that_is_not_finite_is_a_divergence():
+    rows = [{"round": 1, "train_loss": 2.0}, {"round": 2, "train_loss": None}]
+    assert driving._exploded(rows) == "diverged in round 2: the training loss is not finite"
+    assert driving._exploded(rows[:1]) is None
+    assert driving._exploded([*rows[:1], {"round": 2}]) is None
 
 
 def test_a_collapse_at_finite_weights_is_a_result():

@@ -104,6 +104,16 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path):
     assert json.loads((tmp_path / "calm/environment.json").read_text())["runs_at_once"] == 2
 
 
+def test_runs_with_tables_of_different_width_are_stacked():
+    data = DataOptions(source="synthetic")
+    experiments = [replace(SMALL, data=data, seed=seed) for seed in (0, 1)]
+    widths = {sfedhp.preparation.prepare(each).simulator.task.labels.shape[-1] for each in experiments}
+    assert len(widths) == 2
+    for experiment, outcome in zip(experiments, sweep(experiments, at_once=2), strict=True):
+        alone = sfedhp.run(experiment)
+        assert outcome.run.history[-1]["gm_loss"] == pytest.approx(alone.history[-1]["gm_loss"], rel=1e-9)
+
+
 def test_a_sweep_can_be_stopped():
     asked = []
 

@@ -157,5 +157,5 @@ def learns(algorithm: Algorithm) -> None:
 class _Still(Task):
     """Clients whose loss is flat."""
 
-    def gradient(self, model: Tensor, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
-        return torch.zeros_like(model) + self.weight_decay * model
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+        return self.weight_decay * dense(model)

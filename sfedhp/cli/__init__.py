@@ -17,6 +17,7 @@ from sfedhp import __version__
 COMMANDS: Final = {
     "run": "Run one experiment; without arguments the embedded default.",
     "compare": "Run all the methods on the same data and print one table.",
+    "sweep": "Run a grid of experiments and seeds, stacked on the device.",
     "resume": "Go on where a run stopped, to the same bits.",
     "data": "List, get, verify and show datasets.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -117,6 +118,41 @@ def print_comparison(rows: Sequence[Compared]) -> None:
     for method, _, trouble in rows:
         if trouble:
             console.print(f"† {method}: {trouble}")
+
+
+def print_sweep(
+    settings: Sequence[Sequence[tuple[str, str]]], summaries: Sequence[Mapping[str, Any]]
+) -> None:
+    """One line a setting: mean ± standard deviation over its seeds."""
+    console = results()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    groups: dict[tuple[tuple[str, str], ...], list[Mapping[str, Any]]] = {}
+    for setting, summary in zip(settings, summaries, strict=True):
+        groups.setdefault(tuple(setting), []).append(summary)
+    keys = list(dict.fromkeys(key for setting in groups for key, _ in setting))
+    for key in keys:
+        table.add_column(key, overflow="fold")
+    for heading in ("runs", "PM last", "EM last", "GM last", "GM validated", "GM best*"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for setting, group in groups.items():
+        sound = [summary for summary in group if not summary["trouble"]]
+        count = str(len(group)) if len(sound) == len(group) else f"{len(sound)} of {len(group)}"
+        figures = ("pm_last", "em_last", "gm_last", "gm_validated", "gm_best")
+        values = dict(setting)
+        table.add_row(*(values[key] for key in keys), count, *(_spread(sound, figure) for figure in figures))
+    console.print(table)
+    console.print(_MARK, soft_wrap=True)
+    for summary in summaries:
+        if summary["trouble"]:
+            console.print(f"{summary['folder']}: {summary['trouble']}", soft_wrap=True)
+
+
+def _spread(summaries: Sequence[Mapping[str, Any]], figure: str) -> str:
+    values = [summary[figure] for summary in summaries if summary[figure] is not None]
+    if not values:
+        return "–"
+    mean = f"{statistics.fmean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def _title(run: Run) -> str:

@@ -148,6 +148,27 @@ class WritesIntoTheMessage(Steps):
 
 
 @dataclass(frozen=True)
+class WritesIntoTheUploads(Steps):
+    """A server's step that subtracts its own model from what it was sent, in place."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        uploads -= state.unsqueeze(-2)
+        return state + weighted_mean(uploads, weights)
+
+
+@dataclass(frozen=True)
+class CountsItsSteps(Steps):
+    """A schedule kept in a counter instead of taken from the clock: lost at every stop."""
+
+    steps: list = field(default_factory=list, compare=False)
+
+    def cloud_step(self, state, uploads, weights, clock):
+        self.steps.append(1)
+        rate = 0.9 if len(self.steps) % 7 else 0.5
+        return state + rate * (weighted_mean(uploads, weights) - state)
+
+
+@dataclass(frozen=True)
 class MixesClients(Steps):
     """A mean over the stack inside a client's step."""
 
@@ -197,6 +218,8 @@ MUTANTS = {
     AveragesOverEverybody: "one by one",
     DrawsFromAGenerator: "repeatable",
     WritesIntoTheMessage: "inputs unmodified",
+    WritesIntoTheUploads: "wrote into the uploads",
+    CountsItsSteps: "repeatable|one by one|after resume|permuted",
     MixesClients: "one by one",
     AlwaysDouble: "dtype kept",
     Ascends: "learning",

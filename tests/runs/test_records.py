@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from sfedhp.runs.files import sweep_up, write_atomically, write_text
 from sfedhp.runs.records import History, read_rows, summarize
 
 SENT = {"bytes_client_edge": 5, "seconds": 1.0}
@@ -86,6 +87,23 @@ def test_reading_stops_at_the_round_and_at_a_line_cut_short(tmp_path):
     assert read_rows(tmp_path / "none", 2) == []
 
 
+def test_what_is_not_finite_is_missing(tmp_path):
+    history = History(tmp_path / "history.jsonl")
+    history.append({"round": 1, "gm": float("nan"), "gm_loss": float("inf"), "pm": 3.0})
+    assert history.rows == [{"round": 1, "gm": None, "gm_loss": None, "pm": 3.0}]
+    assert "NaN" not in (tmp_path / "history.jsonl").read_text()
+    history.close()
+
+
+def test_what_a_killed_process_left_is_swept_up(tmp_path):
+    (tmp_path / "checkpoint").mkdir()
+    half = tmp_path / "checkpoint/.round-000002.safetensors.4711"
+    half.write_text("half")
+    (tmp_path / "checkpoint/round-000001.safetensors").write_text("whole")
+    sweep_up(tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["round-000001.safetensors"]
+
+
 def test_without_a_file_rows_stay_in_memory():
     history = History()
     history.append(ROWS[0])
@@ -94,8 +112,6 @@ def test_without_a_file_rows_stay_in_memory():
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
-    from sfedhp.runs.files import write_atomically, write_text
-
     path = tmp_path / "file"
     write_text(path, "old")
 

@@ -1,0 +1,262 @@
+"""Recording a round, without a GPU: a stand-in runs the function on the graph's own buffers at every replay."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sfedhp import capture
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
+from sfedhp.capture import GRAPH, Recorder, copied, form_of
+from sfedhp.checks.problem import leaves, problem
+from sfedhp.keys import ROLES, key
+from sfedhp.runs import checkpoints
+from sfedhp.scalars import PerRun
+from sfedhp.simulator import Simulator
+from sfedhp.vectors import Factored, Layer, tree_map
+from sfedhp.wire.links import Link, WireOptions
+
+CPU = torch.device("cpu")
+ROUNDS = 5
+
+
+@pytest.fixture
+def recordings(monkeypatch):
+    """Graphs without a GPU; the list has one item for each recording."""
+    made = []
+
+    def record(function):
+        made.append(function)
+        # As with a graph, nothing is computed while it is recorded.
+        outputs = tree_map(lambda leaf: leaf.fill_(-1) if leaf.numel() else leaf, copied(function()))
+
+        def replay():
+            tree_map(capture._put, outputs, function())
+
+        return replay, outputs
+
+    monkeypatch.setattr(capture, "record", record)
+    monkeypatch.setattr(capture, "rehearsal", nullcontext)
+    monkeypatch.setattr(Simulator, "_obstacle", lambda self: "")
+    return made
+
+
+def double(turn, given, mask):
+    assert mask is None
+    return given * 2 + turn, given
+
+
+def test_the_second_call_is_recorded_and_the_others_replay_it(recordings):
+    recorder = Recorder(double, CPU)
+    words, results = [], []
+    for turn in range(4):
+        given = torch.full((3,), 10.0 * turn)
+        results.append(recorder(turn, given, None))
+        words.append(recorder.word)
+        assert torch.equal(given, torch.full((3,), 10.0 * turn))
+    assert words == ["not yet", GRAPH, GRAPH, GRAPH]
+    assert len(recordings) == 1
+    # Earlier results stay as they were, whatever was replayed since.
+    assert [first[0].item() for first, _ in results] == [0, 21, 42, 63]
+    assert [second[0].item() for _, second in results] == [0, 10, 20, 30]
+
+
+def test_arguments_of_another_form_are_rehearsed_and_recorded_anew(recordings):
+    recorder = Recorder(double, CPU)
+    for turn, size in enumerate([2, 2, 3, 3, 3]):
+        first, _ = recorder(turn, torch.ones(size), None)
+        assert first.tolist() == [2.0 + turn] * size
+    assert len(recordings) == 2
+    assert recorder.word == GRAPH
+
+
+def test_what_is_known_to_be_impossible_is_not_tried(recordings):
+    recorder = Recorder(double, CPU, "the weather")
+    for turn in range(3):
+        assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
+    assert recorder.word == "no: the weather"
+    assert not recordings
+
+
+def test_a_function_that_waits_for_the_device_is_called_as_it_is(recordings, monkeypatch):
+    def waiting():
+        raise RuntimeError("called a synchronizing operation\nsomewhere")
+
+    monkeypatch.setattr(capture, "rehearsal", waiting)
+    recorder = Recorder(double, CPU)
+    for turn in range(3):
+        assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
+    assert recorder.word == "no: called a synchronizing operation"
+
+
+def test_a_recording_that_fails_leaves_the_function(recordings, monkeypatch):
+    def record(function):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(capture, "record", record)
+    recorder = Recorder(double, CPU)
+    for turn in range(3):
+        assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
+    assert recorder.word == "no: out of memory"
+
+
+def test_an_error_of_the_function_itself_is_raised(recordings):
+    def broken(turn, given):
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        Recorder(broken, CPU)(0, torch.ones(1))
+
+
+def test_copies_keep_what_is_shared():
+    shared = torch.randn(1, 4).expand(3, 4)
+    models = Factored(shared, (Layer(torch.randn(3, 2, 4), torch.randn(3, 2, 1)),))
+    tree = (models, shared, None, ())
+    other = copied(tree)
+    assert form_of(other) == form_of(tree)
+    assert torch.equal(other[1], shared)
+    assert other[1].stride(0) == 0
+    assert other[1] is other[0].anchor
+    assert other[1].data_ptr() != shared.data_ptr()
+    assert torch.equal(other[0].layers[0].inputs, models.layers[0].inputs)
+
+
+def test_forms_tell_apart_what_a_graph_could_not_hold():
+    given = torch.zeros(3, 4)
+    others = [
+        given[:1].expand(3, 4),  # one row for all
+        given.double(),
+        given[:2],
+        (given,),
+        Factored(given, ()),
+        None,
+    ]
+    forms = {form_of(other) for other in [given, *others]}
+    assert len(forms) == 1 + len(others)
+    assert form_of(torch.ones(3, 4)) == form_of(given)
+
+
+def both(simulator, other):
+    """Both run; every round's state and book must be the same."""
+    kept = []
+    for state, expected in zip(simulator.run(ROUNDS), other.run(ROUNDS), strict=True):
+        assert equal(state, expected)
+        kept.append((state, [tensor.clone() for tensor in everything(state)]))
+        booked, others = simulator.ledger.close(), other.ledger.close()
+        assert booked.keys() == others.keys()
+        for direction, entry in booked.items():
+            for first, second in zip(entry, others[direction], strict=True):
+                assert torch.equal(first, second)
+    for state, before in kept:
+        for tensor, copy in zip(everything(state), before, strict=True):
+            assert torch.equal(tensor, copy)
+
+
+def everything(state):
+    return leaves((state.served, state.edges or (), state.personal, state.statistics))
+
+
+def equal(state, other):
+    pairs = zip(everything(state), everything(other), strict=True)
+    return state.round == other.round and all(torch.equal(*pair) for pair in pairs)
+
+
+def eager(simulator, monkeypatch):
+    monkeypatch.setattr(simulator, "_obstacle", lambda: "compared", raising=True)
+    return simulator
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings, monkeypatch):
+    method = ALGORITHMS[name]()
+    simulator = case.simulator(method)
+    both(simulator, eager(case.simulator(method), monkeypatch))
+    assert simulator.captured == GRAPH
+    assert len(recordings) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "sampled"),
+    [
+        (FedAvg(local_steps=2), 5),
+        (HeurFedAMP(local_steps=2), 5),
+        (SFedHP(edge_rounds=2, client_sparsity=1e-3, edge_sparsity=1e-3, edge_sparsity_rounds=3), 2),
+        (HierFAVG(edge_rounds=2, local_steps=2), 1),
+    ],
+)
+def test_sampled_rounds_are_the_same(method, sampled, case, recordings, monkeypatch):
+    simulator = case.simulator(method, sampled=sampled)
+    both(simulator, eager(case.simulator(method, sampled=sampled), monkeypatch))
+    assert simulator.captured == GRAPH
+
+
+def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings, monkeypatch):
+    looking, zeroing = Link(WireOptions(count="size", difference=True)), Link(WireOptions(threshold=0.05))
+    links = {"cloud_edge": looking, "edge_cloud": looking, "edge_client": zeroing, "client_edge": zeroing}
+    method = SFedHP(edge_rounds=2)
+    simulator = case.simulator(method, links=links)
+    both(simulator, eager(case.simulator(method, links=links), monkeypatch))
+    assert simulator.captured == GRAPH
+
+
+def test_an_empty_edge_keeps_its_state(case, recordings, monkeypatch):
+    sizes = case.task.sizes.clone()
+    sizes[1] = 0
+    case = replace(case, task=replace(case.task, sizes=sizes))
+    method = SFedHP(edge_rounds=2)
+    simulator = case.simulator(method)
+    both(simulator, eager(case.simulator(method), monkeypatch))
+    before = simulator.state.served.state
+    for state in simulator.run(ROUNDS + 1):
+        assert torch.equal(state.edges.state.model[1], before)
+    assert simulator.captured == "not yet"
+
+
+def test_a_stack_of_runs_is_the_same(recordings, monkeypatch):
+    cases = [problem(seed) for seed in (0, 1)]
+    names = ("inputs", "labels", "sizes", "stream")
+    task = replace(
+        cases[0].task,
+        **{name: torch.stack([getattr(case.task, name) for case in cases]) for name in names},
+    )
+    streams = torch.stack([key(case.seed, ROLES["draw"]) for case in cases])
+    initial, tail = (torch.stack([getattr(case, name) for case in cases]) for name in ("initial", "tail"))
+    method = PFedMe(local_rounds=2, client_proximity=PerRun([15.0, 10.0]))
+    simulator, other = (
+        Simulator(method, task, cases[0].ids, initial, tail, streams, sampled=5) for _ in range(2)
+    )
+    both(simulator, eager(other, monkeypatch))
+    assert simulator.captured == GRAPH
+
+
+def test_a_resumed_run_goes_on_to_the_same_bits(case, recordings, tmp_path):
+    method = SFedHP(edge_rounds=2)
+    straight, stopped, resumed = (case.simulator(method) for _ in range(3))
+    for simulator, rounds in ((straight, 7), (stopped, 3)):
+        for _ in simulator.run(rounds):
+            pass
+    checkpoints.save(stopped.state, tmp_path)
+    resumed.state = checkpoints.load(resumed, tmp_path)
+    for _ in resumed.run(7):
+        pass
+    assert equal(resumed.state, straight.state)
+    assert resumed.captured == GRAPH
+
+
+def test_what_stands_in_the_way_is_known_beforehand(case):
+    def obstacle(method, **options):
+        simulator = case.simulator(method, **options)
+        # The device is only named: nothing is computed here.
+        simulator.initial = SimpleNamespace(device=torch.device("cuda"))
+        return simulator._obstacle()
+
+    assert case.simulator(FedAvg())._obstacle() == "the device is a cpu"
+    assert obstacle(FedAvg()) == ""
+    assert "lost" in obstacle(FedAvg(), lost=lambda clock, ids: ids < 0)
+    for options in (WireOptions(count="size"), WireOptions(values="int8"), WireOptions(difference=True)):
+        assert "coded on the host" in obstacle(SFedHP(), links={"client_edge": Link(options)})
+        assert obstacle(SFedHP(), links={"edge_cloud": Link(options)}) == ""
+        assert obstacle(FedAvg(), links={"client_cloud": Link(options)}) == ""
+    assert obstacle(SFedHP(), links={"edge_client": Link(WireOptions(threshold=1e-3))}) == ""
