@@ -58,8 +58,9 @@ def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Mov
         # The weights are multiplied twice instead of twice a step; a Gram matrix is made and used instead.
         gram = count * (place.inputs + steps * place.outputs) if steps > 1 else 0
         return First(place, course, rows) if gram <= 2 * (steps - 1) * weights else Whole(place, course)
-    smaller = steps * count * (place.inputs + place.outputs) < weights
-    return Factors(place, course, steps * count) if problem.near and smaller else Whole(place, course)
+    held = count if problem.motion.forgets else steps * count
+    smaller = held * (place.inputs + place.outputs) < weights
+    return Factors(place, course, held) if problem.near and smaller else Whole(place, course)
 
 
 def _step(moving: list[Moving], rows: Tensor, slope: Callable[[Tensor], Tensor]) -> None:

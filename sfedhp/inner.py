@@ -17,6 +17,7 @@ from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold
 
 Solver = Literal["gradient", "nesterov"]
 Penalty = Literal["smooth", "l1"]
+Path = Literal["sample-space", "stacked", "plain"]
 
 
 def minimize(
@@ -56,17 +57,14 @@ def minimize(
         tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
         penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
     """
-    if (
-        steps
-        and path(task, fresh=fresh, sparsity=sparsity, solver=solver, tolerance=tolerance, penalty=penalty)
-        != "plain"
-    ):
-        clients = task.lead.numel()
+    way = path(task, fresh=fresh, sparsity=sparsity, solver=solver, tolerance=tolerance, penalty=penalty)
+    if way != "plain" and steps:
+        carried = None if start is None else dense(start).expand(*task.lead, -1)
         problem = Problem(
             layers=task.layers,
             lead=task.lead,
             anchor=grouped(anchor, task.lead),
-            start=None if start is None else dense(start).expand(*task.lead, -1).reshape(clients, -1),
+            start=None if carried is None else carried.reshape(task.lead.numel(), -1),
             motion=_motion(task, anchor, rate, proximity, sparsity, smoothing),
             steps=steps,
             batch=lambda turn: task.batch(clock, step + turn),
@@ -83,9 +81,9 @@ def minimize(
         here = point + turn / (turn + 3) * (point - before) if solver == "nesterov" else point
         slope = task.gradient(here, batch)
         if not absent(proximity):
-            slope = slope + proximity * (here - anchor)
+            slope += proximity * (here - anchor)
         if penalty == "smooth" and not _absent(sparsity):
-            slope = slope + sparsity * smooth_l1_slope(here, smoothing)
+            slope += sparsity * smooth_l1_slope(here, smoothing)
         moved = here - rate * slope
         if penalty == "l1" and not _absent(sparsity):
             moved = soft_threshold(moved, rate * sparsity)
@@ -95,9 +93,6 @@ def minimize(
             moved = torch.where(going, moved, point)
         before, point = point, moved
     return point
-
-
-Path = Literal["sample-space", "stacked", "plain"]
 
 
 def path(

@@ -31,6 +31,11 @@ class Motion(NamedTuple):
     shrink: Factor | None = None  # ηγ
     smoothing: Factor = 1.0  # ρ
 
+    @property
+    def forgets(self) -> bool:
+        """Whether q = 0, as with λ = 1/η: then only the last step counts."""
+        return not isinstance(self.keep, Tensor) and self.keep == 0
+
 
 class Course:
     """Where models come from, and how much of that is left in them: a_k θ₀ + c_k φ."""
@@ -72,9 +77,14 @@ class Course:
             self.by_group(into).copy_(anchor.unsqueeze(1))
             if self.motion.decays:
                 into.mul_(_flat(self.share))
-        else:
+        elif self.motion.decays:
             torch.mul(place.part(self.start), _flat(self.start_share), out=into)
             self.toward(into, anchor, self.anchor_share)
+        else:
+            # a + c = 1
+            start, share = self.by_group(place.part(self.start)), self.anchor_share
+            weight = self.by_group(share.view(-1, 1)) if isinstance(share, Tensor) else share
+            torch.lerp(start, anchor.unsqueeze(1), weight, out=self.by_group(into))
 
 
 class Moving(ABC):
@@ -178,6 +188,8 @@ class Factors(Moving):
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """What is held fades by q, and a batch is added."""
+        if self.course.motion.forgets:
+            self.held = 0
         self.coefficients[:, : self.held].mul_(self.course.motion.keep)
         until = self.held + rows.shape[1]
         self.inputs[:, self.held : until] = rows
@@ -223,7 +235,12 @@ class First(Moving):
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """A ← q A − η δ."""
         keep, pull = self.course.motion.keep, self.course.motion.pull
-        self.coefficients = slopes if self.coefficients is None else slopes + keep * self.coefficients
+        if self.coefficients is None:
+            self.coefficients = slopes
+        elif isinstance(keep, Tensor):
+            self.coefficients = torch.addcmul(slopes, self.coefficients, keep)
+        else:
+            self.coefficients = torch.add(slopes, self.coefficients, alpha=keep)
         if self.course.start is not None or self.course.motion.decays:
             # X (a θ₀ + c φ), step by step
             self.outputs = keep * self.outputs + pull * self.still
@@ -231,10 +248,15 @@ class First(Moving):
     def build(self, into: Tensor) -> None:
         """The sum written out."""
         self.course.mix(self.place, into)
-        add_change(into, self.factors())
+        add_change(into, self._change())
 
-    def factors(self) -> Layer:
-        """As held."""
+    def factors(self) -> Layer | None:
+        """As held, unless that is much larger than the layer; a mean over clients is faster so."""
+        place = self.place
+        held = self.rows.shape[1] * (place.inputs + place.outputs)
+        return self._change() if held <= 4 * place.inputs * place.outputs else None
+
+    def _change(self) -> Layer:
         assert self.coefficients is not None
         return Layer(self.rows, self.coefficients)
 
@@ -247,4 +269,5 @@ def _copies(values: Tensor, clients: int) -> Tensor:
 
 
 def _flat(factor: Factor) -> Factor:
+    """(clients, 1)."""
     return factor.view(-1, 1) if isinstance(factor, Tensor) else factor

@@ -33,8 +33,8 @@ class Layer(NamedTuple):
 class Factored(NamedTuple):
     """Models near a common anchor that are never built, layer by layer.
 
-    The layers stand in the flat vector's order, each as weight (out, in) and bias (out). A layer that had to be
-    built is there as its own piece of the flat vector, (..., members, size).
+    The layers stand in the flat vector's order, each as weight (out, in) and bias (out). A layer that had to
+    be built is there as its own piece of the flat vector, (..., members, size).
     """
 
     anchor: Tensor  # (..., members, d), or (..., 1, d) where all members share it; (d,) for a model alone

@@ -1,4 +1,4 @@
-"""Recording a round, without a GPU: a stand-in runs the function on the graph's own buffers at every replay."""
+"""Recording a round without a GPU: a stand-in runs the function on the graph's buffers at every replay."""
 
 from contextlib import nullcontext
 from dataclasses import replace

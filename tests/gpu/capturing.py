@@ -1,0 +1,232 @@
+"""Checks of recorded rounds on a real GPU. They need no test framework: `python tests/gpu/capturing.py`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfedhp import Experiment
+from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
+from sfedhp.capture import GRAPH
+from sfedhp.checks.problem import Problem, leaves, problem
+from sfedhp.data import DataOptions
+from sfedhp.keys import ROLES, key
+from sfedhp.models import ModelOptions
+from sfedhp.networks import Network
+from sfedhp.preparation import prepare, prepare_stack
+from sfedhp.runs import checkpoints
+from sfedhp.simulator import Simulator, State
+from sfedhp.vectors import Factored
+from sfedhp.wire.links import Link, WireOptions
+
+ROUNDS = 5
+TOLERANCE = 1e-9  # the design's, in float64
+SPARSE: dict[str, Any] = {"client_sparsity": 1e-3, "edge_sparsity": 1e-3, "sparsity_floor": 0.5}
+
+
+class Plainly(Simulator):
+    """A simulator that records nothing."""
+
+    def _obstacle(self) -> str:
+        return "compared"
+
+
+def everything(state: State) -> list[Tensor]:
+    """All tensors of a state, factored models built."""
+    return leaves((state.served, state.edges or (), state.personal, state.statistics))
+
+
+def compare(captured: Simulator, plain: Simulator) -> None:
+    """Both run: states to rounding, books to the byte, and what was yielded stays as it was."""
+    kept: list[tuple[State, list[Tensor]]] = []
+    for state, expected in zip(captured.run(ROUNDS), plain.run(ROUNDS), strict=True):
+        for first, second in zip(everything(state), everything(expected), strict=True):
+            gap, scale = float((first - second).norm()), float(second.norm())
+            assert gap <= TOLERANCE * scale, f"round {state.round}: {gap:.1e} of {scale:.1e}"
+            assert scale > 0 or not second.numel()
+        kept.append((state, [tensor.clone() for tensor in everything(state)]))
+        booked, others = captured.ledger.close(), plain.ledger.close()
+        assert list(booked) == list(others)
+        for direction, entry in booked.items():
+            for one, other in zip(entry, others[direction], strict=True):
+                assert torch.equal(one, other), direction
+    for state, before in kept:
+        for tensor, copy in zip(everything(state), before, strict=True):
+            assert torch.equal(tensor, copy), f"the state of round {state.round} was written over"
+    assert captured.captured == GRAPH, captured.captured
+
+
+def small(case: Problem, method: Algorithm, kind: type[Simulator] = Simulator, **options: Any) -> Simulator:
+    """A simulator of a small federation, on the GPU."""
+    device = torch.device("cuda")
+    stream = key(case.seed, ROLES["draw"]).to(device)
+    given = (case.ids.to(device), case.initial.to(device), case.tail.to(device), stream)
+    case.task.network.module.to(device)
+    return kind(method, case.task.to(device), *given, **options)
+
+
+def rounds(method: Algorithm, case: Problem | None = None, **options: Any) -> None:
+    """Recorded rounds are the eager ones."""
+    case = case or problem()
+    compare(small(case, method, **options), small(case, method, Plainly, **options))
+
+
+def normed() -> Problem:
+    """A federation whose network has batch norm, with clients of one size."""
+    torch.manual_seed(0)
+    network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
+    case = problem()
+    sizes = torch.full_like(case.task.sizes, case.task.labels.shape[-1])
+    task = replace(case.task, network=network, sizes=sizes, ragged=False)
+    initial, tail = network.initial()
+    return replace(case, task=task, initial=initial, tail=tail)
+
+
+def with_empty_edge() -> Problem:
+    """A federation in which one edge has no clients."""
+    case = problem()
+    sizes = case.task.sizes.clone()
+    sizes[1], sizes[0, 2] = 0, 0
+    return replace(case, task=replace(case.task, sizes=sizes))
+
+
+def experiment(method: Algorithm, seed: int = 0) -> Experiment:
+    """A real model on the embedded data: wide enough for models that stay factored."""
+    return Experiment(
+        algorithm=method,
+        seed=seed,
+        rounds=7,
+        dtype="float64",
+        device="cuda",
+        data=DataOptions(train_per_label=20, test_per_label=5, validation_per_label=0),
+        model=ModelOptions(name="dnn-small"),
+    )
+
+
+def factored_models() -> None:
+    """Personal models that are never built come out of a graph as they come out of the eager round."""
+    one, other = (prepare(experiment(SFedHP(edge_rounds=3))).simulator for _ in range(2))
+    other.__class__ = Plainly
+    compare(one, other)
+    assert isinstance(one.state.personal, Factored)
+
+
+def stack_of_runs() -> None:
+    """Runs with hyper-parameters of their own."""
+    methods = [SFedHP(edge_rounds=3, client_proximity=pull, edge_proximity=pull) for pull in (15.0, 20.0)]
+    experiments = [experiment(method, seed) for method in methods for seed in (0, 1)]
+    one, other = (prepare_stack(experiments).simulator for _ in range(2))
+    other.__class__ = Plainly
+    compare(one, other)
+    for index, each in enumerate(experiments):
+        alone = prepare(each).simulator
+        for state in alone.run(ROUNDS):
+            expected = state.served.state
+        gap = float((one.state.served.state[index] - expected).norm() / expected.norm())
+        assert gap <= TOLERANCE, f"run {index} differs by {gap:.1e} from that run alone"
+
+
+def resumed(method: Algorithm) -> None:
+    """Stop, save, load and go on gives the bits of the unbroken run, wherever recording begins."""
+    straight, stopped, again = (prepare(experiment(method)).simulator for _ in range(3))
+    for simulator, until in ((straight, 7), (stopped, 4)):
+        for _ in simulator.run(until):
+            pass
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints.save(stopped.state, Path(folder))
+        state = checkpoints.load(again, Path(folder))
+    assert state is not None
+    again.state = state
+    for _ in again.run(7):
+        pass
+    assert again.captured == straight.captured == GRAPH, (again.captured, straight.captured)
+    for first, second in zip(everything(again.state), everything(straight.state), strict=True):
+        assert torch.equal(first, second), f"bits differ by {(first - second).norm():.1e}"
+
+
+def refused(method: Algorithm, word: str, **options: Any) -> None:
+    """What cannot be recorded runs all the same, to the same bits, and says why; the next one can."""
+    one, other = small(problem(), method, **options), small(problem(), method, Plainly, **options)
+    for simulator in (one, other):
+        for _ in simulator.run(3):
+            pass
+    assert one.captured.startswith("no: "), one.captured
+    assert word in one.captured, one.captured
+    for first, second in zip(everything(one.state), everything(other.state), strict=True):
+        assert torch.equal(first, second)
+    torch.rand(3, device="cuda")
+    rounds(FedAvg(local_steps=2))
+
+
+def keys_are_the_same() -> None:
+    """Keys and draws on the GPU are those of the CPU."""
+    parts = (torch.arange(-50, 50).reshape(20, 5) * 2**57, 7, 0, 2**62, torch.tensor(12345))
+    here = key(*parts)
+    there = key(*(part.cuda() if isinstance(part, Tensor) else part for part in parts))
+    assert torch.equal(here, there.cpu())
+    assert torch.equal(key(3, 4, torch.arange(5)), key(3, 4, torch.arange(5, device="cuda")).cpu())
+
+
+_THRESHOLD = Link(WireOptions(threshold=0.05))
+_COUNTED = Link(WireOptions(count="size", threshold=0.05))
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "keys": keys_are_the_same,
+    **{name: partial(rounds, kind()) for name, kind in ALGORITHMS.items() if kind is not PFedGP},
+    "sfedhp sparse": partial(rounds, SFedHP(edge_rounds=3, edge_sparsity_rounds=3, **SPARSE)),
+    "sfedhp l1": partial(rounds, SFedHP(edge_rounds=3, edge_sparsity_rounds=3, penalty="l1", **SPARSE)),
+    "sfedhp carried": partial(rounds, SFedHP(edge_rounds=3, start="carried")),
+    "sfedhp client anchor": partial(rounds, SFedHP(edge_rounds=3, anchor="client")),
+    "sfedhp nesterov": partial(rounds, SFedHP(edge_rounds=3, solver="nesterov", tolerance=1e-3)),
+    "sfedhp plain": lambda: rounds(
+        SFedHP(edge_rounds=3), replace(problem(), task=replace(problem().task, plain=True))
+    ),
+    "edges sampled": partial(rounds, SFedHP(edge_rounds=2), sampled=2),
+    "clients sampled": partial(rounds, PFedMe(local_rounds=3), sampled=5),
+    "members kept": partial(rounds, HeurFedAMP(local_steps=3), sampled=5),
+    "in pieces": partial(rounds, FedAvg(local_steps=3), clients_at_once=5),
+    "empty edge": lambda: rounds(HierFAVG(edge_rounds=2, local_steps=2), with_empty_edge()),
+    "batch norm": lambda: rounds(SFedHP(edge_rounds=2), normed()),
+    "batch norm, two tiers": lambda: rounds(FedAvg(local_steps=3), normed()),
+    "thresholds": partial(
+        rounds, SFedHP(edge_rounds=2), links=dict.fromkeys(("edge_client", "client_edge"), _THRESHOLD)
+    ),
+    "counted at the cloud": partial(
+        rounds, SFedHP(edge_rounds=2), links={"edge_cloud": _COUNTED, "client_edge": _THRESHOLD}
+    ),
+    "counted, two tiers": partial(rounds, FedAvg(local_steps=2), links={"client_cloud": _COUNTED}),
+    "factored": factored_models,
+    "stack": stack_of_runs,
+    "resumed sfedhp": partial(resumed, SFedHP(edge_rounds=3)),
+    "resumed pfedme": partial(resumed, PFedMe(local_rounds=3)),
+    "pfedgp": partial(refused, PFedGP(), "synchroniz"),
+    "lost": partial(refused, FedAvg(local_steps=2), "lost", lost=lambda clock, ids: ids < 2),
+    "counted below": partial(refused, SFedHP(edge_rounds=1), "coded", links={"client_edge": _COUNTED}),
+}
+
+
+def main() -> None:
+    """Run all checks and say how each went."""
+    failed = 0
+    for name, check in CHECKS.items():
+        began = time.perf_counter()
+        try:
+            check()
+            word = "ok"
+        except Exception as error:
+            failed += 1
+            word = f"FAILED {type(error).__name__}: {str(error)[:300]}"
+        print(f"{name}: {word} ({time.perf_counter() - began:.1f} s)", flush=True)
+    raise SystemExit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
