@@ -10,14 +10,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from sfedhp.vectors import Tree, tree_map
 
-GRAPH = "cuda graph"
+GRAPH: Final = "cuda graph"
+PENDING: Final = "to be tried"
 Work = Callable[..., Any]  # (turn, *trees) -> tree
 
 
@@ -37,7 +38,7 @@ class Recorder:
             device: of all tensors.
             obstacle: why there is no use in trying.
         """
-        self.word = f"no: {obstacle}" if obstacle else "not yet"
+        self.word = f"no: {obstacle}" if obstacle else PENDING
         self._function = function
         self._device = device
         self._form: Hashable = None  # of the last arguments
@@ -58,7 +59,7 @@ class Recorder:
     def _attempt(self, turn: int, trees: tuple[Any, ...]) -> Any:
         form = form_of(trees)
         if form != self._form:
-            self._form, self._recorded, self.word = form, None, "not yet"
+            self._form, self._recorded, self.word = form, None, PENDING
             with rehearsal():
                 return self._function(torch.full((), turn, device=self._device), *trees)
         if self._recorded is None:
@@ -74,7 +75,7 @@ class _Recorded:
         turn = torch.zeros((), dtype=torch.int64, device=device)
         inputs = copied(trees)
         self._turn, self._inputs = turn, inputs
-        self._replay, self._outputs = record(lambda: function(turn, *inputs))
+        self._replay, self._outputs = record(lambda: function(turn, *inputs), device)
 
     def __call__(self, turn: int, trees: tuple[Any, ...]) -> Any:
         self._turn.fill_(turn)
@@ -117,12 +118,14 @@ def _stored(tensor: Tensor) -> Tensor:
     return tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
 
 
-def record(function: Callable[[], Tree]) -> tuple[Callable[[], None], Tree]:  # pragma: no cover
-    """The function as a CUDA graph: what replays it, and where its results are. (Needs a GPU: tests/gpu.)"""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+def record(
+    function: Callable[[], Tree], device: torch.device
+) -> tuple[Callable[[], None], Tree]:  # pragma: no cover - needs a GPU (tests/gpu)
+    """The function as a CUDA graph: what replays it, and where its results are."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(device)
     try:
         # What other threads do meanwhile is no concern of this graph.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = function()
     finally:
         torch.cuda.set_stream(stream)  # where a recording breaks off, it leaves its own stream behind
@@ -130,8 +133,8 @@ def record(function: Callable[[], Tree]) -> tuple[Callable[[], None], Tree]:  # 
 
 
 @contextmanager
-def rehearsal() -> Iterator[None]:  # pragma: no cover
-    """Whoever waits for the device gets an error instead. (Needs a GPU: tests/gpu.)"""
+def rehearsal() -> Iterator[None]:  # pragma: no cover - needs a GPU (tests/gpu)
+    """Whoever waits for the device gets an error instead."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that it may miss some; those fail in the recording

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend
-from sfedhp.samplespace import Course, Factors, First, Motion, Moving, Whole
+from sfedhp.samplespace import Ahead, Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.types import Batch
 from sfedhp.vectors import Factored, Layer
 
@@ -26,6 +26,7 @@ class Problem(NamedTuple):
     batch: Callable[[int], Batch]  # the mini-batch of a step
     fresh: bool  # whether every step has its own
     factored: bool  # whether a `Factored` will do
+    ahead: Factor | None = None  # α; slopes are taken one step of this rate ahead, on a mini-batch of its own
 
     @property
     def near(self) -> bool:
@@ -38,21 +39,33 @@ def descend(problem: Problem) -> Tensor | Factored:
     course = Course(problem.anchor, problem.start, problem.motion, problem.lead.numel())
     moving: list[Moving] = []
     for turn in range(problem.steps):
-        if problem.fresh or not turn:
-            batch = problem.batch(turn)
-            rows = batch.inputs.reshape(course.clients, batch.labels.shape[-1], -1)
-            slope = CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * problem.motion.rate)
+        if problem.ahead is not None:
+            rows, slope = _taken(problem, 2 * turn, problem.ahead)
+        elif problem.fresh or not turn:
+            rows, slope = _taken(problem, turn, problem.motion.rate)
         moving = moving or [_layer(place, problem, course, rows) for place in problem.layers]
-        _step(moving, rows, slope)
+        found = _slopes(moving, rows, slope)
+        if problem.ahead is not None:
+            view = [Ahead(layer, change) for layer, change in zip(moving, found, strict=True)]
+            found = _slopes(view, *_taken(problem, 2 * turn + 1, problem.motion.rate))
+        for layer, change in zip(moving, found, strict=True):
+            layer.step(change.inputs, change.coefficients)
         course.advance()
     changes = [layer.factors() for layer in moving] if problem.factored and problem.start is None else []
     return _factored(moving, changes, problem, course) if any(changes) else _built(moving, problem)
 
 
+def _taken(problem: Problem, turn: int, rate: Factor) -> tuple[Tensor, CrossEntropy]:
+    """A mini-batch's rows (clients, rows, features), and the slopes of its loss times −rate."""
+    batch = problem.batch(turn)
+    rows = batch.inputs.reshape(problem.lead.numel(), batch.labels.shape[-1], -1)
+    return rows, CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * rate)
+
+
 def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Moving:
     """The kind of layer that costs least."""
     steps, count, weights = problem.steps, rows.shape[1], place.inputs * place.outputs
-    if problem.fresh or problem.motion.shrink is not None:
+    if problem.fresh or problem.ahead is not None or problem.motion.shrink is not None:
         return Whole(place, course)
     if not place.first:
         # The weights are multiplied twice instead of twice a step; a Gram matrix is made and used instead.
@@ -63,17 +76,17 @@ def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Mov
     return Factors(place, course, held) if problem.near and smaller else Whole(place, course)
 
 
-def _step(moving: list[Moving], rows: Tensor, slope: Callable[[Tensor], Tensor]) -> None:
-    """One step of all models."""
+def _slopes(layers: Sequence[Moving | Ahead], rows: Tensor, slope: CrossEntropy) -> list[Layer]:
+    """Every layer's inputs, and its outputs' slopes times −rate: together the change of a step."""
     heights = [rows]
-    for layer in moving[:-1]:
+    for layer in layers[:-1]:
         heights.append(torch.relu(layer.forward(heights[-1])))
-    slopes = slope(moving[-1].forward(heights[-1]))
-    for layer, height in zip(moving[:0:-1], heights[:0:-1], strict=True):
-        below = bend(layer.backward(slopes), height)
-        layer.step(height, slopes)
-        slopes = below
-    moving[0].step(rows, slopes)
+    slopes = slope(layers[-1].forward(heights[-1]))
+    found = [Layer(heights[-1], slopes)]
+    for layer, height, below in zip(layers[:0:-1], heights[:0:-1], heights[-2::-1], strict=True):
+        slopes = bend(layer.backward(slopes), height)
+        found.append(Layer(below, slopes))
+    return found[::-1]
 
 
 def _built(moving: list[Moving], problem: Problem) -> Tensor:

@@ -110,12 +110,13 @@ def drive(
                     f"diverged in round {state.round}: {finite[run]} has values that are not finite"
                 )
         rows: list[Row] = [{"round": state.round} for _ in runs]
+        members: list[Row | None] = [None for _ in runs]
         if len(troubles) < len(runs):
-            _record(prepared, state, rows)
+            members = _record(prepared, state, rows)
         now = time.perf_counter()
         seconds, began = (now - began) / len(runs), now
         for run in set(runs) - troubles.keys():
-            histories[run].append({**rows[run], "seconds": seconds})
+            histories[run].append({**rows[run], "seconds": seconds}, members[run])
             exploded = _exploded(histories[run].rows)
             if exploded:
                 troubles[run] = exploded
@@ -135,8 +136,8 @@ def drive(
     ]
 
 
-def _record(prepared: Prepared, state: State, rows: list[Row]) -> None:
-    """The round's figures for each run."""
+def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | None]:
+    """Put the round's figures into the row of each run; the bytes of each member, where they are counted."""
     experiment, simulator = prepared.experiment, prepared.simulator
     if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
         for row, figures in zip(rows, prepared.evaluator.measure(), strict=True):
@@ -148,6 +149,13 @@ def _record(prepared: Prepared, state: State, rows: list[Row]) -> None:
     for name, totals in sums.items():
         for row, total in zip(rows, totals.reshape(-1).tolist(), strict=True):
             row[name] = total
+    if experiment.wire.count == "off":
+        return [None for _ in rows]
+    members: list[Row | None] = []
+    for run in range(len(rows)):
+        place = (run,) if simulator.runs else ()
+        members.append({direction: entry.bytes[place].tolist() for direction, entry in booked.items()})
+    return members
 
 
 def _ended(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfedhp.descent import Problem, descend
 from sfedhp.perceptron import grouped
-from sfedhp.samplespace import Motion
+from sfedhp.samplespace import Factor, Motion
 from sfedhp.scalars import PerRun, Scalar, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
@@ -37,6 +37,7 @@ def minimize(
     solver: Solver = "gradient",
     tolerance: float = 0.0,
     penalty: Penalty = "smooth",
+    ahead: Scalar | None = None,
 ) -> Tensor | Factored:
     """Gradient steps on the inner problem.
 
@@ -56,8 +57,18 @@ def minimize(
         solver: plain steps, or Nesterov's: from y = x + k/(k+3) (x − x_before).
         tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
         penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
+        ahead: α; the data's slope is taken at θ − α ∇ℓ(θ; D), D of key `step + 2k`, on a D′ of key
+            `step + 2k + 1`. None: at θ.
     """
-    way = path(task, fresh=fresh, sparsity=sparsity, solver=solver, tolerance=tolerance, penalty=penalty)
+    way = path(
+        task,
+        fresh=fresh,
+        sparsity=sparsity,
+        solver=solver,
+        tolerance=tolerance,
+        penalty=penalty,
+        ahead=ahead,
+    )
     if way != "plain" and steps:
         carried = None if start is None else dense(start).expand(*task.lead, -1)
         problem = Problem(
@@ -70,16 +81,19 @@ def minimize(
             batch=lambda turn: task.batch(clock, step + turn),
             fresh=fresh,
             factored=factored,
+            ahead=None if ahead is None else _factor(ahead, task, anchor),
         )
         return descend(problem)
     point = before = anchor if start is None else dense(start)
     going: Tensor | bool = True
-    batch = task.batch(clock, step)
     for turn in range(steps):
-        if fresh and turn:
-            batch = task.batch(clock, step + turn)
         here = point + turn / (turn + 3) * (point - before) if solver == "nesterov" else point
-        slope = task.gradient(here, batch)
+        if ahead is not None:
+            there = here - ahead * task.gradient(here, task.batch(clock, step + 2 * turn))
+            slope = task.gradient(there, task.batch(clock, step + 2 * turn + 1))
+        else:
+            batch = task.batch(clock, step + turn) if fresh or not turn else batch
+            slope = task.gradient(here, batch)
         if not absent(proximity):
             slope += proximity * (here - anchor)
         if penalty == "smooth" and not _absent(sparsity):
@@ -103,6 +117,7 @@ def path(
     solver: Solver = "gradient",
     tolerance: float = 0.0,
     penalty: Penalty = "smooth",
+    ahead: Scalar | None = None,
 ) -> Path:
     """How `minimize` will work: the fastest way that this problem allows.
 
@@ -113,7 +128,9 @@ def path(
     sparse = not _absent(sparsity)
     if not task.layers or solver != "gradient" or tolerance or (sparse and penalty != "smooth"):
         return "plain"
-    return "stacked" if fresh or sparse else "sample-space"
+    if ahead is not None and task.weight_decay:
+        return "plain"  # the decay would be taken ahead too
+    return "stacked" if fresh or sparse or ahead is not None else "sample-space"
 
 
 def _motion(
@@ -125,23 +142,24 @@ def _motion(
     smoothing: Scalar,
 ) -> Motion:
     """The numbers of a step; those that differ between clients as (clients, 1, 1)."""
-
-    def factor(scalar: Scalar | Tensor) -> float | Tensor:
-        if isinstance(scalar, PerRun):
-            scalar = scalar.like(anchor.new_empty(task.lead)).unsqueeze(-1)
-        if isinstance(scalar, Tensor):
-            scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
-        return scalar
-
+    own = _factor(rate, task, anchor)
     return Motion(
-        rate=factor(rate),
-        keep=factor(1 - rate * (proximity + task.weight_decay)),
-        pull=factor(rate * proximity),
+        rate=own,
+        keep=_factor(1 - rate * (proximity + task.weight_decay), task, anchor),
+        pull=_factor(rate * proximity, task, anchor),
         anchored=not absent(proximity),
         decays=task.weight_decay != 0,
-        shrink=None if _absent(sparsity) else factor(rate) * factor(sparsity),
-        smoothing=factor(smoothing),
+        shrink=None if _absent(sparsity) else own * _factor(sparsity, task, anchor),
+        smoothing=_factor(smoothing, task, anchor),
     )
+
+
+def _factor(scalar: Scalar | Tensor, task: Task, like: Tensor) -> Factor:
+    if isinstance(scalar, PerRun):
+        scalar = scalar.like(like.new_empty(task.lead)).unsqueeze(-1)
+    if isinstance(scalar, Tensor):
+        scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
+    return scalar
 
 
 def _absent(sparsity: Scalar | Tensor) -> bool:

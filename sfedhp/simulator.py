@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.capture import Recorder
+from sfedhp.capture import PENDING, Recorder
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.scalars import on_device
 from sfedhp.stacks import Chosen, Piece
@@ -65,7 +65,8 @@ class Simulator:
     lost: Lost | None = None  # who does not answer
     clients_at_once: int = 0  # clients of an edge (two tiers: of all) computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
-    captured: str = field(default="not yet", init=False)  # whether rounds are a CUDA graph, or why not
+    graphs: bool = True  # whether to record rounds as CUDA graphs, where there is a GPU and that can be done
+    captured: str = field(default=PENDING, init=False)  # whether they are, or why not
 
     def __post_init__(self) -> None:
         self.runs = self.initial.ndim - 1
@@ -271,6 +272,8 @@ class Simulator:
 
     def _obstacle(self) -> str:
         """Why the members' work cannot be recorded as a CUDA graph, as far as that is known beforehand."""
+        if not self.graphs:
+            return "not asked for"
         if self.initial.device.type != "cuda":
             return f"the device is a {self.initial.device.type}"
         if self.lost is not None:

@@ -9,7 +9,7 @@ import torch
 
 from sfedhp import capture
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
-from sfedhp.capture import GRAPH, Recorder, copied, form_of
+from sfedhp.capture import GRAPH, PENDING, Recorder, copied, form_of
 from sfedhp.checks.problem import leaves, problem
 from sfedhp.keys import ROLES, key
 from sfedhp.runs import checkpoints
@@ -27,7 +27,7 @@ def recordings(monkeypatch):
     """Graphs without a GPU; the list has one item for each recording."""
     made = []
 
-    def record(function):
+    def record(function, device):
         made.append(function)
         # As with a graph, nothing is computed while it is recorded.
         outputs = tree_map(lambda leaf: leaf.fill_(-1) if leaf.numel() else leaf, copied(function()))
@@ -39,7 +39,7 @@ def recordings(monkeypatch):
 
     monkeypatch.setattr(capture, "record", record)
     monkeypatch.setattr(capture, "rehearsal", nullcontext)
-    monkeypatch.setattr(Simulator, "_obstacle", lambda self: "")
+    monkeypatch.setattr(Simulator, "_obstacle", lambda self: "" if self.graphs else "compared")
     return made
 
 
@@ -56,7 +56,7 @@ def test_the_second_call_is_recorded_and_the_others_replay_it(recordings):
         results.append(recorder(turn, given, None))
         words.append(recorder.word)
         assert torch.equal(given, torch.full((3,), 10.0 * turn))
-    assert words == ["not yet", GRAPH, GRAPH, GRAPH]
+    assert words == [PENDING, GRAPH, GRAPH, GRAPH]
     assert len(recordings) == 1
     # Earlier results stay as they were, whatever was replayed since.
     assert [first[0].item() for first, _ in results] == [0, 21, 42, 63]
@@ -92,7 +92,7 @@ def test_a_function_that_waits_for_the_device_is_called_as_it_is(recordings, mon
 
 
 def test_a_recording_that_fails_leaves_the_function(recordings, monkeypatch):
-    def record(function):
+    def record(function, device):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(capture, "record", record)
@@ -163,16 +163,11 @@ def equal(state, other):
     return state.round == other.round and all(torch.equal(*pair) for pair in pairs)
 
 
-def eager(simulator, monkeypatch):
-    monkeypatch.setattr(simulator, "_obstacle", lambda: "compared", raising=True)
-    return simulator
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings, monkeypatch):
+def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings):
     method = ALGORITHMS[name]()
     simulator = case.simulator(method)
-    both(simulator, eager(case.simulator(method), monkeypatch))
+    both(simulator, case.simulator(method, graphs=False))
     assert simulator.captured == GRAPH
     assert len(recordings) == 1
 
@@ -186,35 +181,35 @@ def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings, monkeyp
         (HierFAVG(edge_rounds=2, local_steps=2), 1),
     ],
 )
-def test_sampled_rounds_are_the_same(method, sampled, case, recordings, monkeypatch):
+def test_sampled_rounds_are_the_same(method, sampled, case, recordings):
     simulator = case.simulator(method, sampled=sampled)
-    both(simulator, eager(case.simulator(method, sampled=sampled), monkeypatch))
+    both(simulator, case.simulator(method, sampled=sampled, graphs=False))
     assert simulator.captured == GRAPH
 
 
-def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings, monkeypatch):
+def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings):
     looking, zeroing = Link(WireOptions(count="size", difference=True)), Link(WireOptions(threshold=0.05))
     links = {"cloud_edge": looking, "edge_cloud": looking, "edge_client": zeroing, "client_edge": zeroing}
     method = SFedHP(edge_rounds=2)
     simulator = case.simulator(method, links=links)
-    both(simulator, eager(case.simulator(method, links=links), monkeypatch))
+    both(simulator, case.simulator(method, links=links, graphs=False))
     assert simulator.captured == GRAPH
 
 
-def test_an_empty_edge_keeps_its_state(case, recordings, monkeypatch):
+def test_an_empty_edge_keeps_its_state(case, recordings):
     sizes = case.task.sizes.clone()
     sizes[1] = 0
     case = replace(case, task=replace(case.task, sizes=sizes))
     method = SFedHP(edge_rounds=2)
     simulator = case.simulator(method)
-    both(simulator, eager(case.simulator(method), monkeypatch))
+    both(simulator, case.simulator(method, graphs=False))
     before = simulator.state.served.state
     for state in simulator.run(ROUNDS + 1):
         assert torch.equal(state.edges.state.model[1], before)
-    assert simulator.captured == "not yet"
+    assert simulator.captured == PENDING
 
 
-def test_a_stack_of_runs_is_the_same(recordings, monkeypatch):
+def test_a_stack_of_runs_is_the_same(recordings):
     cases = [problem(seed) for seed in (0, 1)]
     names = ("inputs", "labels", "sizes", "stream")
     task = replace(
@@ -225,9 +220,10 @@ def test_a_stack_of_runs_is_the_same(recordings, monkeypatch):
     initial, tail = (torch.stack([getattr(case, name) for case in cases]) for name in ("initial", "tail"))
     method = PFedMe(local_rounds=2, client_proximity=PerRun([15.0, 10.0]))
     simulator, other = (
-        Simulator(method, task, cases[0].ids, initial, tail, streams, sampled=5) for _ in range(2)
+        Simulator(method, task, cases[0].ids, initial, tail, streams, sampled=5, graphs=graphs)
+        for graphs in (True, False)
     )
-    both(simulator, eager(other, monkeypatch))
+    both(simulator, other)
     assert simulator.captured == GRAPH
 
 
@@ -253,6 +249,7 @@ def test_what_stands_in_the_way_is_known_beforehand(case):
         return simulator._obstacle()
 
     assert case.simulator(FedAvg())._obstacle() == "the device is a cpu"
+    assert case.simulator(FedAvg(), graphs=False)._obstacle() == "not asked for"
     assert obstacle(FedAvg()) == ""
     assert "lost" in obstacle(FedAvg(), lost=lambda clock, ids: ids < 0)
     for options in (WireOptions(count="size"), WireOptions(values="int8"), WireOptions(difference=True)):

@@ -327,6 +327,27 @@ def test_options_reach_the_engine():
     assert run.finished
 
 
+def test_the_bytes_of_each_member_are_kept_where_they_are_counted(tmp_path):
+    counted = replace(SMALL, wire=WireOptions(count="size"))
+    sfedhp.run(counted, out=tmp_path / "a", stop=iter([False, False, True]).__next__)
+    run = sfedhp.resume(tmp_path / "a")
+    ledger = [json.loads(line) for line in (tmp_path / "a/ledger.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in ledger] == [1, 2, 3, 4]
+    for row, members in zip(run.history, ledger, strict=True):
+        assert np.shape(members["client_edge"]) == (2, 3)
+        assert np.shape(members["edge_cloud"]) == (2,)
+        for direction in members.keys() - {"round"}:
+            assert np.sum(members[direction]) == row[f"bytes_{direction}"]
+    sfedhp.run(SMALL, out=tmp_path / "b")
+    assert not (tmp_path / "b/ledger.jsonl").exists()
+
+
+def test_a_run_that_diverges_while_its_messages_are_coded_says_so():
+    wild = replace(SMALL, algorithm=SFedHP(edge_rounds=3, edge_rate=1e30), wire=WireOptions(count="encode"))
+    with pytest.raises(DivergenceError, match="has values that are not finite"):
+        sfedhp.run(wild)
+
+
 def test_devices():
     assert device_of("cpu").type == "cpu"
     assert device_of("auto").type in {"cpu", "cuda"}

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from sfedhp.evaluation import KINDS
 from sfedhp.runs.files import write_atomically, write_text
@@ -58,29 +58,38 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
 
 
 class History:
-    """The rows so far, kept in memory and, where there is a file, in `history.jsonl` at once."""
+    """The rows so far, kept in memory and, where there is a file, in `history.jsonl` at once.
+
+    The bytes of each member, where they were counted, go to `ledger.jsonl` beside it.
+    """
 
     def __init__(self, path: Path | None = None, rows: Iterable[Row] = ()):
         self.rows = list(rows)
         self._path = path
-        self._file: TextIO | None = None
         if path is not None:
-            write_text(path, "".join(json.dumps(row) + "\n" for row in self.rows))
-            self._file = path.open("a", encoding="utf-8")
+            _write_rows(path, self.rows)
+            last = self.rows[-1]["round"] if self.rows else 0
+            if self._ledger.exists():
+                _write_rows(self._ledger, read_rows(self._ledger, last))
 
-    def append(self, row: Row) -> None:
-        """Add a round; a figure that is not finite is written as missing."""
+    def append(self, row: Row, members: Row | None = None) -> None:
+        """Add a round; a figure that is not finite is written as missing.
+
+        Args:
+            row: its figures.
+            members: the bytes of each member by direction, where they were counted.
+        """
         row = {name: value if _plain(value) else None for name, value in row.items()}
         self.rows.append(row)
-        if self._file is not None:
-            self._file.write(json.dumps(row) + "\n")
-            self._file.flush()
+        if self._path is not None:
+            _append_row(self._path, row)
+            if members is not None:
+                _append_row(self._ledger, {"round": row["round"], **members})
 
     def close(self) -> None:
-        """Write `history.csv` beside, and let go of the file."""
-        if self._path is None or self._file is None:
+        """Write `history.csv` beside."""
+        if self._path is None:
             return
-        self._file.close()
         names = list(dict.fromkeys(name for row in self.rows for name in row))
 
         def write(path: Path) -> None:
@@ -90,6 +99,20 @@ class History:
                 table.writerows(self.rows)
 
         write_atomically(self._path.with_suffix(".csv"), write)
+
+    @property
+    def _ledger(self) -> Path:
+        assert self._path is not None
+        return self._path.with_name("ledger.jsonl")
+
+
+def _append_row(path: Path, row: Row) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _write_rows(path: Path, rows: Iterable[Row]) -> None:
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _plain(value: Any) -> bool:

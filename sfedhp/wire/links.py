@@ -89,6 +89,11 @@ class Link:
         messages = sent.detach().cpu().reshape(-1, sent.shape[-1])
         bases = [None] * len(messages) if base is None else base.detach().cpu().reshape(len(messages), size)
         for message, held in zip(messages, bases, strict=True):
+            if not message.isfinite().all():
+                # A run that diverged has nothing to say; whoever drives it ends it after this round.
+                rows.append(message)
+                lengths.append(0)
+                continue
             weights, statistics = message[:size], message[size:]
             row, length = message, 0
             if count == "size" and short is None:

@@ -1,0 +1,75 @@
+"""What this machine can do at best, to hold figures against: copying memory and multiplying matrices."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+_SIDE = 2048  # of the square matrices
+_COPIED = 2**28  # bytes, far more than caches hold
+_REPEATS = 7
+
+
+class Ceilings(NamedTuple):
+    """The best of several tries, with all the threads that sides may use."""
+
+    copy: float  # bytes read and written a second
+    matmul: float  # float32 operations of a matrix product a second
+
+    def shares(self, operations: int | None, touched: int | None, seconds: float) -> tuple[float, float] | None:
+        """Which part of each ceiling a piece of work reached: matrix products, then copying."""
+        if operations is None or touched is None:
+            return None
+        return operations / seconds / self.matmul, touched / seconds / self.copy
+
+
+def ceilings(device: str, threads: int) -> Ceilings:
+    """Measure them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        source = torch.ones(_COPIED // 4, device=device)
+        target = torch.empty_like(source)
+        copied = _fastest(lambda: target.copy_(source), device)
+        del source, target
+        left, right = (torch.randn(_SIDE, _SIDE, device=device) for _ in range(2))
+        result = torch.empty_like(left)
+        multiplied = _fastest(lambda: torch.mm(left, right, out=result), device)
+    finally:
+        torch.set_num_threads(before)
+    return Ceilings(2 * _COPIED / copied, 2 * _SIDE**3 / multiplied)
+
+
+def machine(device: str) -> str:
+    """What is measured on, in words."""
+    where = torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{where}, {cores} cores, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def _processor() -> str:
+    with_names = Path("/proc/cpuinfo")
+    if with_names.exists():
+        for line in with_names.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _fastest(work: Callable[[], object], device: str) -> float:
+    times = []
+    for _ in range(_REPEATS):
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        work()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)

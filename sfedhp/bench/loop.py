@@ -1,0 +1,231 @@
+"""The eight methods as a plain loop, one client after the other: what `sfedhp bench` measures against.
+
+Every client owns a module, an optimizer and a DataLoader; a server walks over its clients and adds up their
+parameters. Proximal steps are written as the pFedMe code writes them. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from sfedhp.algorithms import (
+    Algorithm,
+    FedAvg,
+    FedProx,
+    HeurFedAMP,
+    HierFAVG,
+    PerFedAvg,
+    PFedGP,
+    PFedMe,
+    SFedHP,
+)
+from sfedhp.bench.client import Client, Parameters, copied, mean, towards
+from sfedhp.gaussian.classifier import predictive_loss
+from sfedhp.keys import ROLES, choose, key
+
+
+@dataclass
+class Loop:
+    """A federation of edges and their clients that trains one client after the other."""
+
+    algorithm: Algorithm
+    edges: list[list[Client]]
+    model: Parameters  # the cloud's
+    streams: Tensor  # (edges, clients) the keys of what pFedGP draws
+    classes: int
+    members: list[Parameters] = field(default_factory=list)  # HeurFedAMP's: the last model of every client
+    turn: int = 0  # rounds done
+
+    def round(self) -> None:
+        """One cloud round."""
+        _ROUNDS[type(self.algorithm)](self)
+        self.turn += 1
+
+    @property
+    def clients(self) -> list[Client]:
+        """All clients, where the edges are ignored."""
+        return [client for edge in self.edges for client in edge]
+
+
+def loop(
+    algorithm: Algorithm,
+    module: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    batch_size: int,
+    classes: int,
+    decay: float = 0.0,
+    seed: int = 0,
+) -> Loop:
+    """A federation on data stacked as (edges, clients, rows, ...).
+
+    Args:
+        algorithm: one of the eight, dense and with the options' defaults where they choose between ways.
+        module: the architecture and its initial weights, on the device that computes.
+        inputs: (edges, clients, rows, *shape), on the host.
+        labels: (edges, clients, rows), on the host.
+        batch_size: rows of a mini-batch; 0: all.
+        classes: how many labels there are.
+        decay: the weight decay.
+        seed: of what pFedGP draws.
+    """
+    options = {
+        "rate": _option(algorithm, "personal_rate", "local_rate", "meta_rate"),
+        "proximity": _option(algorithm, "client_proximity", "proximity"),
+        "decay": decay,
+    }
+    edges = [
+        [Client(module, rows, batch_size or labels.shape[-1], **options) for rows in zip(*edge, strict=True)]
+        for edge in zip(inputs, labels, strict=True)
+    ]
+    ids = torch.arange(labels.shape[:2].numel()).view(labels.shape[:2])
+    streams = key(seed, ROLES["client"], ids)
+    return Loop(algorithm, edges, copied(module.parameters()), streams, classes)
+
+
+def _option(algorithm: Algorithm, *names: str) -> float:
+    """The first of these fields that the algorithm has, else 0."""
+    return float(next((getattr(algorithm, name) for name in names if hasattr(algorithm, name)), 0.0))
+
+
+def _average(clients: list[Client]) -> Parameters:
+    return mean([client.parameters for client in clients], [float(client.size) for client in clients])
+
+
+def _two_tiers(federation: Loop) -> None:
+    algorithm, clients = federation.algorithm, federation.clients
+    assert isinstance(algorithm, FedAvg | FedProx)
+    for client in clients:
+        client.descend(federation.model, algorithm.local_steps)
+    federation.model = _average(clients)
+
+
+def _hierfavg(federation: Loop) -> None:
+    algorithm = federation.algorithm
+    assert isinstance(algorithm, HierFAVG)
+    models = []
+    for edge in federation.edges:
+        model = federation.model
+        for _ in range(algorithm.edge_rounds):
+            for client in edge:
+                client.descend(model, algorithm.local_steps)
+            model = _average(edge)
+        models.append(model)
+    federation.model = mean(models, [float(sum(client.size for client in edge)) for edge in federation.edges])
+
+
+def _perfedavg(federation: Loop) -> None:
+    algorithm, clients = federation.algorithm, federation.clients
+    assert isinstance(algorithm, PerFedAvg)
+    rate = _option(algorithm, "adaptation_rate")
+    for client in clients:
+        client.receive(federation.model)
+        for _ in range(algorithm.local_steps):
+            before = copied(client.parameters)
+            client.differentiate(client.batch())
+            for own in client.parameters:
+                assert own.grad is not None
+                own.data.add_(own.grad.data, alpha=-rate)
+            client.differentiate(client.batch())
+            client.receive(before)
+            client.optimizer.step()
+    federation.model = _average(clients)
+
+
+def _pfedme(federation: Loop) -> None:
+    algorithm = federation.algorithm
+    assert isinstance(algorithm, PFedMe)
+    share = _option(algorithm, "local_rate") * _option(algorithm, "client_proximity")
+    models = []
+    for client in federation.clients:
+        client.receive(federation.model)
+        model = federation.model
+        for _ in range(algorithm.local_rounds):
+            batch = client.batch()
+            for _ in range(algorithm.personal_steps):
+                client.step(batch, model)
+            model = towards(model, client.parameters, share)
+        models.append(model)
+    average = mean(models, [1.0] * len(models))
+    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
+
+
+def _heurfedamp(federation: Loop) -> None:
+    algorithm, clients = federation.algorithm, federation.clients
+    assert isinstance(algorithm, HeurFedAMP)
+    models = federation.members or [federation.model] * len(clients)
+    unit = normalize(torch.stack([torch.cat([part.flatten() for part in model]) for model in models]))
+    own, share = torch.eye(len(clients)).to(unit), _option(algorithm, "self_weight")
+    alike = (_option(algorithm, "attention") * (unit @ unit.mT)).masked_fill(own > 0, -torch.inf).softmax(-1)
+    for client, weights in zip(clients, share * own + (1 - share) * alike, strict=True):
+        client.descend(mean(models, weights.tolist()), algorithm.local_steps)
+    federation.members = [copied(client.parameters) for client in clients]
+
+
+def _pfedgp(federation: Loop) -> None:
+    algorithm, clients = federation.algorithm, federation.clients
+    assert isinstance(algorithm, PFedGP)
+    for client, stream in zip(clients, federation.streams.flatten(), strict=True):
+        client.receive(federation.model)
+        for step in range(algorithm.local_steps):
+            when = (federation.turn, 0, step)
+            count = torch.tensor(client.size)
+            rows, real = choose(
+                key(stream, ROLES["support"], *when), count, client.size, algorithm.support_rows
+            )
+            inputs, labels, real, keys = (
+                tensor.to(client.device)
+                for tensor in (client.rows[0][rows], client.rows[1][rows], real, key(stream, *when))
+            )
+            client.optimizer.zero_grad()
+            loss = predictive_loss(
+                client.module(inputs),
+                labels,
+                real,
+                keys,
+                classes=federation.classes,
+                chains=algorithm.chains,
+                steps=algorithm.gibbs_steps,
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            client.optimizer.step()
+    federation.model = mean([client.parameters for client in clients], [1.0] * len(clients))
+
+
+def _sfedhp(federation: Loop) -> None:
+    algorithm = federation.algorithm
+    assert isinstance(algorithm, SFedHP)
+    own, pull = _option(algorithm, "client_proximity"), _option(algorithm, "edge_proximity")
+    models = []
+    for edge in federation.edges:
+        model = personal = federation.model
+        for _ in range(algorithm.edge_rounds):
+            for client in edge:
+                client.receive(personal)
+                batch = client.batch()
+                for _ in range(algorithm.personal_steps):
+                    client.step(batch, personal)
+            average = mean([client.parameters for client in edge], [1.0] * len(edge))
+            personal = towards(model, average, own / (own + pull))
+            model = towards(model, personal, _option(algorithm, "edge_rate") * pull)
+        models.append(model)
+    average = mean(models, [1.0] * len(models))
+    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
+
+
+_ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
+    FedAvg: _two_tiers,
+    FedProx: _two_tiers,
+    HierFAVG: _hierfavg,
+    PerFedAvg: _perfedavg,
+    PFedMe: _pfedme,
+    HeurFedAMP: _heurfedamp,
+    PFedGP: _pfedgp,
+    SFedHP: _sfedhp,
+}

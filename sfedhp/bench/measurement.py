@@ -1,0 +1,153 @@
+"""Sides in processes of their own, timed in turn so that whatever slows the machine slows all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from sfedhp.types import InputError
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class Plan(NamedTuple):
+    """How often things are measured."""
+
+    pairs: int = 5  # measured rounds of every side, in turn; the median counts
+    warmups: int = 2  # rounds before them
+    threads: tuple[int, ...] = (1, 2)  # every side is measured with each; its better one counts
+    patience: float = float("inf")  # seconds after which no further pair is begun
+
+
+class Timing(NamedTuple):
+    """What was measured of a side."""
+
+    seconds: float  # a round: the median, with the better number of threads
+    threads: int
+    peak_bytes: int
+    rounds: int  # that the median is of
+    operations: int | None  # of a round's matrix products, by formula; None where nobody counted
+    bytes: int | None  # that a round's operations touch, by formula
+
+
+class Side:
+    """A process that runs one side's rounds when asked."""
+
+    def __init__(self, name: str, job: Mapping[str, Any], python: str = sys.executable):
+        """Start it.
+
+        Args:
+            name: for messages.
+            job: what the worker is to build: `file`, `function`, `device` and whatever the function needs.
+            python: the interpreter.
+        """
+        self.name = name
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        environment = dict(os.environ)
+        if python == sys.executable:
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        try:
+            self._process = subprocess.Popen(
+                [python, str(_WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                env=environment,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise InputError(f"{name}: {python} cannot be run ({error.strerror}).") from None
+        self._ask(job)
+
+    def round(self, threads: int) -> float:
+        """Seconds of the next round."""
+        answer = self._ask({"threads": threads})
+        self.peak_bytes: int = answer["peak_bytes"]
+        return float(answer["seconds"])
+
+    def count(self) -> tuple[int, int]:
+        """Operations and bytes of the next round, by formula."""
+        answer = self._ask({"count": True})
+        return answer["operations"], answer["bytes"]
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            stream.close()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise InputError(f"{self.name} cannot be measured: {self._last_words()}.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        return lines[-1].rstrip(".") if lines else f"it ended with exit code {self._process.returncode}"
+
+
+@dataclass
+class _Record:
+    """What is known of a side so far."""
+
+    seconds: dict[int, list[float]] = field(default_factory=dict)  # by number of threads
+
+    def timing(self, side: Side, counts: tuple[int, int] | None) -> Timing:
+        medians = {threads: statistics.median(times) for threads, times in self.seconds.items()}
+        best = min(medians, key=medians.__getitem__)
+        operations, touched = counts or (None, None)
+        return Timing(
+            medians[best], best, side.peak_bytes, len(self.seconds[best]), operations, touched
+        )
+
+
+def measure(sides: Sequence[Side], plan: Plan, counted: Sequence[str] = ()) -> dict[str, Timing]:
+    """Warm all sides up, then let each run a round in turn, as often as planned.
+
+    Args:
+        sides: what to measure; their names differ.
+        plan: how often.
+        counted: names of those whose work is counted, in a round before all others.
+    """
+    counts = {side.name: side.count() for side in sides if side.name in counted}
+    records = {side.name: _Record({threads: [] for threads in plan.threads}) for side in sides}
+    for threads in plan.threads:
+        for side in sides:
+            for _ in range(plan.warmups):
+                side.round(threads)
+    spent = 0.0
+    for _ in range(plan.pairs):
+        for threads in plan.threads:
+            for side in sides:
+                seconds = side.round(threads)
+                records[side.name].seconds[threads].append(seconds)
+                spent += seconds
+        if spent > plan.patience:
+            break
+    return {side.name: records[side.name].timing(side, counts.get(side.name)) for side in sides}

@@ -1,0 +1,125 @@
+"""A process that runs rounds of one side and times them: one line of JSON a request, one an answer.
+
+It is run by its path and imports torch alone, so that it also works with the interpreter of a rival's own
+environment, in which this package is not installed. A side is a function in some file: it gets the job and
+returns what runs one round.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+_STATUS = Path("/proc/self/status")
+
+
+class Memory:
+    """How much memory is taken beyond what was taken when this was made.
+
+    On a GPU torch counts it. Elsewhere it is the resident memory's peak, which Linux can be asked to forget;
+    where it cannot, it is counted from the peak so far.
+    """
+
+    def __init__(self, device: str):
+        self._device = device
+        if device.startswith("cuda"):
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+            return
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        self._before = self._resident("VmRSS")
+
+    def peak(self) -> int:
+        """Bytes."""
+        if self._device.startswith("cuda"):
+            return torch.cuda.max_memory_allocated() - self._before
+        return max(self._resident("VmHWM") - self._before, 0)
+
+    @staticmethod
+    def _resident(entry: str) -> int:
+        if _STATUS.exists():
+            for line in _STATUS.read_text(encoding="ascii").splitlines():
+                if line.startswith(f"{entry}:"):
+                    return 1024 * int(line.split()[1])
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def serve(requests: TextIO, answers: TextIO) -> None:
+    """Build the side of the first line's job; then run a round for each line, until there is no more."""
+    job = json.loads(requests.readline())
+    make = _function(job["file"], job["function"])
+    torch.ones(64, 64, device=job["device"]).mm(torch.ones(64, 64, device=job["device"]))
+    memory = Memory(job["device"])
+    step = make(job)
+    _answer(answers, ready=True)
+    for line in requests:
+        request = json.loads(line)
+        if "count" in request:
+            _answer(answers, **_counted(step))
+        else:
+            torch.set_num_threads(request["threads"])
+            _answer(answers, seconds=_seconds(step, job["device"]), peak_bytes=memory.peak())
+
+
+def _function(file: str, name: str) -> Callable[[dict[str, Any]], Callable[[], object]]:
+    """What stands under this name in a file."""
+    spec = importlib.util.spec_from_file_location("side", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)  # type: ignore[no-any-return]
+
+
+def _counted(step: Callable[[], object]) -> dict[str, int]:
+    """The work of a round, by formula."""
+    from sfedhp.bench.meter import Meter
+
+    with Meter() as meter:
+        step()
+    return {"operations": meter.operations, "bytes": meter.bytes}
+
+
+def _seconds(step: Callable[[], object], device: str) -> float:
+    """The time of a round."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
+    wait()
+    began = time.perf_counter()
+    step()
+    wait()
+    return time.perf_counter() - began
+
+
+def _nothing() -> None:
+    """A CPU has done what it was asked to."""
+
+
+def _answer(answers: TextIO, **answer: Any) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def main() -> None:
+    """Serve on stdin and stdout."""
+    # What a side prints is no answer.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder: its names are nobody's modules
+    main()
