@@ -52,7 +52,7 @@ class Recorder:
             return self._attempt(turn, trees)
         except RuntimeError as error:
             # An error of the function's own comes again, where nobody catches it.
-            self.word = f"no: {str(error).strip().splitlines()[0]}"
+            self.word = f"no: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
             self._recorded = None
             return self._function(turn, *trees)
 

@@ -92,7 +92,8 @@ def minimize(
             there = here - ahead * task.gradient(here, task.batch(clock, step + 2 * turn))
             slope = task.gradient(there, task.batch(clock, step + 2 * turn + 1))
         else:
-            batch = task.batch(clock, step + turn) if fresh or not turn else batch
+            if fresh or not turn:
+                batch = task.batch(clock, step + turn)
             slope = task.gradient(here, batch)
         if not absent(proximity):
             slope += proximity * (here - anchor)

@@ -29,6 +29,7 @@ LAYERS = [
     {"running"},
     {"sweeping"},
     {"__init__"},
+    {"bench"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -92,14 +92,16 @@ def test_a_function_that_waits_for_the_device_is_called_as_it_is(recordings, mon
 
 
 def test_a_recording_that_fails_leaves_the_function(recordings, monkeypatch):
-    def record(function, device):
-        raise RuntimeError("out of memory")
+    for error, word in ((RuntimeError("out of memory"), "out of memory"), (RuntimeError(), "RuntimeError")):
 
-    monkeypatch.setattr(capture, "record", record)
-    recorder = Recorder(double, CPU)
-    for turn in range(3):
-        assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
-    assert recorder.word == "no: out of memory"
+        def record(function, device, error=error):
+            raise error
+
+        monkeypatch.setattr(capture, "record", record)
+        recorder = Recorder(double, CPU)
+        for turn in range(3):
+            assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
+        assert recorder.word == f"no: {word}"
 
 
 def test_an_error_of_the_function_itself_is_raised(recordings):

@@ -7,17 +7,21 @@ returns what runs one round.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
+from unittest.mock import MagicMock
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 _STATUS = Path("/proc/self/status")
 
@@ -60,10 +64,11 @@ class Memory:
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Build the side of the first line's job; then run a round for each line, until there is no more."""
     job = json.loads(requests.readline())
+    _set_aside(job.get("aside", ()))
     make = _function(job["file"], job["function"])
     torch.ones(64, 64, device=job["device"]).mm(torch.ones(64, 64, device=job["device"]))
     memory = Memory(job["device"])
-    step = make(job)
+    step = make(job, *_problem(job)) if "data" in job else make(job)
     _answer(answers, ready=True)
     for line in requests:
         request = json.loads(line)
@@ -74,6 +79,15 @@ def serve(requests: TextIO, answers: TextIO) -> None:
             _answer(answers, seconds=_seconds(step, job["device"]), peak_bytes=memory.peak())
 
 
+def _set_aside(names: Iterable[str]) -> None:
+    """Let modules be imported that are not there, since nothing that is measured uses them."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            sys.modules[name] = MagicMock()
+
+
 def _function(file: str, name: str) -> Callable[[dict[str, Any]], Callable[[], object]]:
     """What stands under this name in a file."""
     spec = importlib.util.spec_from_file_location("side", file)
@@ -82,6 +96,19 @@ def _function(file: str, name: str) -> Callable[[dict[str, Any]], Callable[[], o
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name)  # type: ignore[no-any-return]
+
+
+def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Module]:
+    """What a rival trains: the rows of every client, and a network."""
+    with np.load(job["data"]) as file:
+        train = ~file["test"]
+        inputs, labels, client = (file[name][train] for name in ("inputs", "labels", "client"))
+    pixels = torch.from_numpy(inputs.astype("float32") / 255)
+    rows = [np.flatnonzero(client == index) for index in range(client.max() + 1)]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for wide, narrow in zip(job["sizes"][:-1], job["sizes"][1:], strict=True):
+        layers += [nn.Linear(wide, narrow), nn.ReLU()]
+    return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], nn.Sequential(*layers[:-1])
 
 
 def _counted(step: Callable[[], object]) -> dict[str, int]:
