@@ -249,7 +249,7 @@ class First(Moving):
 
     def backward(self, slopes: Tensor) -> Tensor:
         """Nobody asks."""
-        raise AssertionError("nothing lies below the first layer")
+        raise NotImplementedError("nothing lies below the first layer")
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """A ← q A − η δ."""

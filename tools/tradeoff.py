@@ -26,6 +26,7 @@ from sfedhp.data import DataOptions
 from sfedhp.driving import Outcome, Progress
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
+from sfedhp.sweeping import plan
 from sfedhp.wire.links import WireOptions
 
 RECORDS = Path("results/tradeoff.jsonl")
@@ -35,7 +36,6 @@ BASE = Experiment(
     model=ModelOptions(name="dnn-small"),
     evaluation=EvaluationOptions(every=20),
 )
-SPARSE = {"client_sparsity": 1e-3, "edge_sparsity": 1e-3}
 COUNTED: dict[str, Any] = {"count": "size", "tiers": "cloud"}
 CURVE = ("round", "gm", "em", "pm", "gm_validation", "train_loss", "density_global", "density_client")
 
@@ -50,9 +50,14 @@ class Variant:
 
 
 def _sparse(about: str, wire: dict[str, Any] | None = None, **method: Any) -> Variant:
-    return Variant(about, SPARSE | method, {"threshold": 5e-4} | (wire or {}))
+    return Variant(about, _both(1e-3) | method, {"threshold": 5e-4} | (wire or {}))
 
 
+def _both(strength: float) -> dict[str, float]:
+    return {"client_sparsity": strength, "edge_sparsity": strength}
+
+
+FLOAT16: dict[str, Any] = {"values": "float16"}
 VARIANTS: dict[str, Variant] = {
     "dense": Variant("γ = 0, lossless: the reference"),
     "dense-float16": Variant("γ = 0, values as float16", wire={"values": "float16"}),
@@ -64,18 +69,18 @@ VARIANTS: dict[str, Variant] = {
     "literal-difference": _sparse("differences against what both sides hold", {"difference": True}),
     "literal-float16": _sparse("values as float16", {"values": "float16"}),
     "literal-int8": _sparse("values as int8", {"values": "int8"}),
-    "literal-float16-difference": _sparse("float16, differences", {"values": "float16", "difference": True}),
+    "half-float16": _sparse("γ₁ = γ₂ = 5e-4, float16", FLOAT16, **_both(5e-4)),
+    "quarter-float16": _sparse("γ₁ = γ₂ = 2.5e-4, float16", FLOAT16, **_both(2.5e-4)),
+    "eighth-float16": _sparse("γ₁ = γ₂ = 1.25e-4, float16", FLOAT16, **_both(1.25e-4)),
+    "short-float16": _sparse("γ₂ in the first 30 rounds only, float16", FLOAT16, edge_sparsity_rounds=30),
+    "client-only-float16": _sparse("γ₁ alone, float16", FLOAT16, edge_sparsity=0.0),
     "l1": _sparse("exact ℓ1, the paper's schedule", penalty="l1"),
-    "l1-float16": _sparse("exact ℓ1, float16", {"values": "float16"}, penalty="l1"),
-    "l1-int8": _sparse("exact ℓ1, int8", {"values": "int8"}, penalty="l1"),
-    "half": _sparse("γ₁ = γ₂ = 5e-4", client_sparsity=5e-4, edge_sparsity=5e-4),
-    "quarter": _sparse("γ₁ = γ₂ = 2.5e-4", client_sparsity=2.5e-4, edge_sparsity=2.5e-4),
-    "short": _sparse("γ₂ in the first 30 rounds only", edge_sparsity_rounds=30),
-    "short-float16": _sparse(
-        "γ₂ in the first 30 rounds, float16", {"values": "float16"}, edge_sparsity_rounds=30
+    "high-floor-float16": _sparse(
+        "floor .4, γ₂ in the first 30 rounds, float16", FLOAT16, sparsity_floor=0.4, edge_sparsity_rounds=30
     ),
-    "short-int8": _sparse("γ₂ in the first 30 rounds, int8", {"values": "int8"}, edge_sparsity_rounds=30),
-    "high-floor": _sparse("floor .4 instead of .2", sparsity_floor=0.4),
+    "quarter-int8": _sparse("γ₁ = γ₂ = 2.5e-4, int8", {"values": "int8"}, **_both(2.5e-4)),
+    "literal-float16-difference": _sparse("float16 and differences", FLOAT16 | {"difference": True}),
+    "l1-float16": _sparse("exact ℓ1, float16", FLOAT16, penalty="l1"),
 }
 
 
@@ -134,29 +139,33 @@ def main() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    """Run what has no record yet, stack by stack; each stack's records are written when it ends."""
     done = {(each["variant"], each["seed"], each["rounds"]) for each in read(arguments.records)}
     names = arguments.only.split(",") if arguments.only else list(VARIANTS)
-    for name in names:
-        seeds = [seed for seed in range(arguments.seeds) if (name, seed, arguments.rounds) not in done]
-        if not seeds:
-            continue
+    wanted = [
+        (name, experiment(VARIANTS[name], seed, arguments.rounds, arguments.device))
+        for name in names
+        for seed in range(arguments.seeds)
+        if (name, seed, arguments.rounds) not in done
+    ]
+    arguments.records.parent.mkdir(exist_ok=True)
+    for stack in plan([each for _, each in wanted]):
+        chosen = [wanted[place] for place in stack.places]
+        title = ", ".join(dict.fromkeys(name for name, _ in chosen))
         began = time.perf_counter()
 
-        def report(progress: Progress, name: str = name) -> None:
+        def report(progress: Progress, title: str = title) -> None:
             if progress.row["round"] % 100 == 0:
                 print(
-                    f"{name}: round {progress.row['round']} GM {progress.row.get('gm', 0):.2f}",
+                    f"{title}: round {progress.row['round']} GM {progress.row.get('gm', 0):.2f}",
                     file=sys.stderr,
                 )
 
-        variant = VARIANTS[name]
-        runs = [experiment(variant, seed, arguments.rounds, arguments.device) for seed in seeds]
-        outcomes = sweep(runs, report=report)
-        arguments.records.parent.mkdir(exist_ok=True)
+        outcomes = sweep([each for _, each in chosen], at_once=len(chosen), report=report)
         with arguments.records.open("a") as file:
-            for outcome in outcomes:
+            for (name, _), outcome in zip(chosen, outcomes, strict=True):
                 file.write(json.dumps(record(name, outcome)) + "\n")
-        print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        print(f"{title}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
 
 
 def table(records: list[dict[str, Any]]) -> str:

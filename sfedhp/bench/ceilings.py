@@ -22,12 +22,6 @@ class Ceilings(NamedTuple):
     copy: float  # bytes read and written a second
     matmul: float  # float32 operations of a matrix product a second
 
-    def shares(self, operations: int | None, touched: int | None, seconds: float) -> tuple[float, float] | None:
-        """Which part of each ceiling a piece of work reached: matrix products, then copying."""
-        if operations is None or touched is None:
-            return None
-        return operations / seconds / self.matmul, touched / seconds / self.copy
-
 
 def ceilings(device: str, threads: int) -> Ceilings:
     """Measure them."""

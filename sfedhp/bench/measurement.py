@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from sfedhp.types import InputError
 
+_LEAVE = 20.0  # seconds a process gets to end
 _WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     pairs: int = 5  # measured rounds of every side, in turn; the median counts
     warmups: int = 2  # rounds before them
     threads: tuple[int, ...] = (1, 2)  # every side is measured with each; its better one counts
-    patience: float = float("inf")  # seconds after which no further pair is begun
+    patience: float = 120.0  # seconds of warm-ups, and again of pairs, after which no further one is begun
 
 
 class Timing(NamedTuple):
@@ -86,10 +86,14 @@ class Side:
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            stream.close()
+        self._process.stdin.close()  # it ends by itself, and with it what it has started
+        try:
+            self._process.wait(_LEAVE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -112,21 +116,6 @@ class Side:
         return lines[-1].rstrip(".") if lines else f"it ended with exit code {self._process.returncode}"
 
 
-@dataclass
-class _Record:
-    """What is known of a side so far."""
-
-    seconds: dict[int, list[float]] = field(default_factory=dict)  # by number of threads
-
-    def timing(self, side: Side, counts: tuple[int, int] | None) -> Timing:
-        medians = {threads: statistics.median(times) for threads, times in self.seconds.items()}
-        best = min(medians, key=medians.__getitem__)
-        operations, touched = counts or (None, None)
-        return Timing(
-            medians[best], best, side.peak_bytes, len(self.seconds[best]), operations, touched
-        )
-
-
 def measure(sides: Sequence[Side], plan: Plan, counted: Sequence[str] = ()) -> dict[str, Timing]:
     """Warm all sides up, then let each run a round in turn, as often as planned.
 
@@ -136,18 +125,24 @@ def measure(sides: Sequence[Side], plan: Plan, counted: Sequence[str] = ()) -> d
         counted: names of those whose work is counted, in a round before all others.
     """
     counts = {side.name: side.count() for side in sides if side.name in counted}
-    records = {side.name: _Record({threads: [] for threads in plan.threads}) for side in sides}
-    for threads in plan.threads:
-        for side in sides:
-            for _ in range(plan.warmups):
-                side.round(threads)
-    spent = 0.0
-    for _ in range(plan.pairs):
-        for threads in plan.threads:
-            for side in sides:
-                seconds = side.round(threads)
-                records[side.name].seconds[threads].append(seconds)
-                spent += seconds
-        if spent > plan.patience:
-            break
-    return {side.name: records[side.name].timing(side, counts.get(side.name)) for side in sides}
+    _repeat(sides, plan, plan.warmups)
+    turns = _repeat(sides, plan, plan.pairs)
+    timings = {}
+    for side in sides:
+        medians = {
+            threads: statistics.median(turn[side.name, threads] for turn in turns) for threads in plan.threads
+        }
+        best = min(medians, key=medians.__getitem__)
+        work = counts.get(side.name, (None, None))
+        timings[side.name] = Timing(medians[best], best, side.peak_bytes, len(turns), *work)
+    return timings
+
+
+def _repeat(sides: Sequence[Side], plan: Plan, turns: int) -> list[dict[tuple[str, int], float]]:
+    """Let all sides run a round with each number of threads, turn by turn; the seconds of every turn."""
+    taken: list[dict[tuple[str, int], float]] = []
+    while len(taken) < turns and sum(sum(turn.values()) for turn in taken) <= plan.patience:
+        taken.append(
+            {(side.name, threads): side.round(threads) for threads in plan.threads for side in sides}
+        )
+    return taken

@@ -108,4 +108,3 @@ _FORMULAS: dict[str, Callable[[list[Tensor], list[Tensor]], int]] = {
     "linalg_solve_triangular": _triangular,
     "cholesky_solve": lambda given, gives: 2 * gives[0].numel() * given[0].shape[-2],
 }
-

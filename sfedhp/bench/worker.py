@@ -85,7 +85,7 @@ def _set_aside(names: Iterable[str]) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            sys.modules[name] = MagicMock()
+            sys.modules[name] = MagicMock(__spec__=importlib.util.spec_from_loader(name, None))
 
 
 def _function(file: str, name: str) -> Callable[[dict[str, Any]], Callable[[], object]]:

@@ -48,6 +48,7 @@ RIVALS: Final = {
     ),
     "pfl": Kind("python", "pfl", {"fedavg": "FederatedAveraging", "fedprox": "FedProx"}),
     "fluke": Kind("python", "fluke", {"fedavg": "FedAVG", "fedprox": "FedProx"}),
+    "flower": Kind("python", "flwr", {"fedavg": "FedAvg"}),
 }
 
 

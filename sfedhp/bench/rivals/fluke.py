@@ -31,9 +31,7 @@ class Given:
         return (loaders, [None] * count), None
 
 
-def build(
-    job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module
-) -> Callable[[], None]:
+def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module) -> Callable[[], None]:
     """One round of its `run`, without evaluations."""
     options, settings = job["options"], _fluke.DDict
     environment = _fluke.FlukeENV()

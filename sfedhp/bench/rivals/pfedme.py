@@ -15,9 +15,7 @@ from torch import Tensor, nn
 _SERVERS = {"pFedMe": "serverpFedMe", "FedAvg": "serveravg", "PerAvg": "serverperavg"}
 
 
-def build(
-    job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module
-) -> Callable[[], None]:
+def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module) -> Callable[[], None]:
     """What its server's `train` does in a round, but for the evaluations."""
     sys.path.insert(0, job["folder"])
     method, options = job["method"], job["options"]

@@ -41,9 +41,7 @@ class Network(nn.Module):
         return {"loss": _metrics.Weighted(float(self.loss(inputs, labels)) * len(labels), len(labels))}
 
 
-def build(
-    job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module
-) -> Callable[[], None]:
+def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module) -> Callable[[], None]:
     """One central iteration of its simulation."""
     options = job["options"]
     network = Network(module)

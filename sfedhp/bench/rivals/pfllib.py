@@ -16,9 +16,7 @@ from torch import Tensor, nn
 _SERVERS = {"FedAvg": "serveravg", "FedProx": "serverprox", "pFedMe": "serverpFedMe"}
 
 
-def build(
-    job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module
-) -> Callable[[], None]:
+def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.Module) -> Callable[[], None]:
     """What its server's `train` does in a round, but for the evaluations; rows come from memory, not disk."""
     sys.path.insert(0, str(Path(job["folder"]) / "system"))
     method, options = job["method"], job["options"]

@@ -1,0 +1,211 @@
+"""`sfedhp bench`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import click
+from rich import box
+from rich.filesize import decimal
+from rich.table import Table
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.bench.cases import Case
+from sfedhp.bench.ceilings import Ceilings, ceilings, machine
+from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
+from sfedhp.bench.measurement import Plan
+from sfedhp.bench.rivals import RIVALS, Rival, installed, parse
+from sfedhp.cli.options import check_method
+from sfedhp.cli.tables import print_json, results
+from sfedhp.models import MODELS
+from sfedhp.preparation import device_of
+from sfedhp.types import InputError
+
+_METHODS = ("sfedhp",)
+_MODELS = ("mlr", "dnn-small", "dnn")
+_BUSY = 0.7  # a load average above which figures are not to be trusted
+
+
+@click.command()
+@click.option("--methods", metavar="A,B,…", help=f"These methods; by default {', '.join(_METHODS)}.")
+@click.option("--models", metavar="A,B,…", help=f"On these models; by default {', '.join(_MODELS)}.")
+@click.option(
+    "--rival",
+    "rivals",
+    multiple=True,
+    metavar="NAME[=PATH]",
+    help=f"Also against {', '.join(RIVALS)}: a checkout of pfedme or pfllib, the interpreter that has another.",
+)
+@click.option("--scale", is_flag=True, help="Also how cost grows: to 20 000 clients, to 64 runs in a batch.")
+@click.option("--all", "everything", is_flag=True, help="All methods, models and installed rivals; hours.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or auto.")
+@click.option(
+    "--pairs", type=click.IntRange(min=1), default=Plan().pairs, show_default=True, help="Rounds measured."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
+def bench(
+    methods: str | None,
+    models: str | None,
+    rivals: tuple[str, ...],
+    scale: bool,
+    everything: bool,
+    device: str,
+    pairs: int,
+    as_json: bool,
+) -> None:
+    """Measure the speed of this machine's training rounds against a plain loop over the clients.
+
+    The loop has a module, an optimizer and a DataLoader for each client, as public code has it. All sides get
+    the same data (made up, in MNIST's shape), model, mini-batches and number of gradient steps in the paper's
+    setting: 4 edges of 5 clients, 400 rows each, batch 20, R = 20, K = 5. They run in processes of their own,
+    a round each in turn; the median counts, with one thread or two, whichever is better for the side.
+
+    \b
+    Examples:
+      sfedhp bench
+      sfedhp bench --methods fedavg,pfedme --models dnn
+      sfedhp bench --rival pfedme=../pFedMe --rival pfl=../venv/bin/python --json
+      sfedhp bench --scale
+    """
+    chosen = [parse(word) for word in rivals]
+    names = _listed("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
+    networks = _listed("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
+    if everything:
+        chosen += installed(chosen)
+    if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
+        names.append("pfedme")  # whether the loop is as fast as the code it stands for is part of the answer
+    device = device_of(device).type
+    plan = Plan(pairs=pairs, threads=_threads(device))
+    load = os.getloadavg()[0]
+    if load > _BUSY:
+        click.echo(f"The machine is busy (load {load:.2f}): these figures are not to be trusted.", err=True)
+    limits = ceilings(device, max(plan.threads))
+    click.echo(_heading(device, limits, load), err=as_json)
+    rows: list[Row] = []
+    for model in networks:
+        for method in names:
+            rows += _told(compare(Case(method, model, device), chosen, plan, limits))
+    grown: list[Row] = []
+    if scale or everything:
+        for row in grow(Case("sfedhp", "dnn-small", device), plan, limits):
+            grown += _told([row])
+    if as_json:
+        print_json([asdict(row) for row in rows + grown])
+        return
+    _print_rows(rows)
+    for row, times in loop_against_rivals(rows):
+        click.echo(
+            f"{row.algorithm}, {row.model}: the loop takes {times:.2f} times as long as {row.against}."
+        )
+    if grown:
+        _print_growth(grown)
+
+
+def _listed(
+    option: str, given: str | None, default: Sequence[str], known: Sequence[str] | dict[str, object]
+) -> list[str]:
+    if given is None:
+        return list(default)
+    names = list(dict.fromkeys(name.strip() for name in given.split(",")))
+    for name in names:
+        if known is ALGORITHMS:
+            check_method(option, name)
+        elif name not in known:
+            raise InputError(f"{option} {name} is not known: use {', '.join(known)}.")
+    return names
+
+
+def _threads(device: str) -> tuple[int, ...]:
+    """One and two; on a GPU the host only launches."""
+    cores = os.cpu_count() or 1
+    return (1, 2) if device == "cpu" and cores > 1 else (1,)
+
+
+def _heading(device: str, limits: Ceilings, load: float) -> str:
+    now = datetime.now(UTC).date().isoformat()
+    return (
+        f"{machine(device)}; {now}; load {load:.2f}\n"
+        f"Ceilings: {limits.matmul / 1e9:.0f} GFLOP/s of float32 matrix products, "
+        f"{limits.copy / 1e9:.1f} GB/s read and written in copying."
+    )
+
+
+def _told(rows: list[Row]) -> list[Row]:
+    """Say what was found, while more is being measured."""
+    for row in rows:
+        words = f"{row.algorithm}, {row.model}, {row.clients} clients, {row.runs} runs: "
+        words += f"{row.seconds_per_round:.4f} s a round"
+        if row.ratio is not None:
+            words += f", {row.against} {row.against_seconds_per_round:.4f} s, ratio {row.ratio:.1f}"
+        click.echo(words, err=True)
+    return rows
+
+
+def _print_rows(rows: Sequence[Row]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("method", "model", "against"):
+        table.add_column(heading, no_wrap=True)
+    headings = ("ours\ns/round", "theirs\ns/round", "ratio", "threads", "peak\nours", "peak\ntheirs")
+    for heading in (*headings, "of matmul\nours theirs", "of copying\nours theirs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.algorithm,
+            row.model,
+            row.against,
+            _seconds(row.seconds_per_round),
+            _seconds(row.against_seconds_per_round),
+            "–" if row.ratio is None else f"{row.ratio:.1f}",
+            f"{row.threads} {row.against_threads}",
+            decimal(row.peak_bytes),
+            "–" if row.against_peak_bytes is None else decimal(row.against_peak_bytes),
+            f"{_percent(row.matmul_share)} {_percent(row.against_matmul_share)}",
+            f"{_percent(row.copy_share)} {_percent(row.against_copy_share)}",
+        )
+    console = results()
+    console.print(table)
+    console.print(
+        "ratio: theirs / ours. Peak: memory taken beyond what the interpreter and its imports take. "
+        "Of matmul, of copying: the share of this machine's ceilings that a round reaches, its operations "
+        "and bytes counted by formula; what stays in caches can pass the ceiling of copying."
+    )
+
+
+def _print_growth(rows: Sequence[Row]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in (
+        "clients",
+        "runs",
+        "s/round",
+        "ms/client and run",
+        "threads",
+        "rounds",
+        "peak",
+        "of matmul",
+        "of copying",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            f"{row.clients:,}",
+            str(row.runs),
+            _seconds(row.seconds_per_round),
+            f"{1e3 * row.seconds_per_round / row.clients / row.runs:.3f}",
+            str(row.threads),
+            str(row.rounds),
+            decimal(row.peak_bytes),
+            _percent(row.matmul_share),
+            _percent(row.copy_share),
+        )
+    results().print(table)
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _percent(share: float | None) -> str:
+    return "  –" if share is None else f"{share:4.0%}"

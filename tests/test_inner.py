@@ -1,0 +1,315 @@
+"""The inner problem: what its steps are, and that every fast path takes exactly the same ones."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import sfedhp.descent
+from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
+from sfedhp.inner import minimize, path
+from sfedhp.keys import ROLES, key
+from sfedhp.networks import Network
+from sfedhp.scalars import PerRun
+from sfedhp.simulator import Simulator
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+from sfedhp.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
+
+CLOCK = Clock(2, 1)
+ROWS = 9
+# Sizes and rows of a mini-batch for which all kinds of layers occur.
+NETWORKS = {"deep": ((50, 40, 30, 3), 2), "wide batch": ((6, 4, 3), 8), "softmax": ((12, 3), 3)}
+SEATS = {"alone": (), "two tiers": (3,), "three tiers": (2, 3), "runs": (2, 2, 3)}
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def task(name="deep", lead=(2, 3), **options):
+    sizes, batch_size = NETWORKS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [nn.Flatten()]
+        for inputs, outputs in itertools.pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        network = Network(nn.Sequential(*layers[:-1]).double())
+    clients = torch.Size(lead).numel()
+    counts = (ROWS - torch.arange(clients) * 3 % (ROWS + 1)).reshape(lead)  # ragged, some without rows
+    labels = torch.arange(clients * ROWS).reshape(*lead, ROWS) % sizes[-1]
+    stream = key(1, torch.arange(clients).reshape(lead))
+    return Task(network, normal(*lead, ROWS, sizes[0]), labels, counts, stream, batch_size, **options)
+
+
+def anchors(whole):
+    """Own ones, one for each edge's clients, one for all."""
+    lead, own = whole.lead, 0.3 * normal(*whole.lead, whole.network.d, seed=1)
+    if not lead:
+        return {"own": own}
+    return {"own": own, "edge": spread(own[..., 0, :], lead[-1]), "all": own[(0,) * len(lead)].expand_as(own)}
+
+
+def same(first, second):
+    gap, scale = (dense(first) - dense(second)).norm(), dense(second).norm()
+    assert gap <= 1e-12 * scale
+
+
+def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
+    whole = task(weight_decay=0.1, plain=True)
+    anchor, point = anchors(whole)["own"], 0.3 * normal(2, 3, whole.network.d, seed=2)
+    problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "sparsity": 0.3, "smoothing": 0.2}
+    found = minimize(whole, CLOCK, anchor, start=point, **problem)
+    for _ in range(3):
+        slope = whole.gradient(point, whole.batch(CLOCK)) + 2 * (point - anchor)
+        point = point - 0.1 * (slope + 0.3 * torch.tanh(point / 0.2))
+    same(found, point)
+
+
+def test_a_new_mini_batch_every_step_has_the_next_key():
+    whole = task(plain=True)
+    point = anchors(whole)["own"]
+    found = minimize(whole, CLOCK, point, steps=3, rate=0.1, step=5, fresh=True)
+    for turn in range(3):
+        point = point - 0.1 * whole.gradient(point, whole.batch(CLOCK, 5 + turn))
+    same(found, point)
+
+
+def test_slopes_ahead_are_taken_after_a_step_on_another_mini_batch():
+    whole = task(plain=True)
+    point = anchors(whole)["own"]
+    found = minimize(whole, CLOCK, point, steps=2, rate=0.1, step=4, ahead=0.2)
+    for turn in range(2):
+        there = point - 0.2 * whole.gradient(point, whole.batch(CLOCK, 4 + 2 * turn))
+        point = point - 0.1 * whole.gradient(there, whole.batch(CLOCK, 5 + 2 * turn))
+    same(found, point)
+
+
+def test_nesterov_steps_start_from_where_the_last_two_point_to():
+    whole = task()
+    anchor = point = before = anchors(whole)["own"]
+    found = minimize(whole, CLOCK, anchor, steps=4, rate=0.1, proximity=2.0, solver="nesterov")
+    for turn in range(4):
+        here = point + turn / (turn + 3) * (point - before)
+        slope = whole.gradient(here, whole.batch(CLOCK)) + 2 * (here - anchor)
+        before, point = point, here - 0.1 * slope
+    same(found, point)
+
+
+def test_a_client_stops_before_a_step_with_a_small_gradient():
+    whole = task()
+    anchor = anchors(whole)["own"]
+    slopes = whole.gradient(anchor, whole.batch(CLOCK)).square().sum(-1)
+    limit = float(slopes.flatten().sort().values[3])
+    found = minimize(whole, CLOCK, anchor, steps=1, rate=0.1, tolerance=limit)
+    moved = (found != anchor).any(-1)
+    assert torch.equal(moved, slopes > limit)
+    assert moved.any()
+    assert not moved.all()
+    everywhere = minimize(whole, CLOCK, anchor, steps=1, rate=0.1)
+    same(found, torch.where(moved.unsqueeze(-1), everywhere, anchor))
+    # Who has stopped does not go on.
+    late = minimize(whole, CLOCK, anchor, steps=5, rate=0.1, tolerance=limit)
+    assert torch.equal(late[~moved], anchor[~moved])
+
+
+def test_the_exact_l1_leaves_zeros():
+    whole = task()
+    anchor = anchors(whole)["own"]
+    found = minimize(whole, CLOCK, anchor, steps=2, rate=0.1, sparsity=1.0, penalty="l1")
+    point = anchor
+    for _ in range(2):
+        point = soft_threshold(point - 0.1 * whole.gradient(point, whole.batch(CLOCK)), 0.1)
+    same(found, point)
+    assert (found == 0).any()
+
+
+def test_the_exact_l1_stops_where_its_gradient_mapping_is_small():
+    whole = task()
+    anchor = torch.zeros(2, 3, whole.network.d, dtype=torch.float64)
+    found = minimize(whole, CLOCK, anchor, steps=3, rate=0.1, sparsity=100.0, penalty="l1", tolerance=1e-12)
+    assert torch.equal(found, anchor)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_step_leaves_the_start(plain):
+    whole = task(plain=plain)
+    start = normal(2, 3, whole.network.d)
+    found = minimize(whole, CLOCK, anchors(whole)["own"], steps=0, rate=0.1, start=start)
+    assert torch.equal(found, start)
+
+
+RATES = {"pulled": (0.1, 3.0), "free": (0.1, 0.0), "forgetful": (0.1, 10.0)}
+PER_RUN = {"each its own": (PerRun([0.1, 0.2]), PerRun([3.0, 1.0])), "only rates": (PerRun([0.1, 0.2]), 0.0)}
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.2])
+@pytest.mark.parametrize("lead", SEATS.values(), ids=SEATS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fast_paths_are_the_plain_one(name, lead, weight_decay):
+    fast = task(name, lead, weight_decay=weight_decay)
+    plain = replace(fast, plain=True)
+    carried = 0.3 * normal(*lead, fast.network.d, seed=2)
+    rates = {**RATES, **PER_RUN} if lead[:1] == (2,) else RATES
+    for anchor in anchors(fast).values():
+        for rate, proximity in rates.values():
+            for steps in (1, 3):
+                for more in (
+                    {},
+                    {"start": carried},
+                    {"fresh": True, "step": 2},
+                    {"fresh": True, "start": carried},
+                    {"sparsity": 0.1, "smoothing": 0.3},
+                    {"ahead": rate},
+                ):
+                    problem = {"steps": steps, "rate": rate, "proximity": proximity, **more}
+                    expected = minimize(plain, CLOCK, anchor, **problem)
+                    for factored in (True,) if more else (False, True):
+                        found = minimize(fast, CLOCK, anchor, **problem, factored=factored)
+                        assert factored or not isinstance(found, Factored)
+                        assert dense(found).shape == expected.shape
+                        same(found, expected)
+
+
+def test_a_sparsity_of_each_client_and_a_smoothing_of_each_run():
+    fast, sparsity = task(lead=(2, 2, 3)), normal(2, 2, 3, 1).abs()
+    problem = {"steps": 2, "rate": 0.1, "sparsity": sparsity, "smoothing": PerRun([0.2, 0.4])}
+    anchor = anchors(fast)["edge"]
+    expected = minimize(replace(fast, plain=True), CLOCK, anchor, **problem)
+    same(minimize(fast, CLOCK, anchor, **problem), expected)
+
+
+def test_all_kinds_of_layers_were_met(monkeypatch):
+    met = set()
+    choose = sfedhp.descent._layer
+
+    def watched(*arguments):
+        layer = choose(*arguments)
+        met.add((type(layer).__name__, arguments[0].first > 0))
+        return layer
+
+    monkeypatch.setattr(sfedhp.descent, "_layer", watched)
+    for name in NETWORKS:
+        whole = task(name)
+        minimize(whole, CLOCK, anchors(whole)["edge"], steps=3, rate=0.1, factored=True)
+    assert met == {("First", False), ("Whole", False), ("Factors", True), ("Whole", True)}
+
+
+def test_models_stay_factored_near_their_anchor():
+    whole = task()
+    edge = anchors(whole)["edge"]
+    found = minimize(whole, CLOCK, edge, steps=3, rate=0.1, factored=True)
+    assert isinstance(found, Factored)
+    assert found.anchor.shape == (2, 1, whole.network.d)
+    assert found.anchor.data_ptr() == edge.data_ptr()
+    assert found.shape == edge.shape
+    own = minimize(whole, CLOCK, anchors(whole)["own"], steps=3, rate=0.1, factored=True)
+    assert own.anchor.shape == edge.shape
+
+
+def test_factors_that_are_much_larger_than_their_layer_are_not_kept():
+    for rows, kind in ((9, Factored), (12, torch.Tensor)):
+        whole = replace(task("softmax"), batch_size=rows, inputs=normal(2, 3, 12, 12))
+        whole.labels = torch.zeros(2, 3, 12, dtype=torch.int64)
+        found = minimize(whole, CLOCK, anchors(whole)["edge"], steps=6, rate=0.1, factored=True)
+        assert isinstance(found, kind)
+
+
+def test_with_a_pull_of_one_over_the_rate_only_the_last_step_is_held():
+    whole = task()
+    edge = anchors(whole)["edge"]
+    long = minimize(whole, CLOCK, edge, steps=5, rate=0.1, proximity=5.0, factored=True)
+    short = minimize(whole, CLOCK, edge, steps=5, rate=0.1, proximity=10.0, factored=True)
+    assert long.layers[1].inputs.shape[-2] == 5 * 2
+    assert short.layers[1].inputs.shape[-2] == 2
+
+
+MORE = ({}, {"fresh": True}, {"sparsity": 0.1}, {"ahead": 0.1}, {"solver": "nesterov"})
+
+
+@pytest.mark.parametrize("more", MORE)
+def test_nothing_that_is_given_is_modified(more):
+    whole = task(weight_decay=0.1)
+    given = anchors(whole)
+    start = normal(2, 3, whole.network.d)
+    before = [start.clone(), whole.inputs.clone(), *(anchor.clone() for anchor in given.values())]
+    for anchor in given.values():
+        minimize(whole, CLOCK, anchor, steps=2, rate=0.1, proximity=2.0, start=start, **more)
+        minimize(whole, CLOCK, anchor, steps=2, rate=0.1, proximity=2.0, factored=True, **more)
+    after = [start, whole.inputs, *given.values()]
+    assert all(torch.equal(new, old) for new, old in zip(after, before, strict=True))
+
+
+def test_padding_has_no_influence():
+    whole = task()
+    rows = torch.arange(ROWS) < whole.sizes.unsqueeze(-1)
+    spoiled = replace(whole, inputs=torch.where(rows.unsqueeze(-1), whole.inputs, 1e3))
+    for more in ({}, {"fresh": True}, {"ahead": 0.1}):
+        problem = {"steps": 3, "rate": 0.1, "proximity": 1.0, **more}
+        edge = anchors(whole)["edge"]
+        same(minimize(spoiled, CLOCK, edge, **problem), minimize(whole, CLOCK, edge, **problem))
+
+
+def test_the_path_is_named():
+    whole = task()
+    assert path(whole) == "sample-space"
+    assert path(whole, fresh=True) == path(whole, sparsity=0.1) == path(whole, ahead=0.1) == "stacked"
+    assert path(whole, sparsity=torch.ones(2, 3, 1)) == "stacked"
+    assert path(replace(whole, plain=True)) == "plain"
+    assert path(whole, solver="nesterov") == path(whole, tolerance=0.1) == "plain"
+    assert path(whole, penalty="l1") == "sample-space"
+    assert path(whole, penalty="l1", sparsity=0.1) == "plain"
+    assert path(replace(whole, weight_decay=0.1), ahead=0.1) == "plain"
+    assert path(replace(whole, network=Network(nn.Sequential(nn.Linear(50, 3), nn.Tanh())))) == "plain"
+
+
+def test_nothing_is_asked_of_a_device():
+    # Whoever asks for a value of a tensor without values, as on a device one would have to wait for, fails.
+    device = torch.device("meta")
+    whole = task().to(device)
+    own = torch.empty(2, 3, whole.network.d, dtype=torch.float64, device=device)
+    weights = torch.ones(2, 3, device=device)
+    with pytest.raises(RuntimeError):
+        bool(weights.all())
+    clock = Clock(torch.zeros((), dtype=torch.int64, device=device), 1)
+    for anchor in (own, spread(own[:, 0], 3)):
+        for more in (*MORE, {"start": own}):
+            found = minimize(whole, clock, anchor, steps=2, rate=0.1, proximity=1.0, factored=True, **more)
+            assert whole.scores(found, whole.inputs).shape == (2, 3, ROWS, 3)
+            assert weighted_mean(found, weights).shape == (2, whole.network.d)
+            assert dense(keep(weights > 0, found, found)).shape == own.shape
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        SFedHP(edge_rounds=3, client_proximity=5.0),
+        SFedHP(edge_rounds=3),
+        SFedHP(edge_rounds=3, start="carried"),
+        SFedHP(edge_rounds=3, anchor="client"),
+        SFedHP(edge_rounds=3, client_sparsity=1e-3, edge_sparsity=1e-3, smoothing=0.1, sparsity_floor=0.0),
+        FedAvg(local_steps=5),
+        HierFAVG(),
+        FedProx(local_steps=5, proximity=1.0),
+        PerFedAvg(local_steps=5),
+        PFedMe(local_rounds=4),
+        HeurFedAMP(local_steps=5),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_ten_rounds_on_either_path_are_equal(algorithm, weight_decay):
+    def finish(plain):
+        whole, ids = task(weight_decay=weight_decay, plain=plain), torch.arange(6).reshape(2, 3)
+        initial, tail = whole.network.initial()
+        simulator = Simulator(algorithm, whole, ids, initial, tail.double(), key(0, ROLES["draw"]))
+        *_, last = simulator.run(10)
+        return last
+
+    fast, plain = finish(False), finish(True)
+    for first, second in ((fast.served.state, plain.served.state), (fast.personal, plain.personal)):
+        if not isinstance(second, tuple):
+            assert_close(dense(first), dense(second), rtol=1e-9, atol=1e-9)

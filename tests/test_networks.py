@@ -1,0 +1,148 @@
+"""Modules as functions of flat vectors, and which of them are worked by hand."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from sfedhp.networks import Network, join, split
+from sfedhp.types import InputError
+
+
+def perceptron(*between):
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 3), *between, nn.Linear(3, 2))
+
+
+class Normalized(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.first = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3, **options)
+
+    def forward(self, inputs):
+        return self.norm(self.first(inputs))
+
+
+def test_a_flat_vector_is_the_parameters_in_order():
+    module = perceptron(nn.ReLU())
+    network = Network(module)
+    model, statistics = network.initial()
+    assert network.d == model.numel() == 23
+    assert statistics.shape == (0,)
+    assert torch.equal(model, torch.cat([value.detach().flatten() for value in module.parameters()]))
+
+
+def test_split_and_join_undo_each_other():
+    network = Network(Normalized())
+    flat = torch.randn(2, 3, network.d)
+    assert torch.equal(join(split(flat, network.weights), network.weights), flat)
+    assert split(torch.zeros(2, 0), {}) == {}
+
+
+def test_a_stack_runs_as_its_modules_do():
+    network = Network(Normalized())
+    lead, rows = torch.Size([2, 3]), torch.randn(2, 3, 5, 4)
+    models, worn = torch.randn(2, 3, network.d), torch.rand(2, 3, network.s)
+    for train in (False, True):
+        outputs, moved = network.run(split(models, network.weights), worn, rows, lead, train)
+        for place in ((0, 0), (1, 2)):
+            module = network.build(models[place], worn[place]).train(train)
+            assert_close(outputs[place], module(rows[place]))
+            after = torch.cat([module.norm.running_mean, module.norm.running_var])
+            assert_close(moved[place], after)
+    alone, _ = network.run(split(models[0, 0], network.weights), worn[0, 0], rows[0, 0], torch.Size(), True)
+    assert_close(alone, outputs[0, 0])
+
+
+def test_a_state_dict_has_the_modules_own_names():
+    network = Network(Normalized())
+    state = network.state_dict(*network.initial())
+    assert state.keys() == Normalized().state_dict().keys()
+    assert all(value.is_contiguous() for value in state.values())
+
+
+def test_the_module_that_was_given_stays_as_it_is():
+    module = Normalized()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    network = Network(module)
+    network.probe(torch.randn(2, 4), 3)
+    network.build(torch.zeros(network.d), torch.zeros(network.s))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("module", "word"),
+    [
+        (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), "random numbers"),
+        (Normalized(momentum=None), "momentum=None"),
+        (nn.Sequential(nn.RNN(4, 3)), "cannot be stacked"),
+        (nn.Sequential(nn.Flatten()), "no parameters"),
+        (nn.Linear(4, 3, dtype=torch.complex64), "not real"),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(module, word):
+    with pytest.raises(InputError, match=word):
+        Network(module)
+
+
+class Twice(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs).expand(2, len(inputs), -1)
+
+
+@pytest.mark.parametrize(
+    ("module", "classes", "word"),
+    [
+        (nn.Linear(5, 3), 3, "check its input shape"),
+        (Twice(4, 3), 3, "one vector of scores"),
+        (nn.Linear(4, 3), 2, "2 classes"),
+    ],
+)
+def test_a_module_that_does_not_fit_the_data_is_refused(module, classes, word):
+    with pytest.raises(InputError, match=word):
+        Network(module).probe(torch.randn(2, 4), classes)
+
+
+def test_a_module_that_fits_is_not_refused():
+    Network(nn.Linear(4, 3)).probe(torch.randn(2, 4), None)
+    Network(perceptron(nn.ReLU())).probe(torch.randn(2, 2, 2), 2)
+
+
+def test_linear_layers_with_relu_between_are_recognized():
+    layers = Network(perceptron(nn.ReLU())).layers
+    assert [(layer.first, layer.inputs, layer.outputs) for layer in layers] == [(0, 4, 3), (15, 3, 2)]
+    assert Network(perceptron(nn.ReLU())).flattens
+    nested = nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
+    assert Network(nested).layers == layers
+    assert not Network(nested).flattens
+    assert len(Network(nn.Linear(4, 3)).layers) == 1
+
+
+def _hooked():
+    module = perceptron(nn.ReLU())
+    module[1].register_forward_hook(lambda *_: None)
+    return module
+
+
+def _shared():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        perceptron(nn.Tanh()),
+        perceptron(),
+        perceptron(nn.ReLU(), nn.ReLU()),
+        nn.Sequential(nn.Linear(4, 3), nn.ReLU()),
+        nn.Sequential(nn.Linear(4, 3, bias=False)),
+        nn.Sequential(nn.Flatten(2), nn.Linear(4, 3)),
+        Twice(4, 3),
+        Normalized(),
+        _hooked(),
+        _shared(),
+    ],
+)
+def test_whatever_does_more_is_not_worked_by_hand(module):
+    assert Network(module).layers == ()
