@@ -7,7 +7,7 @@ of runs, edges or clients in the simulator, and absent on a device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -73,6 +73,21 @@ def weighted_mean(uploads: Tensor | Factored, weights: Tensor) -> Tensor:
     return _mean(uploads, shares, _all_of(shares > 0))
 
 
+def joined(pieces: Sequence[Tensor | Factored], axis: int) -> Tensor | Factored:
+    """Models of some members each, side by side along an axis; factored where all pieces share one anchor."""
+    first = pieces[0]
+    if isinstance(first, Factored) and first.anchor.shape[axis] == 1:
+        same = [
+            piece.layers
+            for piece in pieces
+            if isinstance(piece, Factored) and piece.anchor.data_ptr() == first.anchor.data_ptr()
+        ]
+        if len(same) == len(pieces):
+            layers = tree_map(lambda *parts: torch.cat(parts, axis), *same)
+            return Factored(first.anchor, layers)
+    return torch.cat([dense(piece) for piece in pieces], axis)
+
+
 def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
     """φ_ρ(x) = ρ Σ log cosh(x/ρ), over the last axis."""
     # log cosh y = |y| + log(1 + e^(−2|y|)) − log 2 stays finite where cosh itself overflows.
@@ -82,7 +97,8 @@ def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
 
 def smooth_l1_slope(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
     """∇φ_ρ(x) = tanh(x/ρ)."""
-    return torch.tanh(model / smoothing)
+    # tanh y = 2 σ(2y) − 1, of which a CPU makes three in the time of one tanh.
+    return torch.sigmoid_(2 / smoothing * model).mul_(2).sub_(1)
 
 
 def soft_threshold(model: Tensor, threshold: Scalar | Tensor) -> Tensor:

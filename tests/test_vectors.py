@@ -16,6 +16,7 @@ from sfedhp.vectors import (
     add_change,
     dense,
     density,
+    joined,
     keep,
     smooth_l1,
     smooth_l1_slope,
@@ -141,6 +142,25 @@ def test_a_change_is_added_in_place():
     assert_close(flat[:, :24], expected)
 
 
+def test_pieces_with_one_anchor_stay_factored_side_by_side():
+    model = factored((2, 3), (2, 1))
+
+    def piece(first, last):
+        return model._replace(layers=tree_map(lambda tensor: tensor[:, first:last], model.layers))
+
+    whole = joined([piece(0, 2), piece(2, 3)], 1)
+    assert isinstance(whole, Factored)
+    assert_close(dense(whole), dense(model))
+
+
+@pytest.mark.parametrize("anchors", [(2, 1), (2, 3)])
+def test_other_pieces_are_built_side_by_side(anchors):
+    model = factored((2, 3), anchors)
+    apart = model._replace(anchor=model.anchor.clone())
+    for pieces in ([model, apart], [model, dense(model)], [dense(model), model]):
+        assert torch.equal(joined(pieces, 1), torch.cat([dense(model), dense(model)], 1))
+
+
 def test_spreading_copies_nothing():
     models = spread(normal(2, 5), 3)
     assert models.shape == (2, 3, 5)
@@ -161,6 +181,7 @@ def test_the_slope_is_that_of_the_smooth_l1():
     model = (1e-4 * normal(7)).requires_grad_()
     (slope,) = torch.autograd.grad(smooth_l1(model, 6e-5), model)
     assert_close(smooth_l1_slope(model.detach(), 6e-5), slope)
+    assert_close(smooth_l1_slope(model.detach(), 6e-5), torch.tanh(model.detach() / 6e-5))
 
 
 def test_smoothing_may_differ_between_runs():

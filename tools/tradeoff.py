@@ -58,15 +58,20 @@ def _both(strength: float) -> dict[str, float]:
 
 
 FLOAT16: dict[str, Any] = {"values": "float16"}
+DIFFERENCE: dict[str, Any] = {"difference": True}
 VARIANTS: dict[str, Variant] = {
     "dense": Variant("γ = 0, lossless: the reference"),
     "dense-float16": Variant("γ = 0, values as float16", wire={"values": "float16"}),
+    "dense-float16-difference": Variant("γ = 0, float16 and differences", wire=FLOAT16 | DIFFERENCE),
+    "dense-bfloat16-difference": Variant(
+        "γ = 0, bfloat16 and differences", wire={"values": "bfloat16"} | DIFFERENCE
+    ),
     "dense-int8": Variant("γ = 0, values as int8", wire={"values": "int8"}),
     "literal": _sparse("the paper's schedule, smooth ℓ1, threshold 5e-4"),
     "literal-1e-3": _sparse("threshold 1e-3", {"threshold": 1e-3}),
     "literal-3e-3": _sparse("threshold 3e-3", {"threshold": 3e-3}),
     "literal-1e-2": _sparse("threshold 1e-2", {"threshold": 1e-2}),
-    "literal-difference": _sparse("differences against what both sides hold", {"difference": True}),
+    "literal-difference": _sparse("differences against what both sides hold", DIFFERENCE),
     "literal-float16": _sparse("values as float16", {"values": "float16"}),
     "literal-int8": _sparse("values as int8", {"values": "int8"}),
     "half-float16": _sparse("γ₁ = γ₂ = 5e-4, float16", FLOAT16, **_both(5e-4)),
@@ -79,7 +84,7 @@ VARIANTS: dict[str, Variant] = {
         "floor .4, γ₂ in the first 30 rounds, float16", FLOAT16, sparsity_floor=0.4, edge_sparsity_rounds=30
     ),
     "quarter-int8": _sparse("γ₁ = γ₂ = 2.5e-4, int8", {"values": "int8"}, **_both(2.5e-4)),
-    "literal-float16-difference": _sparse("float16 and differences", FLOAT16 | {"difference": True}),
+    "literal-float16-difference": _sparse("float16 and differences", FLOAT16 | DIFFERENCE),
     "l1-float16": _sparse("exact ℓ1, float16", FLOAT16, penalty="l1"),
 }
 

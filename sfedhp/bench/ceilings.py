@@ -28,16 +28,22 @@ def ceilings(device: str, threads: int) -> Ceilings:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        source = torch.ones(_COPIED // 4, device=device)
-        target = torch.empty_like(source)
-        copied = _fastest(lambda: target.copy_(source), device)
-        del source, target
-        left, right = (torch.randn(_SIDE, _SIDE, device=device) for _ in range(2))
-        result = torch.empty_like(left)
-        multiplied = _fastest(lambda: torch.mm(left, right, out=result), device)
+        copied, multiplied = _copying(device), _multiplying(device)
     finally:
         torch.set_num_threads(before)
     return Ceilings(2 * _COPIED / copied, 2 * _SIDE**3 / multiplied)
+
+
+def _copying(device: str) -> float:
+    source = torch.ones(_COPIED // 4, device=device)
+    target = torch.empty_like(source)
+    return _fastest(lambda: target.copy_(source), device)
+
+
+def _multiplying(device: str) -> float:
+    left, right = (torch.randn(_SIDE, _SIDE, device=device) for _ in range(2))
+    result = torch.empty_like(left)
+    return _fastest(lambda: torch.mm(left, right, out=result), device)
 
 
 def machine(device: str) -> str:

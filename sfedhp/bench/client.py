@@ -1,4 +1,4 @@
-"""A client of the plain loop: its own module, optimizer and DataLoader, as public code of the field has them."""
+"""A client of the plain loop: a module, an optimizer and a DataLoader, as public code of the field has it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Pair = tuple[Tensor, Tensor]  # inputs and labels
 
 
 class ProximalSGD(torch.optim.Optimizer):
-    """SGD on ℓ(x; D) + λ/2 ‖x − center‖² + μ/2 ‖x‖², a step being one expression of new tensors."""
+    """SGD on ℓ(x; D) + λ/2 ‖x − center‖², a step being one expression of new tensors, weight decay included."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], rate: float, proximity: float, decay: float):
-        super().__init__(parameters, {"lr": rate, "proximity": proximity, "decay": decay})
+    def __init__(self, parameters: Iterable[nn.Parameter], rate: float, proximity: float):
+        super().__init__(parameters, {"lr": rate, "proximity": proximity, "decay": 0.0})
         self.centers: Parameters = []
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -33,14 +33,7 @@ class Client:
     """One client. Its DataLoader's iterator is kept from round to round."""
 
     def __init__(
-        self,
-        module: nn.Module,
-        rows: Pair,
-        batch_size: int,
-        *,
-        rate: float,
-        proximity: float = 0.0,
-        decay: float = 0.0,
+        self, module: nn.Module, rows: Pair, batch_size: int, *, rate: float, proximity: float = 0.0
     ):
         """Take a copy of the module.
 
@@ -50,15 +43,14 @@ class Client:
             batch_size: rows of a mini-batch.
             rate: of the SGD steps.
             proximity: the pull to whatever `step` is given; 0: plain SGD.
-            decay: the weight decay.
         """
         self.module = copy.deepcopy(module)
         self.device = next(module.parameters()).device
         self.optimizer: torch.optim.Optimizer
         if proximity:
-            self.optimizer = ProximalSGD(self.module.parameters(), rate, proximity, decay)
+            self.optimizer = ProximalSGD(self.module.parameters(), rate, proximity)
         else:
-            self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate, weight_decay=decay)
+            self.optimizer = torch.optim.SGD(self.module.parameters(), lr=rate)
         self.rows = rows
         self.size = len(rows[1])
         self.loader: DataLoader[Pair] = DataLoader(

@@ -60,7 +60,6 @@ def loop(
     *,
     batch_size: int,
     classes: int,
-    decay: float = 0.0,
     seed: int = 0,
 ) -> Loop:
     """A federation on data stacked as (edges, clients, rows, ...).
@@ -72,13 +71,11 @@ def loop(
         labels: (edges, clients, rows), on the host.
         batch_size: rows of a mini-batch; 0: all.
         classes: how many labels there are.
-        decay: the weight decay.
         seed: of what pFedGP draws.
     """
     options = {
         "rate": _option(algorithm, "personal_rate", "local_rate", "meta_rate"),
         "proximity": _option(algorithm, "client_proximity", "proximity"),
-        "decay": decay,
     }
     edges = [
         [Client(module, rows, batch_size or labels.shape[-1], **options) for rows in zip(*edge, strict=True)]

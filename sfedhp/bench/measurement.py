@@ -51,7 +51,8 @@ class Side:
             python: the interpreter.
         """
         self.name = name
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        # Closed by `__exit__`, as the process is ended by it.
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         environment = dict(os.environ)
         if python == sys.executable:
             environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -67,7 +68,11 @@ class Side:
         except OSError as error:
             self._errors.close()
             raise InputError(f"{name}: {python} cannot be run ({error.strerror}).") from None
-        self._ask(job)
+        try:
+            self._ask(job)
+        except InputError:
+            self.__exit__(None, None, None)
+            raise
 
     def round(self, threads: int) -> float:
         """Seconds of the next round."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +15,7 @@ _FREE = {"_unsafe_view", "_reshape_alias", "lift_fresh", "empty", "empty_like", 
 _PICKING = {"index", "index_select", "gather", "embedding", "take"}
 
 
-class Meter(TorchDispatchMode):
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While entered, adds up what every torch operation does.
 
     `operations` are the multiplications and additions of matrix products, convolutions and factorizations;
@@ -25,21 +24,9 @@ class Meter(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations = 0
         self.bytes = 0
-
-    def __enter__(self) -> Meter:
-        super().__enter__()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(exc_type, exc_value, traceback)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

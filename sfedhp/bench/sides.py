@@ -69,7 +69,6 @@ def plain(experiment: Experiment) -> Loop:
         *rows,
         batch_size=experiment.batch_size,
         classes=classes,
-        decay=experiment.model.weight_decay,
         seed=experiment.seed,
     )
 

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import MagicMock
@@ -66,6 +67,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     job = json.loads(requests.readline())
     _set_aside(job.get("aside", ()))
     make = _function(job["file"], job["function"])
+    torch.set_num_threads(1)
     torch.ones(64, 64, device=job["device"]).mm(torch.ones(64, 64, device=job["device"]))
     memory = Memory(job["device"])
     step = make(job, *_problem(job)) if "data" in job else make(job)
@@ -88,7 +90,7 @@ def _set_aside(names: Iterable[str]) -> None:
             sys.modules[name] = MagicMock(__spec__=importlib.util.spec_from_loader(name, None))
 
 
-def _function(file: str, name: str) -> Callable[[dict[str, Any]], Callable[[], object]]:
+def _function(file: str, name: str) -> Callable[..., Callable[[], object]]:
     """What stands under this name in a file."""
     spec = importlib.util.spec_from_file_location("side", file)
     assert spec is not None
@@ -106,7 +108,7 @@ def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Modul
     pixels = torch.from_numpy(inputs.astype("float32") / 255)
     rows = [np.flatnonzero(client == index) for index in range(client.max() + 1)]
     layers: list[nn.Module] = [nn.Flatten()]
-    for wide, narrow in zip(job["sizes"][:-1], job["sizes"][1:], strict=True):
+    for wide, narrow in pairwise(job["sizes"]):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
     return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], nn.Sequential(*layers[:-1])
 
@@ -115,7 +117,8 @@ def _counted(step: Callable[[], object]) -> dict[str, int]:
     """The work of a round, by formula."""
     from sfedhp.bench.meter import Meter
 
-    with Meter() as meter:
+    meter = Meter()
+    with meter:
         step()
     return {"operations": meter.operations, "bytes": meter.bytes}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -17,8 +17,7 @@ from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.measurement import Plan
-from sfedhp.bench.rivals import RIVALS, Rival, installed, parse
-from sfedhp.cli.options import check_method
+from sfedhp.bench.rivals import RIVALS, installed, parse
 from sfedhp.cli.tables import print_json, results
 from sfedhp.models import MODELS
 from sfedhp.preparation import device_of
@@ -37,7 +36,7 @@ _BUSY = 0.7  # a load average above which figures are not to be trusted
     "rivals",
     multiple=True,
     metavar="NAME[=PATH]",
-    help=f"Also against {', '.join(RIVALS)}: a checkout of pfedme or pfllib, the interpreter that has another.",
+    help=f"Also against {', '.join(RIVALS)}: a checkout of pfedme or pfllib, the python that has another.",
 )
 @click.option("--scale", is_flag=True, help="Also how cost grows: to 20 000 clients, to 64 runs in a batch.")
 @click.option("--all", "everything", is_flag=True, help="All methods, models and installed rivals; hours.")
@@ -104,16 +103,12 @@ def bench(
         _print_growth(grown)
 
 
-def _listed(
-    option: str, given: str | None, default: Sequence[str], known: Sequence[str] | dict[str, object]
-) -> list[str]:
+def _listed(option: str, given: str | None, default: Sequence[str], known: Iterable[str]) -> list[str]:
     if given is None:
         return list(default)
     names = list(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:
-        if known is ALGORITHMS:
-            check_method(option, name)
-        elif name not in known:
+        if name not in known:
             raise InputError(f"{option} {name} is not known: use {', '.join(known)}.")
     return names
 

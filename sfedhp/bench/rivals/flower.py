@@ -6,6 +6,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -47,7 +48,7 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
 
     def held() -> Any:
         # Ray ships functions by value with every task; what its processes keep must live in a module.
-        kept = sys.modules.setdefault("bench_rows", ModuleType("bench_rows"))
+        kept: Any = sys.modules.setdefault("bench_rows", ModuleType("bench_rows"))
         if not hasattr(kept, "module"):
             with np.load(data) as file:
                 train = ~file["test"]
@@ -59,7 +60,7 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
                 for rows in chosen
             ]
             layers: list[nn.Module] = [nn.Flatten()]
-            for wide, narrow in zip(sizes[:-1], sizes[1:], strict=True):
+            for wide, narrow in pairwise(sizes):
                 layers += [nn.Linear(wide, narrow), nn.ReLU()]
             kept.module = nn.Sequential(*layers[:-1])
         return kept

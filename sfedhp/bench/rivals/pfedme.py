@@ -19,7 +19,7 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
     """What its server's `train` does in a round, but for the evaluations."""
     sys.path.insert(0, job["folder"])
     method, options = job["method"], job["options"]
-    code = importlib.import_module(f"FLAlgorithms.servers.{_SERVERS[method]}")
+    code: Any = importlib.import_module(f"FLAlgorithms.servers.{_SERVERS[method]}")
     rows = [list(zip(*client, strict=True)) for client in clients]
     code.read_data = lambda dataset: [range(len(rows))]
     code.read_user_data = lambda index, data, dataset: (index, rows[index], rows[index][:1])

@@ -22,9 +22,8 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
     method, options = job["method"], job["options"]
     rows = [list(zip(*client, strict=True)) for client in clients]
     for name in ("flcore.clients.clientbase", "flcore.servers.serverbase"):
-        importlib.import_module(name).read_client_data = (  # type: ignore[attr-defined]
-            lambda dataset, index, is_train=True, few_shot=0: rows[index]
-        )
+        base: Any = importlib.import_module(name)
+        base.read_client_data = lambda dataset, index, is_train=True, few_shot=0: rows[index]
     code = importlib.import_module(f"flcore.servers.{_SERVERS[method]}")
     # It counts epochs: as many as hold the wanted number of mini-batches.
     steps = options.get("local_steps", options.get("local_rounds", options.get("edge_rounds")))

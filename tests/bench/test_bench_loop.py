@@ -1,0 +1,117 @@
+"""The plain loop does the same work as the package: from the same weights and rows it gets the same models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.bench.cases import Case
+from sfedhp.bench.sides import plain, simulation, stacked
+from sfedhp.config import Experiment
+from sfedhp.types import Clock
+
+SHORT = {"sfedhp": {"edge_rounds": 3}, "pfedme": {"local_rounds": 3}, "hierfavg": {"edge_rounds": 2}}
+ROUNDS = 2
+
+
+def experiment_of(case: Case, folder: Path) -> Experiment:
+    """A short one on data of its own."""
+    source = folder / "data.npz"
+    case.write_data(source)
+    experiment = case.experiments(source)[0]
+    method = experiment.algorithm
+    changes = SHORT.get(case.method, {} if case.method == "pfedgp" else {"local_steps": 4})
+    return replace(experiment, algorithm=replace(method, **changes))
+
+
+def small(method: str, model: str, **options: int) -> Case:
+    return Case(
+        method, model, edges=2, clients_per_edge=2, **{"rows": 12, "batch_size": 0, **options}, dtype="float64"
+    )
+
+
+def flat(parameters: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([part.detach().flatten() for part in parameters])
+
+
+def assert_equal(mine: torch.Tensor, other: torch.Tensor) -> None:
+    assert mine.shape == other.shape
+    assert (mine - other).norm() <= 1e-9 * other.norm()
+
+
+@pytest.mark.parametrize("model", ["mlr", "dnn-small"])
+@pytest.mark.parametrize("method", ALGORITHMS)
+def test_the_loop_equals_the_package(method: str, model: str, tmp_path: Path) -> None:
+    experiment = experiment_of(small(method, model), tmp_path)
+    simulator, loop = simulation([experiment]), plain(experiment)
+    start = flat(loop.model)
+    for _ in simulator.run(ROUNDS):
+        loop.round()
+    state = simulator.state.served.state
+    if method == "heurfedamp":
+        assert_equal(torch.stack([flat(member) for member in loop.members]), state)
+    else:
+        assert_equal(flat(loop.model), state)
+        assert (flat(loop.model) - start).norm() > 1e-6 * start.norm(), "nothing was trained"
+
+
+@pytest.mark.parametrize("model", ["vgg", "vgg-gn"])
+def test_networks_with_convolutions_are_equal_too(model: str, tmp_path: Path) -> None:
+    experiment = experiment_of(small("fedavg", model, rows=3), tmp_path)
+    simulator, loop = simulation([experiment]), plain(experiment)
+    for _ in simulator.run(1):
+        loop.round()
+    assert_equal(flat(loop.model), simulator.state.served.state)
+
+
+@pytest.mark.parametrize("method", ["sfedhp", "fedavg"])
+def test_they_are_equal_on_the_same_mini_batches(method: str, tmp_path: Path) -> None:
+    experiment = experiment_of(small(method, "dnn-small", batch_size=3), tmp_path)
+    simulator, loop = simulation([experiment]), plain(experiment)
+    algorithm = experiment.algorithm
+    clocks = [
+        (Clock(0, edge_round), step)
+        for edge_round in range(algorithm.edge_rounds)
+        for step in range(1 if method == "sfedhp" else algorithm.local_steps)
+    ]
+    drawn = [simulator.task.batch(*when) for when in clocks]
+    for index, client in enumerate(loop.clients):
+        place = divmod(index, 2) if method == "sfedhp" else (index,)
+        client.batches = iter([(batch.inputs[place], batch.labels[place]) for batch in drawn])
+    for _ in simulator.run(1):
+        loop.round()
+    assert_equal(flat(loop.model), simulator.state.served.state)
+
+
+def test_clients_read_their_rows_in_order_and_begin_anew(tmp_path: Path) -> None:
+    experiment = experiment_of(small("fedavg", "mlr", rows=4, batch_size=3), tmp_path)
+    client, rows = plain(experiment).clients[1], stacked(experiment)
+    taken = [client.batch() for _ in range(3)]
+    assert [len(labels) for _, labels in taken] == [3, 1, 3]
+    assert torch.equal(taken[1][0], rows.inputs[0, 1, 3:])
+    assert torch.equal(taken[2][0], taken[0][0])
+
+
+def test_the_data_are_images_of_two_labels_a_client(tmp_path: Path) -> None:
+    case = small("fedavg", "mlr")
+    rows = stacked(experiment_of(case, tmp_path))
+    assert rows.inputs.shape == (2, 2, 12, 28, 28)
+    assert 0 <= rows.inputs.min() < rows.inputs.max() <= 1
+    assert rows.inputs.dtype == torch.float64
+    assert [sorted(set(labels.tolist())) for labels in rows.labels.flatten(0, 1)] == [
+        [0, 1],
+        [1, 2],
+        [2, 3],
+        [3, 4],
+    ]
+    assert case.clients == 4
+    assert Case("fedavg", "vgg").shape == (3, 32, 32)
+
+
+def test_runs_of_a_stack_differ_in_their_seeds(tmp_path: Path) -> None:
+    experiments = Case("sfedhp", "mlr", runs=3).experiments(tmp_path / "data.npz")
+    assert [experiment.seed for experiment in experiments] == [0, 1, 2]
