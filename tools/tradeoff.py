@@ -133,6 +133,7 @@ def main() -> None:
     )
     parser.add_argument("--show", action="store_true", help="table and plot from the records, nothing is run")
     parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--plot", type=Path, default=Path("docs/images/tradeoff.svg"))
     parser.add_argument("--rounds", type=int, default=BASE.rounds)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="comma-separated variants")
@@ -140,7 +141,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.show:
         _run(arguments)
-    print(table(read(arguments.records)))
+    records = read(arguments.records)
+    print(table(records))
+    if arguments.show:
+        draw(records, arguments.plot)
+        print(f"plot: {arguments.plot}", file=sys.stderr)
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -206,6 +211,44 @@ def _mean(records: list[dict[str, Any]], name: str) -> dict[str, float]:
         "density": over("density_global"),
         "factor": statistics.fmean(each["dense_bytes"] / each["bytes"] for each in mine),
     }
+
+
+DRAWN = {  # variant: color and dashes; what is too close to another is left to the table
+    "dense": ("black", "-"),
+    "dense-float16": ("tab:blue", "-"),
+    "dense-float16-difference": ("tab:blue", "--"),
+    "dense-bfloat16-difference": ("tab:cyan", "--"),
+    "dense-int8": ("tab:purple", "-"),
+    "literal": ("tab:red", "-"),
+    "literal-float16": ("tab:orange", "-"),
+    "literal-float16-difference": ("tab:orange", "--"),
+    "literal-int8": ("tab:brown", "-"),
+    "eighth-float16": ("tab:green", "-"),
+}
+
+
+def draw(records: list[dict[str, Any]], path: Path) -> None:
+    """Accuracy of the global model against accumulated bytes, mean over seeds."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The same file from the same records, whenever it is drawn.
+    mpl.rcParams |= {"svg.hashsalt": "tradeoff", "svg.fonttype": "none", "font.size": 9}
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    for name, (color, dashes) in DRAWN.items():
+        curves = [each["curve"] for each in records if each["variant"] == name]
+        if not curves:
+            continue
+        points = list(zip(*curves, strict=True))
+        sent = [statistics.fmean(row["bytes"] for row in point) / 1e6 for point in points]
+        best = [statistics.fmean(row["gm"] for row in point) for point in points]
+        axes.plot(sent, best, dashes, color=color, label=name, linewidth=1.4)
+    axes.set(xscale="log", ylim=(80, 96), xlabel="bytes between edges and cloud so far, MB", ylabel="GM, %")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", fontsize=8)
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

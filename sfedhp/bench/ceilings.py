@@ -14,6 +14,7 @@ import torch
 _SIDE = 2048  # of the square matrices
 _COPIED = 2**28  # bytes, far more than caches hold
 _REPEATS = 7
+_NAMES = Path("/proc/cpuinfo")
 
 
 class Ceilings(NamedTuple):
@@ -54,9 +55,8 @@ def machine(device: str) -> str:
 
 
 def _processor() -> str:
-    with_names = Path("/proc/cpuinfo")
-    if with_names.exists():
-        for line in with_names.read_text(encoding="utf-8").splitlines():
+    if _NAMES.exists():
+        for line in _NAMES.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

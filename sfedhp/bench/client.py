@@ -15,7 +15,7 @@ Pair = tuple[Tensor, Tensor]  # inputs and labels
 
 
 class ProximalSGD(torch.optim.Optimizer):
-    """SGD on ℓ(x; D) + λ/2 ‖x − center‖², a step being one expression of new tensors, weight decay included."""
+    """SGD on ℓ(x; D) + λ/2 ‖x − center‖², a step being one expression of new tensors, decay included."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], rate: float, proximity: float):
         super().__init__(parameters, {"lr": rate, "proximity": proximity, "decay": 0.0})

@@ -1,4 +1,4 @@
-"""The plain loop does the same work as the package: from the same weights and rows it gets the same models."""
+"""The plain loop does the package's work: from the same weights and rows it gets the same models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ def experiment_of(case: Case, folder: Path) -> Experiment:
 
 def small(method: str, model: str, **options: int) -> Case:
     return Case(
-        method, model, edges=2, clients_per_edge=2, **{"rows": 12, "batch_size": 0, **options}, dtype="float64"
+        method,
+        model,
+        edges=2,
+        clients_per_edge=2,
+        **{"rows": 12, "batch_size": 0, **options},
+        dtype="float64",
     )
 
 
