@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sfedhp.config import Experiment
 from sfedhp.preparation import Prepared
 from sfedhp.runs import checkpoints
 from sfedhp.runs.artifacts import Models
+from sfedhp.runs.files import write_text
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.simulator import State
 from sfedhp.vectors import tree_map
@@ -167,10 +169,17 @@ def _ended(
     models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, index)
     if folder is not None:
         models.save(folder / "models")
+        _tell(folder / "environment.json", captured=simulator.captured)
     if trouble:
         trouble = f"{trouble}; the models of round {state.round} are kept."
     finished = state.round == experiment.rounds and not trouble
     return Outcome(Run(experiment, history.rows, models, folder, finished), trouble)
+
+
+def _tell(path: Path, **facts: str) -> None:
+    """Add to a run's environment what only the run itself could show."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    write_text(path, json.dumps(known | facts, indent=2) + "\n")
 
 
 def _finite(state: State, axes: int) -> list[str | None]:

@@ -75,6 +75,8 @@ def test_a_run_leaves_its_folder(tmp_path):
     environment = json.loads((tmp_path / "a/environment.json").read_text())
     assert environment["parameters"] == 7850
     assert environment["torch"] == torch.__version__
+    assert environment["gradients"] == "linear layers by hand"
+    assert environment["captured"].startswith("no")
     assert read_experiment(tmp_path / "a") == run.experiment
     assert run.experiment.data.partition == "paper"
     assert run.summary["finished"]
