@@ -302,8 +302,9 @@ class Simulator:
         received = dense(arrived)
         if link.options.difference:
             held = received
-            if present is not None and base is not None:
-                held = keep(present > 0, received, base)
+            if present is not None:
+                # Whoever was never sent anything holds zeros, as its sender knows.
+                held = keep(present > 0, received, torch.zeros_like(received) if base is None else base)
             self.state = replace(self.state, sent={**self.state.sent, direction: held})
         return received
 

@@ -110,7 +110,8 @@ def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Modul
     layers: list[nn.Module] = [nn.Flatten()]
     for wide, narrow in pairwise(job["sizes"]):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
-    return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], nn.Sequential(*layers[:-1])
+    network = nn.Sequential(*layers[:-1]).to(job["device"])
+    return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], network
 
 
 def _counted(step: Callable[[], object]) -> dict[str, int]:

@@ -125,8 +125,9 @@ def test_differences_down_are_against_what_a_member_last_received(case, sampled)
         assert (entry.bytes[drawn] > 0).all()
         assert (entry.bytes[~drawn] == 0).all()
         sent = simulator.state.sent["cloud_client"]
-        if held is not None:
-            assert torch.equal(sent[~drawn], held[~drawn])
+        before = torch.zeros_like(sent) if held is None else held
+        assert torch.equal(sent[~drawn], before[~drawn])
+        assert (sent[drawn] != before[drawn]).any(-1).all()
         held = sent
 
 
