@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend
-from sfedhp.samplespace import Ahead, Course, Factor, Factors, First, Motion, Moving, Whole
+from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.types import Batch
 from sfedhp.vectors import Factored, Layer
 
@@ -32,6 +32,25 @@ class Problem(NamedTuple):
     def near(self) -> bool:
         """Whether models can stay changes of their anchors to the end, or anchors are shared by clients."""
         return self.start is None and (self.factored or self.anchor.shape[0] < self.lead.numel())
+
+
+class Ahead:
+    """A layer as it would be after one more change, which is not made."""
+
+    def __init__(self, layer: Moving, change: Layer):
+        self.layer = layer
+        self.change = change
+        self.one = change.inputs.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """X θ + (X Hᵀ) A."""
+        gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
+        return torch.baddbmm(self.layer.forward(rows), gram, self.change.coefficients)
+
+    def backward(self, slopes: Tensor) -> Tensor:
+        """δ θᵀ + (δ Aᵀ) H."""
+        likeness = torch.bmm(slopes, self.change.coefficients.mT)
+        return torch.baddbmm(self.layer.backward(slopes), likeness, self.change.inputs)
 
 
 def descend(problem: Problem) -> Tensor | Factored:

@@ -160,25 +160,6 @@ class Whole(Moving):
             value.sub_(sparser)
 
 
-class Ahead:
-    """A layer as it would be after one more change, which is not made."""
-
-    def __init__(self, layer: Moving, change: Layer):
-        self.layer = layer
-        self.change = change
-        self.one = change.inputs.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """X θ + (X Hᵀ) A."""
-        gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
-        return torch.baddbmm(self.layer.forward(rows), gram, self.change.coefficients)
-
-    def backward(self, slopes: Tensor) -> Tensor:
-        """δ θᵀ + (δ Aᵀ) H."""
-        likeness = torch.bmm(slopes, self.change.coefficients.mT)
-        return torch.baddbmm(self.layer.backward(slopes), likeness, self.change.inputs)
-
-
 class Factors(Moving):
     """Never built, near an anchor shared by a group: H and A grow by a batch every step."""
 

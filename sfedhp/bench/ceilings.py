@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from sfedhp.bench.worker import seconds_of
 
 _SIDE = 2048  # of the square matrices
 _COPIED = 2**28  # bytes, far more than caches hold
@@ -63,13 +64,4 @@ def _processor() -> str:
 
 
 def _fastest(work: Callable[[], object], device: str) -> float:
-    times = []
-    for _ in range(_REPEATS):
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        work()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return min(times)
+    return min(seconds_of(work, device) for _ in range(_REPEATS))

@@ -243,18 +243,16 @@ def test_pfl(method: str, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])
 def test_fluke(method: str, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     Recorded.made = []
-    environment = Server()
-    environment.log = []
+    settings: list[Any] = []
+    environment = SimpleNamespace(
+        set_device=settings.append, set_eval_cfg=lambda **flags: settings.append(list(flags.values()))
+    )
     stand_in(monkeypatch, "fluke", DDict=dict, FlukeENV=lambda: environment)
-    Server.set_eval_cfg = lambda self, **flags: self.log.append(sorted(flags.values()))
-    try:
-        stand_in(monkeypatch, "fluke.data", FastDataLoader=Recorded)
-        stand_in(monkeypatch, "fluke.algorithms.fedavg", FedAVG=Recorded)
-        stand_in(monkeypatch, "fluke.algorithms.fedprox", FedProx=Recorded)
-        talk("fluke", method)
-    finally:
-        del Server.set_eval_cfg
-    assert environment.log == ["set_device", [False] * 4], "nothing is evaluated"
+    stand_in(monkeypatch, "fluke.data", FastDataLoader=Recorded)
+    stand_in(monkeypatch, "fluke.algorithms.fedavg", FedAVG=Recorded)
+    stand_in(monkeypatch, "fluke.algorithms.fedprox", FedProx=Recorded)
+    talk("fluke", method)
+    assert settings == ["cpu", [False] * 4], "nothing is evaluated"
     algorithm = next(each for each in Recorded.made if each.runs)
     assert algorithm.runs == 2 * [((), {"n_rounds": 1, "eligible_perc": 1, "finalize": False})]
     client = algorithm.options["hyper_params"]["client"]
