@@ -19,7 +19,7 @@ from sfedhp.config import Experiment
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.evaluation import Evaluator, Rows
 from sfedhp.keys import ROLES, key
-from sfedhp.memory import clients_that_fit
+from sfedhp.memory import clients_that_fit, keep_freed_memory
 from sfedhp.models import build, load_initial
 from sfedhp.networks import Network
 from sfedhp.scalars import PerRun
@@ -121,6 +121,8 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     first = parts[0]
     experiment, network = first.experiment, first.network
     device = device_of(experiment.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     network.module.to(device)
 
     def together(tensors: Sequence[Tensor]) -> Tensor:

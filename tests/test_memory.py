@@ -31,5 +31,17 @@ def test_convolutions_are_counted_by_their_activations(monkeypatch):
     assert few < many / 10
 
 
+def test_freed_memory_is_kept_only_where_that_is_known(monkeypatch):
+    asked = []
+    library = type("Library", (), {"mallopt": lambda self, *option: asked.append(option)})()
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    memory.keep_freed_memory()
+    assert asked == []
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    memory.keep_freed_memory()
+    assert asked == [(-4, 0), (-1, 2**30)]
+
+
 def test_this_machine_has_memory():
     assert memory.free_memory(torch.device("cpu")) > 2**20
