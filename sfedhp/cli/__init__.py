@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "sweep": "Run a grid of experiments and seeds, stacked on the device.",
     "resume": "Go on where a run stopped, to the same bits.",
     "data": "List, get, verify and show datasets.",
+    "bench": "Measure speed here, against a plain client-by-client loop.",
 }
 
 

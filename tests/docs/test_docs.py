@@ -98,6 +98,8 @@ def test_shell_examples_are_commands(page: Path, tmp_path: Path, monkeypatch: py
             words = shlex.split(line, comments=True)
             if words[:1] == ["make"]:
                 assert words[1] in targets, line
+            elif words[:1] == ["python"]:
+                assert (ROOT / words[1]).exists(), line
             elif words:
                 assert words == [".", ".venv/bin/activate"] or words[0] == "sfedhp", line
                 if words[0] == "sfedhp":
