@@ -1,7 +1,8 @@
 """What a round's work is counted as, what a machine can do, and how memory is measured."""
 
-from __future__ import mmap
+from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
