@@ -5,6 +5,7 @@ A subcommand is imported when it is asked for, so that `sfedhp --help` answers a
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import IO, Any, Final
 import click
 
 from sfedhp import __version__
+
+# Threads that wait for each other spin only briefly (it must be said before torch is imported): where another
+# program takes a core, a run would otherwise crawl.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 COMMANDS: Final = {
     "run": "Run one experiment; without arguments the embedded default.",
