@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from sfedhp.scalars import on_device
 from sfedhp.stacks import Chosen, Piece
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, keep, tree_map
+from sfedhp.vectors import Factored, dense, joined, keep, tree_map
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 
@@ -268,7 +268,10 @@ class Simulator:
             pieces.append((result.upload, Clients(result.personal, part.statistics)))
         if len(pieces) == 1:
             return pieces[0]
-        return tree_map(lambda *parts: torch.cat(parts, axis), *(_built(*piece) for piece in pieces))
+        uploads, clients = zip(*pieces, strict=True)
+        return joined(uploads, axis), Clients(
+            *(_side_by_side(parts, axis) for parts in zip(*clients, strict=True))
+        )
 
     def _obstacle(self) -> str:
         """Why the members' work cannot be recorded as a CUDA graph, as far as that is known beforehand."""
@@ -327,9 +330,10 @@ _PLAIN = Link()
 _WITHIN = ("edge_client", "client_edge")  # the directions below the edges
 
 
-def _built(upload: Any, clients: Clients) -> tuple[Any, Clients]:
-    """Pieces with a shared anchor cannot be laid side by side as they are."""
-    personal = clients.personal
-    return dense(upload), clients._replace(
-        personal=dense(personal) if isinstance(personal, Factored) else personal
-    )
+def _side_by_side(pieces: Sequence[Any], axis: int) -> Any:
+    """What some clients keep beside what the others keep."""
+    first = pieces[0]
+    if isinstance(first, Tensor | Factored):
+        return joined(pieces, axis)
+    parts = [_side_by_side(each, axis) for each in zip(*pieces, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)

@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.inner import minimize
 from sfedhp.scalars import Count, Rate, Strength
 from sfedhp.tasks import Task
 from sfedhp.types import Batch, Clock
@@ -27,14 +28,14 @@ class PerFedAvg(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w ← w − β (I − α ∇²ℓ(w; D)) ∇ℓ(w − α ∇ℓ(w; D); D′); the first order leaves the Hessian out."""
+        steps, rate, ahead = self.local_steps, self.meta_rate, self.adaptation_rate
+        if self.order == "first":
+            return ClientResult(minimize(task, clock, received, steps=steps, rate=rate, ahead=ahead))
         model = received
-        for step in range(self.local_steps):
+        for step in range(steps):
             batch = task.batch(clock, 2 * step)
-            adapted = self._adapt(model, task, batch)
-            slope = task.gradient(adapted, task.batch(clock, 2 * step + 1))
-            if self.order == "second":
-                slope = slope - self.adaptation_rate * task.curvature(model, batch, slope)
-            model = model - self.meta_rate * slope
+            slope = task.gradient(self._adapt(model, task, batch), task.batch(clock, 2 * step + 1))
+            model = model - rate * (slope - ahead * task.curvature(model, batch, slope))
         return ClientResult(model)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:
