@@ -64,10 +64,11 @@ class Evaluator:
         for kind, wears, parameters, statistics in self._models():
             task = replace(self._task, statistics=statistics)
             columns |= self._figures(kind, wears, self._score(parameters, task, self.test))
+            if self.validation is not None:
+                judged = kind if wears == self._reported else f"{kind}_{wears}"
+                columns[f"{judged}_validation"] = self._micro(self._score(parameters, task, self.validation))
             if wears != self._reported:
                 continue
-            if self.validation is not None:
-                columns[f"{kind}_validation"] = self._micro(self._score(parameters, task, self.validation))
             # The global model's training loss, or the personal models' where there is no global one.
             if kind == "gm" or "train_loss" not in columns:
                 score = self._score(parameters, task, train)

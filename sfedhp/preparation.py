@@ -65,12 +65,21 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
             (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset` of (input, label).
         model: instead of `experiment.model.name`: a module, or a function that makes one.
     """
-    return _assembled([_parts(experiment, data, model)], stacked=False)
+    return _assembled([_parts(*federation_of(experiment, data), model)], stacked=False)
 
 
 def prepare_stack(experiments: Sequence[Experiment]) -> Prepared:
     """The same for several experiments that run as one stack; `stackable` says which can."""
-    return _assembled([_parts(experiment, None, None) for experiment in experiments], stacked=True)
+    # Runs of one seed hold the same rows: they are read and divided once.
+    divided: dict[Hashable, tuple[Federation, Experiment]] = {}
+    parts = []
+    for experiment in experiments:
+        same = (experiment.data, experiment.edges, experiment.clients_per_edge, experiment.seed)
+        if same not in divided:
+            divided[same] = federation_of(experiment)
+        federation, resolved = divided[same]
+        parts.append(_parts(federation, replace(experiment, data=resolved.data), None))
+    return _assembled(parts, stacked=True)
 
 
 class _Parts(NamedTuple):
@@ -86,8 +95,7 @@ class _Parts(NamedTuple):
     validation: Rows
 
 
-def _parts(experiment: Experiment, data: Data | None, model: Model | None) -> _Parts:
-    federation, experiment = federation_of(experiment, data)
+def _parts(federation: Federation, experiment: Experiment, model: Model | None) -> _Parts:
     if model is not None:
         experiment = replace(experiment, model=replace(experiment.model, name=FROM_PYTHON))
     dtype = getattr(torch, experiment.dtype)

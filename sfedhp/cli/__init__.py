@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "compare": "Run all the methods on the same data and print one table.",
     "sweep": "Run a grid of experiments and seeds, stacked on the device.",
     "resume": "Go on where a run stopped, to the same bits.",
+    "reproduce": "Run the paper's tables and figures, ours beside the paper's.",
     "data": "List, get, verify and show datasets.",
     "bench": "Measure speed here, against a plain client-by-client loop.",
 }

@@ -22,6 +22,7 @@ from sfedhp.config import Experiment, from_dict, help_of, keys_of, tables_of
 from sfedhp.types import InputError
 
 METHOD = "algorithm.name"
+STUDY = "reproduce"  # a table of experiment files that only `sfedhp reproduce` reads
 
 
 class Option(NamedTuple):
@@ -108,7 +109,8 @@ def read_settings(words: Sequence[str]) -> Settings:
         )
     entries: list[Setting] = []
     for file in files:
-        entries += _general_first(_flattened(_read_toml(Path(file))))
+        table = {name: value for name, value in _read_toml(Path(file)).items() if name != STUDY}
+        entries += _general_first(_flattened(table))
     pairs = [word.partition("=") for word in words if word not in files]
     entries += _general_first(Setting(_full(key.strip()), text, False) for key, _, text in pairs)
     known = set(common_options()) | {METHOD}

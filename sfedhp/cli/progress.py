@@ -22,6 +22,7 @@ from rich.progress import (
 
 from sfedhp.driving import Progress as Done
 from sfedhp.driving import Report
+from sfedhp.reproduction.campaign import Pace, Watch
 
 _PAUSE = 10.0  # seconds between two plain lines
 Received = Callable[[str, int, int], None]  # a file's name, bytes so far, bytes in all
@@ -77,6 +78,23 @@ def bytes_shown() -> Iterator[Received]:
         yield report
 
 
+@contextmanager
+def pace_shown() -> Iterator[Watch]:
+    """Shows how far a campaign of many runs is, and the time left at its pace so far."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Paces().report
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("left"), console=console) as bar:
+        task = bar.add_task("", total=None)
+
+        def report(pace: Pace) -> None:
+            bar.update(task, description=pace.title, completed=pace.done, total=pace.total)
+
+        yield report
+
+
 def _whole_files(name: str, done: int, total: int) -> None:
     if done == total:
         click.echo(f"{name}: {total} bytes", err=True)
@@ -91,6 +109,23 @@ class _Figures:
     def of(self, row: dict[str, Any]) -> str:
         self._last |= {kind: row[kind] for kind in ("gm", "pm") if kind in row}
         return "  ".join(f"{kind.upper()} {value:.2f}" for kind, value in self._last.items())
+
+
+class _Paces:
+    """A line for every stack of runs that begins, and one every few seconds."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._printed = float("-inf")
+        self._title = ""
+
+    def report(self, pace: Pace) -> None:
+        now = time.monotonic()
+        if pace.title == self._title and now - self._printed < _PAUSE:
+            return
+        self._title, self._printed = pace.title, now
+        left = timedelta(seconds=round((now - self._began) / pace.done * (pace.total - pace.done)))
+        click.echo(f"{pace.title}: {pace.done} of {pace.total} rounds, {left} left", err=True)
 
 
 class _Lines:

@@ -1,0 +1,60 @@
+"""The numbers the paper prints, as data."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+# Which detail table shows which dataset and setting.
+TABLES: Final = {
+    "table2": ("mnist", 1),
+    "table3": ("mnist", 2),
+    "table4": ("fmnist", 1),
+    "table5": ("fmnist", 2),
+    "table6": ("cifar10", 1),
+    "table7": ("cifar10", 2),
+}
+
+
+class Cell(NamedTuple):
+    """A row of one of the six detail tables; accuracies in percent."""
+
+    dataset: str
+    setting: int
+    method: str
+    lam: float | None  # λ, or FedProx's μ
+    alpha: float | None  # HeurFedAMP's own share
+    pm: float | None
+    gm: float | None
+    bold: bool
+
+
+class Overview(NamedTuple):
+    """A global model of Table 1 with its spread; `lam` names the row of the detail table it stands for."""
+
+    dataset: str
+    setting: int
+    method: str
+    lam: float | None
+    gm: float
+    spread: float
+
+
+@cache
+def cells() -> tuple[Cell, ...]:
+    """The 102 rows of tables 2 to 7."""
+    return tuple(Cell(*(row[name] for name in Cell._fields)) for row in _read("paper.json"))
+
+
+@cache
+def overview() -> tuple[Overview, ...]:
+    """The 30 global models of Table 1."""
+    return tuple(Overview(**row) for row in _read("overview.json"))
+
+
+def _read(name: str) -> list[dict[str, object]]:
+    text = files("sfedhp.reproduction").joinpath(name).read_text(encoding="utf-8")
+    rows: list[dict[str, object]] = json.loads(text)
+    return rows
