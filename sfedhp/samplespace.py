@@ -66,9 +66,23 @@ class Course:
         """Add to each client's value its group's anchor (groups, ...) times a factor, in place."""
         wide, center = self.by_group(value), anchor.unsqueeze(1)
         if isinstance(factor, Tensor):
-            wide.addcmul_(center, self.by_group(factor).view(*wide.shape[:2], *(1,) * (wide.ndim - 2)))
+            wide.addcmul_(center, self._like(factor, wide))
         else:
             wide.add_(center, alpha=factor)
+
+    def fade(self, value: Tensor, anchor: Tensor) -> None:
+        """θ ← q θ + ηλ φ, in place: one pass where q = 1 − ηλ."""
+        if self.motion.decays:
+            value.mul_(self.motion.keep)
+            self.toward(value, anchor, self.motion.pull)
+            return
+        wide, share = self.by_group(value), self.motion.pull
+        weight = self._like(share, wide) if isinstance(share, Tensor) else share
+        torch.lerp(wide, anchor.unsqueeze(1), weight, out=wide)
+
+    def _like(self, factor: Tensor, wide: Tensor) -> Tensor:
+        """A factor (clients, 1, 1) shaped to multiply values (groups, clients of a group, ...)."""
+        return self.by_group(factor).view(*wide.shape[:2], *(1,) * (wide.ndim - 2))
 
     def mix(self, place: Affine, into: Tensor) -> None:
         """Write a layer's part of a θ₀ + c φ, (clients, size)."""
@@ -150,12 +164,13 @@ class Whole(Moving):
         motion, sparser = self.course.motion, None
         if motion.shrink is not None:
             sparser = smooth_l1_slope(value, motion.smoothing).mul_(motion.shrink)
-        if isinstance(motion.keep, Tensor):
+        if motion.anchored:
+            self.course.fade(value, center)
+            value.baddbmm_(left, right)
+        elif isinstance(motion.keep, Tensor):
             value.mul_(motion.keep).baddbmm_(left, right)
         else:
             value.baddbmm_(left, right, beta=motion.keep)
-        if motion.anchored:
-            self.course.toward(value, center, motion.pull)
         if sparser is not None:
             value.sub_(sparser)
 

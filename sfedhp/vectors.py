@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sfedhp.scalars import Scalar
+from sfedhp.scalars import PerRun, Scalar
 
 Tree = TypeVar("Tree")
 
@@ -86,6 +86,12 @@ def joined(pieces: Sequence[Tensor | Factored], axis: int) -> Tensor | Factored:
             layers = tree_map(lambda *parts: torch.cat(parts, axis), *same)
             return Factored(first.anchor, layers)
     return torch.cat([dense(piece) for piece in pieces], axis)
+
+
+def toward(model: Tensor, goal: Tensor, share: Scalar) -> Tensor:
+    """x + share · (goal − x): a step of that share of the way, in one pass over the vectors."""
+    weight = share.like(model) if isinstance(share, PerRun) else share
+    return torch.lerp(model, goal, weight)
 
 
 def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
 from sfedhp.inner import minimize
-from sfedhp.scalars import Count, Rate, Scalar, Strength
+from sfedhp.scalars import Count, Rate, Strength
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import dense, weighted_mean
+from sfedhp.vectors import dense, toward, weighted_mean
 
 
 @final
@@ -50,13 +50,12 @@ class PFedMe(Algorithm):
                 )
             )
             # w_i ← w_i − ηλ (w_i − θ)
-            model = model - self.local_rate * self.client_proximity * (model - personal)
+            model = toward(model, personal, self.local_rate * self.client_proximity)
         return ClientResult(model, personal)
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
         """w ← (1 − β) w + β mean_i w_i."""
-        mixing: Scalar = self.cloud_mixing
-        return (1 - mixing) * state + mixing * weighted_mean(uploads, weights)
+        return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_i of this round."""

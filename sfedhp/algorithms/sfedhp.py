@@ -16,7 +16,7 @@ from sfedhp.inner import Penalty, Solver, minimize
 from sfedhp.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Bounds, Clock
-from sfedhp.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, weighted_mean
+from sfedhp.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
 
 
 class Edge(NamedTuple):
@@ -60,8 +60,7 @@ class SFedHP(Algorithm):
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
         """w ← (1 − β) w + β/S Σ w_i."""
-        mixing: Scalar = self.cloud_mixing
-        return (1 - mixing) * state + mixing * weighted_mean(uploads, weights)
+        return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def edge_start(self, received: Tensor, members: int) -> Edge:
         """w_i = φ_i = w."""
@@ -106,19 +105,17 @@ class SFedHP(Algorithm):
             each = (own * dense(uploads) + pull * spread(state.model, weights.shape[-1])) / (own + pull)
             centers = torch.where(weights.unsqueeze(-1) > 0, each, state.centers)
         # φ_i ← mean_j φ_ij with φ_ij = (λ₁ θ_ij + λ₂ w_i)/(λ₁ + λ₂)
-        personal = (own * weighted_mean(uploads, weights) + pull * state.model) / (own + pull)
+        personal = toward(state.model, weighted_mean(uploads, weights), own / (own + pull))
         # w_i ← w_i − η₁ [λ₂ (w_i − φ_i) + γ₂ ∇φ_ρ(w_i)]
-        slope = pull * (state.model - personal)
+        model = toward(state.model, personal, self.edge_rate * pull)
         if absent(self.edge_sparsity):
-            return Edge(state.model - self.edge_rate * slope, personal, centers)
+            return Edge(model, personal, centers)
         acting = not self.edge_sparsity_rounds or clock.cloud_round < self.edge_sparsity_rounds
         sparsity = self.edge_sparsity * (acting * torch.ones_like(state.model[..., :1]))
         if self.penalty == "l1":
-            model = soft_threshold(state.model - self.edge_rate * slope, self.edge_rate * sparsity)
+            model = soft_threshold(model, self.edge_rate * sparsity)
         else:
-            model = state.model - self.edge_rate * (
-                slope + sparsity * smooth_l1_slope(state.model, self.smoothing)
-            )
+            model = model - self.edge_rate * sparsity * smooth_l1_slope(state.model, self.smoothing)
         return Edge(model, personal, centers)
 
     def edge_upload(self, state: Edge) -> Tensor:
