@@ -2,74 +2,153 @@
 
 from __future__ import annotations
 
-import itertools
-import tomllib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
+from rich import box
+from rich.table import Table
 
 from sfedhp.cli.execution import Interruption
-from sfedhp.cli.options import read_settings
 from sfedhp.cli.progress import pace_shown
-from sfedhp.cli.sweep import grid
-from sfedhp.reproduction import campaign
-from sfedhp.reproduction.paper import TABLES
-from sfedhp.reproduction.studies import Effort, Point, Study
+from sfedhp.cli.studies import ALL, FIGURES, names_of, read_study
+from sfedhp.cli.tables import print_json, results
+from sfedhp.reproduction import campaign, figures, page, records
+from sfedhp.reproduction.claims import judge
+from sfedhp.reproduction.curves import curves
+from sfedhp.reproduction.rows import Row, first_table, plain, rows
+from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, far, sheets
+from sfedhp.reproduction.studies import Effort, Study
+from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
 
-FIGURES = ("fig2", "fig3", "fig4", "fig5")
-# In the order in which they are worth running.
-ALL = (
-    *(*tuple(TABLES), *FIGURES, "speedup", "table2-per-pixel", "table3-per-pixel"),
-    *(f"{table}-{kind}" for kind in ("as-written", "extras") for table in TABLES),
-)
 FAST = Effort(seeds=1, rounds=20, choice_rounds=5)
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]")
+@click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]...")
+@click.option("--show", is_flag=True, help="Only show what the records hold; nothing is run.")
+@click.option("--fast", is_flag=True, help="20 rounds and one seed: minutes on a laptop, far from converged.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each run; 3 without --fast.")
+@click.option("--only", default="", metavar="A,B,…", help="Only variants whose names begin so, as sfedhp.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
-@click.option("--records", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
-@click.option("--experiments", type=click.Path(path_type=Path), default=Path("experiments"))
-@click.option("--seeds", type=click.IntRange(min=1), default=3)
-@click.option("--only", default="")
+@click.option(
+    "--records",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Where records are; by default results, with --fast runs/reproduce-fast.",
+)
+@click.option(
+    "--experiments",
+    type=click.Path(path_type=Path),
+    default=Path("experiments"),
+    show_default=True,
+    help="The folder of the experiment files.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    default=Path("runs/reproduction.html"),
+    show_default=True,
+    help="The page to write.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
 def reproduce(
-    targets: tuple[str, ...], device: str, records: Path, experiments: Path, seeds: int, only: str
+    targets: tuple[str, ...],
+    show: bool,
+    fast: bool,
+    seeds: int | None,
+    only: str,
+    device: str,
+    folder: Path | None,
+    experiments: Path,
+    html: Path,
+    as_json: bool,
 ) -> None:
-    """Run."""
-    names = list(
-        itertools.chain.from_iterable(
-            TABLES if name == "table1" else ALL if name == "all" else [name] for name in targets
+    """Run the paper's tables and figures, and show ours beside the paper's numbers.
+
+    Each is a file in experiments/, and each finished run a line in results/: what has a record is not run
+    again, so a campaign that was stopped goes on where it was. Table 1 is made of rows of tables 2 to 7. The
+    whole paper takes about 100 minutes on one H200; `--fast` shows the way on a laptop. Beside the table in
+    the terminal, one HTML page holds all tables, the figures, and a verdict on each of the paper's claims.
+
+    \b
+    Examples:
+      sfedhp reproduce --show
+      sfedhp reproduce table2 --fast
+      sfedhp reproduce table2 fig3 --device cuda
+      sfedhp reproduce table1 --show --json
+    """
+    if not targets and not show:
+        raise InputError(
+            "Say what to reproduce, for example table2 or all; `sfedhp reproduce --show` shows what was run."
         )
-    )
-    studies = [read_study(experiments / f"{name}.toml", only) for name in dict.fromkeys(names)]
-    effort = Effort(seeds=seeds, device=device)
-    with Interruption() as interruption, pace_shown() as watch:
-        campaign.run(studies, effort, records, watch, interruption.asked)
+    effort = FAST if fast else Effort()
+    effort = replace(effort, seeds=seeds or effort.seeds, device=device)
+    folder = folder or Path("runs/reproduce-fast" if fast else "results")
+    chosen = tuple(name for name in only.split(",") if name)
+    names = names_of(targets or ("all",))
+    stopped = False
+    if not show:
+        studies = [read_study(experiments / f"{name}.toml", chosen) for name in names]
+        with Interruption() as interruption, pace_shown() as watch:
+            stopped = not campaign.run(studies, effort, folder, watch, interruption.asked)
+    _present(targets or ("all",), experiments, folder, html, as_json)
+    if stopped and interruption.signal is not None:
+        click.echo("Stopped; the same command goes on with the runs that have no record yet.", err=True)
+        raise click.exceptions.Exit(128 + interruption.signal)
 
 
-def read_study(path: Path, only: str = "") -> Study:
-    """The study of an experiment file."""
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))["reproduce"]
-    except FileNotFoundError:
-        raise InputError(f"There is no {path}: run `sfedhp reproduce` in a checkout.") from None
-    variants = {}
-    for name, words in table["variants"].items():
-        if only and not any(name.startswith(each) for each in only.split(",")):
-            continue
-        points = []
-        for point in grid([str(path), *words.split()]):
-            settings = read_settings(point.words)
-            own = [word for word in point.words if word != str(path)]
-            points.append(Point(" ".join(own), settings.experiment()))
-        variants[name] = tuple(points)
-    return Study(
-        path.stem,
-        table["table"],
-        table["reading"],
-        table.get("paper", True),
-        table.get("choice_rounds", 200),
-        variants,
-    )
+def _present(targets: tuple[str, ...], experiments: Path, folder: Path, html: Path, as_json: bool) -> None:
+    """Print what was asked for, and write the page of everything there is."""
+    files = [experiments / f"{name}.toml" for name in ALL]
+    studies = [read_study(path) for path in files if path.exists()]
+    known = records.read(folder, [study.name for study in studies])
+    found = rows(studies, known)
+    drawn = {study.name: curves(study, known) for study in studies if study.name in FIGURES}
+    claims = judge(found, drawn)
+    wanted = _tables(targets, studies)
+    if as_json:
+        print_json([plain(row) for row in _asked(found, wanted)])
+    else:
+        for sheet in sheets(found, wanted):
+            _print(sheet)
+        for line in agreement(found):
+            results().print(line)
+        _print(replace(claims_sheet(claims), heads=("claim", "verdict", "decided by")))
+    pictures = {figures.TITLES[name]: figures.draw(name, lines) for name, lines in drawn.items() if lines}
+    every = sheets(found, ("table1", *_tables(("all",), studies)))
+    html.parent.mkdir(parents=True, exist_ok=True)
+    write_text(html, page.html(claims, [*every, far(found)], agreement(found), pictures))
+    click.echo(f"The page: {html}", err=True)
+
+
+def _tables(targets: tuple[str, ...], studies: list[Study]) -> list[str]:
+    """The tables among the targets."""
+    every = list(dict.fromkeys(study.table for study in studies))
+    names: list[str] = []
+    for target in targets:
+        names += ["table1", *every] if target == "all" else [target.partition("-")[0]]
+    return list(dict.fromkeys(names))
+
+
+def _asked(found: list[Row], wanted: list[str]) -> list[Row]:
+    """The rows of these tables; those of Table 1 under its name."""
+    chosen = []
+    for table in wanted:
+        if table == "table1":
+            chosen += [replace(row, table="table1") for row in first_table(found)]
+        chosen += [row for row in found if row.table == table]
+    return chosen
+
+
+def _print(sheet: Sheet) -> None:
+    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    for turn, head in enumerate(sheet.heads):
+        table.add_column(head, justify="right" if turn and sheet.heads[1] != "verdict" else "left")
+    for line in sheet.lines:
+        table.add_row(*line)
+    console = results()
+    console.print(table)
+    if sheet.note:
+        console.print(sheet.note)

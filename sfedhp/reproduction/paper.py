@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 # Which detail table shows which dataset and setting.
 TABLES: Final = {
@@ -54,7 +54,7 @@ def overview() -> tuple[Overview, ...]:
     return tuple(Overview(**row) for row in _read("overview.json"))
 
 
-def _read(name: str) -> list[dict[str, object]]:
+def _read(name: str) -> list[dict[str, Any]]:
     text = files("sfedhp.reproduction").joinpath(name).read_text(encoding="utf-8")
-    rows: list[dict[str, object]] = json.loads(text)
+    rows: list[dict[str, Any]] = json.loads(text)
     return rows

@@ -1,0 +1,27 @@
+"""All claims of the paper that records can decide, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfedhp.reproduction import figure_claims, table_claims
+from sfedhp.reproduction.figure_claims import Figures
+from sfedhp.reproduction.rows import Row
+from sfedhp.reproduction.verdicts import Claim
+
+
+def judge(rows: Sequence[Row], figures: Figures) -> list[Claim]:
+    """Each claim with its verdict; of what was not run yet it says so."""
+    return [
+        table_claims.best_global(rows),
+        table_claims.equal_work(rows),
+        table_claims.hierarchy(rows),
+        table_claims.personal(rows),
+        figure_claims.faster(figures, "fig2", "strongly convex (MLR)"),
+        figure_claims.faster(figures, "fig3", "non-convex (one hidden layer)"),
+        figure_claims.fewer_bytes(figures),
+        figure_claims.cheap_sparsity(figures),
+        figure_claims.larger_proximity(figures),
+        figure_claims.larger_sparsity(figures),
+        figure_claims.speedup(figures),
+    ]

@@ -1,0 +1,62 @@
+"""The curves of a figure: the mean over seeds of what a variant's records hold."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sfedhp.reproduction.records import Record
+from sfedhp.reproduction.rows import finished
+from sfedhp.reproduction.studies import Study
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure, round by evaluated round."""
+
+    variant: str
+    kind: str  # the words of the variant's name but the first: which family it belongs to
+    seeds: int
+    columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
+
+    def last(self, name: str) -> float:
+        """The last value."""
+        return self.columns[name][-1]
+
+    def best(self, name: str) -> float:
+        """The highest value."""
+        return max(self.columns[name])
+
+    def rounds_to(self, name: str, goal: float) -> int | None:
+        """The first evaluated round in which the goal is reached."""
+        found = self.at_goal("round", name, goal)
+        return None if found is None else int(found)
+
+    def at_goal(self, what: str, name: str, goal: float) -> float | None:
+        """The value of one column where another first reaches the goal."""
+        pairs = zip(self.columns[what], self.columns[name], strict=True)
+        return next((value for value, reached in pairs if reached >= goal), None)
+
+
+def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
+    """One for each variant that has records."""
+    found = []
+    for variant in study.variants:
+        runs = finished(study, variant, records)
+        if not runs:
+            continue
+        # A run that diverged ended early: the mean is shown as far as all seeds got.
+        length = min(len(run.curve["round"]) for run in runs)
+        names = [name for name in runs[0].curve if all(name in run.curve for run in runs)]
+        columns = {
+            name: [
+                statistics.fmean(run.curve[name][turn] for run in runs)
+                for turn in range(length)
+                if all(run.curve[name][turn] is not None for run in runs)
+            ]
+            for name in names
+        }
+        columns = {name: column for name, column in columns.items() if len(column) == length}
+        found.append(Curve(variant, variant.partition(" ")[2], len(runs), columns))
+    return found

@@ -1,0 +1,87 @@
+"""The paper's figures, drawn from records. Needs matplotlib: the extra `report`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sfedhp.reproduction.curves import Curve
+from sfedhp.types import InputError
+
+
+class Panel(NamedTuple):
+    """One set of axes."""
+
+    column: str
+    label: str
+    against: str = "round"  # or bytes
+    log: bool = False
+
+
+_ACCURACY = Panel("gm", "GM, %")
+_LOSS = Panel("train_loss", "training loss of w", log=True)
+_DENSITY = Panel("density_global", "density of w")
+PANELS: Final = {
+    "fig2": (_ACCURACY, _LOSS),
+    "fig3": (_ACCURACY, _DENSITY, Panel("gm", "GM, %", "formula")),
+    "fig4": (_ACCURACY, _LOSS),
+    "fig5": (_ACCURACY, _DENSITY),
+    "speedup": (_ACCURACY,),
+}
+TITLES: Final = {
+    "fig2": "Figure 2: strongly convex (MLR with weight decay), MNIST",
+    "fig3": "Figure 3: accuracy, density and communication, MNIST",
+    "fig4": "Figure 4: the effect of λ",
+    "fig5": "Figure 5: the effect of γ",
+    "speedup": "How many edges count: S of 4",
+}
+_AXES: Final = {
+    "round": "cloud round",
+    "formula": "MB of one edge (or client) so far, the paper's count",
+}
+_DASHES = ("-", "--", ":", "-.")
+
+
+def draw(study: str, curves: Sequence[Curve]) -> str:
+    """The figure as SVG, the same text from the same records.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise InputError("Drawing needs matplotlib: pip install 'sfedhp[report]'.") from None
+    from matplotlib.figure import Figure
+
+    panels = PANELS[study]
+    kinds = list(dict.fromkeys(curve.kind for curve in curves))
+    with mpl.rc_context({"svg.hashsalt": study, "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(4.6 * len(panels), 3.8), layout="constrained")
+        colors = [f"C{turn}" for turn in range(10)]
+        names = list(dict.fromkeys(curve.variant.split(" ")[0] for curve in curves))
+        for place, panel in enumerate(panels):
+            axes = figure.add_subplot(1, len(panels), place + 1)
+            for curve in curves:
+                if panel.column not in curve.columns or panel.against not in curve.columns:
+                    continue
+                across = curve.columns[panel.against]
+                across = [value / 1e6 for value in across] if panel.against == "formula" else across
+                # One color for a method or a value, one kind of dashes for a family of variants.
+                color = colors[names.index(curve.variant.split(" ")[0]) % len(colors)]
+                dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
+                axes.plot(
+                    across, curve.columns[panel.column], dashes, color=color, label=curve.variant, lw=1.3
+                )
+            axes.set(xlabel=_AXES[panel.against], ylabel=panel.label)
+            if panel.log:
+                axes.set_yscale("log")
+            if panel.against == "formula":
+                axes.set_xscale("log")
+            axes.grid(alpha=0.3)
+            if not place:
+                axes.legend(fontsize=7, ncols=1 + (len(curves) > 8))
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()

@@ -1,0 +1,100 @@
+"""One self-contained HTML page, and the same as Markdown for the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from sfedhp.reproduction.sheets import Sheet
+from sfedhp.reproduction.verdicts import Claim
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+body { color: #1d2733; background: #fff }
+h1 { font-size: 1.7rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #d5dbe1 }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
+td, th { padding: .2rem .8rem; border-bottom: 1px solid #e6eaee; text-align: right; white-space: nowrap }
+td:first-child, th:first-child { text-align: left } tr:hover td { background: #f3f6f9 }
+.claim { border-left: 6px solid #9aa5b1; padding: .2rem 1rem; margin: 1rem 0 }
+.claim b { display: inline-block; padding: 0 .5rem; border-radius: .3rem; color: white; background: #77818c }
+.holds { border-color: #2e7d4f } .holds b { background: #2e7d4f }
+.partly { border-color: #b7791f } .partly b { background: #b7791f }
+.not { border-color: #b23b3b } .not b { background: #b23b3b }
+.rule, .note { color: #5a6672; font-size: .9rem } ul { margin: .3rem 0 } svg { max-width: 100%; height: auto }
+"""
+_KINDS = {"holds": "holds", "holds partly": "partly", "does not hold": "not"}
+_READING = (
+    "Accuracies are percent; PM is the personalized models, GM the global one, both on every client's own "
+    "test rows. “Last” is the last round, “validated” the round chosen on validation data, “best” the best "
+    "evaluated round, chosen on the test data itself: too optimistic, but the paper's likely convention."
+)
+
+
+def html(
+    claims: Sequence[Claim], sheets: Sequence[Sheet], lines: Sequence[str], figures: Mapping[str, str]
+) -> str:
+    """The page.
+
+    Args:
+        claims: with their verdicts.
+        sheets: the tables.
+        lines: sentences on how well ours and the paper agree.
+        figures: SVG by title.
+    """
+    body = [
+        "<h1>sFedHP: the paper and this implementation, side by side</h1>",
+        f"<p>{escape(_READING)}</p>",
+        "<h2>The paper's claims</h2>",
+        *(_claim(claim) for claim in claims),
+        "<h2>Agreement</h2>",
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>",
+    ]
+    for sheet in sheets:
+        body.append(f"<h2>{escape(sheet.title)}</h2>")
+        heads = "".join(f"<th>{escape(head)}</th>" for head in sheet.heads)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in sheet.lines
+        )
+        body.append(f"<table><tr>{heads}</tr>{rows}</table>")
+        if sheet.note:
+            body.append(f'<p class="note">{escape(sheet.note)}</p>')
+    for title, drawing in figures.items():
+        body += [f"<h2>{escape(title)}</h2>", drawing[drawing.index("<svg") :]]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>sFedHP reproduced</title><style>{_STYLE}</style></head><body>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
+
+
+def markdown(sheet: Sheet, level: int = 3) -> str:
+    """A sheet for the docs."""
+    rows = [
+        f"{'#' * level} {sheet.title}",
+        "",
+        f"| {' | '.join(sheet.heads)} |",
+        f"| --- |{' ---: |' * (len(sheet.heads) - 1)}",
+        *(f"| {' | '.join(line)} |" for line in sheet.lines),
+    ]
+    return "\n".join([*rows, *(("", sheet.note) if sheet.note else ())])
+
+
+def claims_markdown(claims: Sequence[Claim], level: int = 3) -> str:
+    """Each claim with its verdict, rule and findings."""
+    parts = []
+    for claim in claims:
+        lines = [f"{'#' * level} {claim.statement}", "", f"**{claim.verdict}.** {claim.rule}"]
+        if claim.findings:
+            lines += ["", *(f"- {finding}" for finding in claim.findings)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _claim(claim: Claim) -> str:
+    findings = "".join(f"<li>{escape(finding)}</li>" for finding in claim.findings)
+    return (
+        f'<div class="claim {_KINDS.get(claim.verdict, "")}"><p>{escape(claim.statement)} '
+        f'<b>{claim.verdict}</b></p><p class="rule">{escape(claim.rule)}</p><ul>{findings}</ul></div>'
+    )

@@ -1,0 +1,158 @@
+"""From records to rows: ours (last, validation-chosen, best round; over seeds) beside the paper's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfedhp.reproduction.paper import TABLES, cells, overview
+from sfedhp.reproduction.records import Record
+from sfedhp.reproduction.studies import Study
+
+METRICS = ("pm", "gm")
+STRENGTHS = ("client_proximity", "proximity")  # what the paper's tables print as λ
+
+
+@dataclass(frozen=True)
+class Row:
+    """One accuracy of a table, in percent. Means are over seeds; `sd` are sample standard deviations."""
+
+    table: str
+    dataset: str
+    setting: int
+    method: str
+    variant: str
+    lam: float | None
+    alpha: float | None
+    metric: str  # pm or gm
+    reading: str  # 2-label or as-written; with batch norm also local or averaged
+    paper: float | None  # None in every row the paper does not have
+    ours_last: float
+    ours_validated: float | None
+    ours_best: float
+    sd: float | None  # of the last round
+    sd_validated: float | None
+    sd_best: float | None
+    seeds: int
+    rounds: int
+    diverged: int  # how many of the runs ended early
+    last: tuple[float, ...]  # the last round of every seed, for tests between methods
+
+    @property
+    def gap(self) -> float | None:
+        """Ours − paper, by the paper's likely convention: the best evaluated round."""
+        return None if self.paper is None else self.ours_best - self.paper
+
+
+def rows(studies: Sequence[Study], records: Sequence[Record]) -> list[Row]:
+    """The rows of the tables among these studies, in the order of their files."""
+    return [
+        row
+        for study in studies
+        if study.table in TABLES
+        for variant in study.variants
+        for row in _of_variant(study, variant, finished(study, variant, records))
+    ]
+
+
+def finished(study: Study, variant: str, records: Sequence[Record]) -> list[Record]:
+    """The runs whose figures are shown: those of most rounds, so not the trials before a choice."""
+    mine = [each for each in records if (each.study, each.variant) == (study.name, variant)]
+    longest = max((each.rounds for each in mine), default=0)
+    # As long as nothing was chosen, a variant of several points has only trials, all of one length.
+    if len(study.variants[variant]) > 1 and all(each.rounds == longest for each in mine):
+        return []
+    return sorted((each for each in mine if each.rounds == longest), key=lambda each: each.seed)
+
+
+def first_table(detail: Sequence[Row]) -> list[Row]:
+    """Table 1: the global models of five methods, each the row of its detail table that the paper shows."""
+    chosen = []
+    for cell in overview():
+        for row in detail:
+            same = (row.dataset, row.setting, row.method) == (cell.dataset, cell.setting, cell.method)
+            if same and row.metric == "gm" and row.lam == cell.lam and row.paper is not None:
+                chosen.append(row)
+    return chosen
+
+
+def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
+    if not runs:
+        return
+    config = runs[0].config
+    method = config["algorithm"]["name"]
+    lam = next((config["algorithm"][name] for name in STRENGTHS if name in config["algorithm"]), None)
+    lam = lam if method != "heurfedamp" else None
+    alpha = config["algorithm"].get("self_weight")
+    dataset, setting = TABLES[study.table]
+    for metric in METRICS:
+        for column, reading in _columns(runs[0], metric, study.reading):
+            last, validated, best = zip(*(_figures(run, column) for run in runs), strict=True)
+            known = [each for each in validated if each is not None]
+            yield Row(
+                study.table,
+                dataset,
+                setting,
+                method,
+                variant,
+                lam,
+                alpha,
+                metric,
+                reading,
+                _paper(dataset, setting, method, lam, alpha, metric)
+                if study.paper and not reading.endswith("averaged")
+                else None,
+                statistics.fmean(last),
+                statistics.fmean(known) if known else None,
+                statistics.fmean(best),
+                _spread(last),
+                _spread(known),
+                _spread(best),
+                len(runs),
+                runs[0].rounds,
+                sum(run.trouble is not None for run in runs),
+                last,
+            )
+
+
+def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]]:
+    """The curve's columns of a metric: two of a global model with batch-norm statistics."""
+    if f"{metric}_local" in run.curve:
+        yield from ((f"{metric}_{wears}", f"{reading}, {wears}") for wears in ("local", "averaged"))
+    elif metric in run.curve:
+        yield metric, reading
+
+
+def _figures(run: Record, column: str) -> tuple[float, float | None, float]:
+    """The last, the validation-chosen and the best evaluated round; a missing value is no accuracy."""
+    values = [0.0 if value is None else float(value) for value in run.curve[column]]
+    metric, _, wears = column.partition("_")
+    reported = run.config["evaluation"]["norm_statistics"]
+    judged = run.curve.get(f"{metric}_validation" if wears in ("", reported) else f"{column}_validation")
+    validated = None
+    if judged is not None:
+        ranked = [float("-inf") if value is None else value for value in judged]
+        validated = values[ranked.index(max(ranked))]
+    return values[-1], validated, max(values)
+
+
+def _paper(
+    dataset: str, setting: int, method: str, lam: float | None, alpha: float | None, metric: str
+) -> float | None:
+    for cell in cells():
+        same = (cell.dataset, cell.setting, cell.method) == (dataset, setting, method)
+        if same and cell.lam in (None, lam) and cell.alpha in (None, alpha):
+            number: float | None = getattr(cell, metric)
+            return number
+    return None
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def plain(row: Row) -> Mapping[str, Any]:
+    """For programs: a flat object."""
+    return {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}

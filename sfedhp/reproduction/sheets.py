@@ -1,0 +1,148 @@
+"""The tables people read: rows and claims as lines of text, for the terminal, Markdown and HTML alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sfedhp.reproduction.paper import TABLES, overview
+from sfedhp.reproduction.rows import Row, first_table
+from sfedhp.reproduction.table_claims import NAMES
+from sfedhp.reproduction.verdicts import Claim
+
+NEAR = 2.5  # points within which a cell counts as reproduced
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table with a title; the first column is words, the others figures."""
+
+    title: str
+    heads: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def sheets(rows: Sequence[Row], tables: Iterable[str]) -> list[Sheet]:
+    """Those of the tables asked for that have rows."""
+    made = []
+    for table in tables:
+        if table == "table1":
+            made.append(_overview(rows))
+        elif table in TABLES:
+            readings = dict.fromkeys(row.reading.partition(", ")[0] for row in rows if row.table == table)
+            made += [_detail(rows, table, reading) for reading in readings]
+    return [sheet for sheet in made if sheet.lines]
+
+
+def claims_sheet(claims: Sequence[Claim]) -> Sheet:
+    """One line a claim."""
+    return Sheet(
+        "The paper's claims",
+        ("claim", "verdict", "rule"),
+        tuple((claim.statement, claim.verdict, claim.rule) for claim in claims),
+    )
+
+
+def agreement(rows: Sequence[Row]) -> list[str]:
+    """How many of the paper's cells we come near to: of all, and of sFedHP's own, by both conventions."""
+    lines = []
+    for title, tables in (("tables 2–5", list(TABLES)[:4]), ("tables 6–7", list(TABLES)[4:])):
+        for whose, wanted in (("all methods", None), ("sFedHP", "sfedhp")):
+            mine = [
+                row
+                for row in rows
+                if row.table in tables
+                and row.paper is not None
+                and row.reading.startswith("2-label")
+                and wanted in (None, row.method)
+            ]
+            if mine:
+                best = sum(abs(row.gap or 0.0) <= NEAR for row in mine)
+                last = sum(abs(row.ours_last - (row.paper or 0.0)) <= NEAR for row in mine)
+                lines.append(
+                    f"{title}, {whose}: within {NEAR} points of the paper are {best} of {len(mine)} cells "
+                    f"({100 * best / len(mine):.0f} %) on the best round, {last} "
+                    f"({100 * last / len(mine):.0f} %) on the last."
+                )
+    return lines
+
+
+def far(rows: Sequence[Row]) -> Sheet:
+    """Every cell that is farther from the paper."""
+    lines = tuple(
+        (
+            f"{NAMES[row.dataset]} S{row.setting} {row.variant} {row.metric.upper()}",
+            f"{row.paper:.2f}",
+            f"{row.ours_best:.2f}",
+            f"{row.gap:+.2f}",
+        )
+        for row in rows
+        if row.gap is not None and abs(row.gap) > NEAR and row.reading.startswith("2-label")
+    )
+    return Sheet(
+        f"Cells more than {NEAR} points from the paper", ("cell", "paper", "ours, best", "gap"), lines
+    )
+
+
+def _overview(rows: Sequence[Row]) -> Sheet:
+    found = {
+        (row.dataset, row.setting, row.method): row
+        for row in first_table(rows)
+        if row.reading.startswith("2-label")
+    }
+    lines = []
+    for cell in overview():
+        row = found.get((cell.dataset, cell.setting, cell.method))
+        if row is not None:
+            lines.append(
+                (
+                    f"{NAMES[cell.dataset]} S{cell.setting} {row.variant}",
+                    f"{cell.gm:.2f} ± {cell.spread:.2f}",
+                    *_figures(row),
+                    f"{row.gap:+.2f}",
+                    str(row.seeds),
+                )
+            )
+    return Sheet(
+        "Table 1: global models",
+        ("cell", "paper", "last", "validated", "best*", "best − paper", "seeds"),
+        tuple(lines),
+        "* chosen on test data, the paper's likely convention; ± is the standard deviation over seeds.",
+    )
+
+
+def _detail(rows: Sequence[Row], table: str, reading: str) -> Sheet:
+    dataset, setting = TABLES[table]
+    mine = [row for row in rows if row.table == table and row.reading.partition(", ")[0] == reading]
+    lines = []
+    for row in mine:
+        wears = row.reading.partition(", ")[2]
+        lines.append(
+            (
+                f"{row.variant} {row.metric.upper()}{f' ({wears})' if wears else ''}",
+                "–" if row.paper is None else f"{row.paper:.2f}",
+                *_figures(row),
+                "–" if row.gap is None else f"{row.gap:+.2f}",
+                f"{row.seeds}{f', {row.diverged} diverged' if row.diverged else ''}",
+            )
+        )
+    return Sheet(
+        f"Table {table[5:]}: {NAMES[dataset]}, Setting {setting}, {reading}",
+        ("cell", "paper", "last", "validated", "best*", "best − paper", "seeds"),
+        tuple(lines),
+    )
+
+
+def _figures(row: Row) -> tuple[str, str, str]:
+    return (
+        _figure(row.ours_last, row.sd),
+        _figure(row.ours_validated, row.sd_validated),
+        _figure(row.ours_best, row.sd_best),
+    )
+
+
+def _figure(value: float | None, spread: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if spread is None else f"{value:.2f} ± {spread:.2f}"

@@ -1,0 +1,38 @@
+"""Is a difference between two methods more than the seeds? A paired t-test, for few seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+LEVEL = 0.05  # two-sided
+
+
+def paired(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """The two-sided p-value of the mean difference; both sides have the same seeds, so the same splits.
+
+    None with fewer than two seeds in common. Written out because the core has no statistics library.
+    """
+    differences = [one - other for one, other in zip(left, right, strict=False)]
+    if len(differences) < 2:
+        return None
+    mean, spread = statistics.fmean(differences), statistics.stdev(differences)
+    if spread == 0:
+        return 0.0 if mean else 1.0
+    freedom = len(differences) - 1
+    return _beyond(abs(mean) / spread * math.sqrt(len(differences)), freedom)
+
+
+def _beyond(size: float, freedom: int, pieces: int = 2000) -> float:
+    """P(|T| > size) of Student's t: over the angle atan(t/√n) its density is a power of cos."""
+    top, half = math.atan(size / math.sqrt(freedom)), math.pi / 2
+    inside, whole = (_area(0.0, end, freedom - 1, pieces) for end in (top, half))
+    return max(0.0, 1.0 - inside / whole)
+
+
+def _area(low: float, high: float, power: int, pieces: int) -> float:
+    width = (high - low) / pieces
+    total = math.cos(low) ** power + max(math.cos(high), 0.0) ** power
+    total += sum((4 if turn % 2 else 2) * math.cos(low + turn * width) ** power for turn in range(1, pieces))
+    return total * width / 3
