@@ -6,6 +6,8 @@ import pytest
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.options import read_settings
+from sfedhp.cli.studies import ALL, read_study
+from sfedhp.reproduction.paper import TABLES, cells
 
 FILES = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
 
@@ -19,5 +21,20 @@ def test_an_experiment_can_be_read(path):
 
 
 def test_the_quickstart_is_the_default():
-    assert FILES
-    assert read_settings([str(FILES[-1])]).experiment() == read_settings([]).experiment()
+    (quickstart,) = [path for path in FILES if path.stem == "quickstart"]
+    assert read_settings([str(quickstart)]).experiment() == read_settings([]).experiment()
+
+
+def test_every_study_is_an_experiment_file_and_the_other_way_round():
+    studies = {path.stem for path in FILES if "[reproduce]" in path.read_text(encoding="utf-8")}
+    assert studies == set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_study_can_be_read_and_its_rows_are_the_papers(name):
+    study = read_study(FILES[0].parent / f"{name}.toml")
+    assert study.variants
+    if name in TABLES:
+        dataset, setting = TABLES[name]
+        wanted = [cell for cell in cells() if (cell.dataset, cell.setting) == (dataset, setting)]
+        assert len(study.variants) == len(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 from rich import box
@@ -15,10 +16,11 @@ from sfedhp.cli.studies import ALL, FIGURES, names_of, read_study
 from sfedhp.cli.tables import print_json, results
 from sfedhp.reproduction import campaign, figures, page, records
 from sfedhp.reproduction.claims import judge
-from sfedhp.reproduction.curves import curves
+from sfedhp.reproduction.curves import Curve, curves
 from sfedhp.reproduction.rows import Row, first_table, plain, rows
 from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, far, sheets
-from sfedhp.reproduction.studies import Effort, Study
+from sfedhp.reproduction.studies import Effort
+from sfedhp.reproduction.verdicts import Claim
 from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
 
@@ -52,6 +54,9 @@ FAST = Effort(seeds=1, rounds=20, choice_rounds=5)
     show_default=True,
     help="The page to write.",
 )
+@click.option(
+    "--markdown", type=click.Path(path_type=Path), help="The same as Markdown, with images/ beside it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
 def reproduce(
     targets: tuple[str, ...],
@@ -63,6 +68,7 @@ def reproduce(
     folder: Path | None,
     experiments: Path,
     html: Path,
+    markdown: Path | None,
     as_json: bool,
 ) -> None:
     """Run the paper's tables and figures, and show ours beside the paper's numbers.
@@ -93,39 +99,63 @@ def reproduce(
         studies = [read_study(experiments / f"{name}.toml", chosen) for name in names]
         with Interruption() as interruption, pace_shown() as watch:
             stopped = not campaign.run(studies, effort, folder, watch, interruption.asked)
-    _present(targets or ("all",), experiments, folder, html, as_json)
+    found = _found(experiments, folder)
+    _print(found, targets or ("all",), as_json)
+    _write(found, html, markdown)
     if stopped and interruption.signal is not None:
         click.echo("Stopped; the same command goes on with the runs that have no record yet.", err=True)
         raise click.exceptions.Exit(128 + interruption.signal)
 
 
-def _present(targets: tuple[str, ...], experiments: Path, folder: Path, html: Path, as_json: bool) -> None:
-    """Print what was asked for, and write the page of everything there is."""
+class Found(NamedTuple):
+    """What the records hold."""
+
+    tables: list[str]
+    rows: list[Row]
+    curves: dict[str, list[Curve]]
+    claims: list[Claim]
+
+
+def _found(experiments: Path, folder: Path) -> Found:
     files = [experiments / f"{name}.toml" for name in ALL]
     studies = [read_study(path) for path in files if path.exists()]
     known = records.read(folder, [study.name for study in studies])
     found = rows(studies, known)
     drawn = {study.name: curves(study, known) for study in studies if study.name in FIGURES}
-    claims = judge(found, drawn)
-    wanted = _tables(targets, studies)
+    return Found(list(dict.fromkeys(study.table for study in studies)), found, drawn, judge(found, drawn))
+
+
+def _print(found: Found, targets: tuple[str, ...], as_json: bool) -> None:
+    """What was asked for."""
+    wanted = _tables(targets, found.tables)
     if as_json:
-        print_json([plain(row) for row in _asked(found, wanted)])
-    else:
-        for sheet in sheets(found, wanted):
-            _print(sheet)
-        for line in agreement(found):
-            results().print(line)
-        _print(replace(claims_sheet(claims), heads=("claim", "verdict", "decided by")))
-    pictures = {figures.TITLES[name]: figures.draw(name, lines) for name, lines in drawn.items() if lines}
-    every = sheets(found, ("table1", *_tables(("all",), studies)))
+        print_json([plain(row) for row in _asked(found.rows, wanted)])
+        return
+    for sheet in sheets(found.rows, wanted):
+        _print_sheet(sheet)
+    for line in agreement(found.rows):
+        results().print(line)
+    _print_sheet(claims_sheet(found.claims))
+
+
+def _write(found: Found, html: Path, markdown: Path | None) -> None:
+    """The pages of everything there is."""
+    every = [*sheets(found.rows, ("table1", *found.tables)), far(found.rows)]
+    pictures = {name: figures.draw(name, lines) for name, lines in found.curves.items() if lines}
+    titled = {figures.TITLES[name]: drawing for name, drawing in pictures.items()}
     html.parent.mkdir(parents=True, exist_ok=True)
-    write_text(html, page.html(claims, [*every, far(found)], agreement(found), pictures))
+    write_text(html, page.html(found.claims, every, agreement(found.rows), titled))
+    if markdown is not None:
+        (markdown.parent / "images").mkdir(parents=True, exist_ok=True)
+        for name, drawing in pictures.items():
+            write_text(markdown.parent / "images" / f"{name}.svg", drawing)
+        images = {figures.TITLES[name]: f"images/{name}.svg" for name in pictures}
+        write_text(markdown, page.markdown(found.claims, every, agreement(found.rows), images))
     click.echo(f"The page: {html}", err=True)
 
 
-def _tables(targets: tuple[str, ...], studies: list[Study]) -> list[str]:
+def _tables(targets: tuple[str, ...], every: list[str]) -> list[str]:
     """The tables among the targets."""
-    every = list(dict.fromkeys(study.table for study in studies))
     names: list[str] = []
     for target in targets:
         names += ["table1", *every] if target == "all" else [target.partition("-")[0]]
@@ -142,10 +172,10 @@ def _asked(found: list[Row], wanted: list[str]) -> list[Row]:
     return chosen
 
 
-def _print(sheet: Sheet) -> None:
+def _print_sheet(sheet: Sheet) -> None:
     table = Table(title=sheet.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
     for turn, head in enumerate(sheet.heads):
-        table.add_column(head, justify="right" if turn and sheet.heads[1] != "verdict" else "left")
+        table.add_column(head, justify="left" if sheet.words or not turn else "right")
     for line in sheet.lines:
         table.add_row(*line)
     console = results()

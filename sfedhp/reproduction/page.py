@@ -69,10 +69,30 @@ def html(
     )
 
 
-def markdown(sheet: Sheet, level: int = 3) -> str:
-    """A sheet for the docs."""
+def markdown(
+    claims: Sequence[Claim], sheets: Sequence[Sheet], lines: Sequence[str], images: Mapping[str, str]
+) -> str:
+    """The same for the docs; images are files by title."""
+    parts = [
+        "# The paper and this implementation, side by side",
+        "Written from the records in `results/` by:",
+        "```sh\nsfedhp reproduce --show --markdown docs/reproduction.md\n```",
+        _READING,
+        "## Agreement",
+        "\n".join(f"- {line}" for line in lines),
+        "## The paper's claims",
+        *(_claim_markdown(claim) for claim in claims),
+        "## Tables",
+        *(_sheet_markdown(sheet) for sheet in sheets),
+        *(("## Figures",) if images else ()),
+        *(f"![{title}]({path})" for title, path in images.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sheet_markdown(sheet: Sheet) -> str:
     rows = [
-        f"{'#' * level} {sheet.title}",
+        f"### {sheet.title}",
         "",
         f"| {' | '.join(sheet.heads)} |",
         f"| --- |{' ---: |' * (len(sheet.heads) - 1)}",
@@ -81,15 +101,11 @@ def markdown(sheet: Sheet, level: int = 3) -> str:
     return "\n".join([*rows, *(("", sheet.note) if sheet.note else ())])
 
 
-def claims_markdown(claims: Sequence[Claim], level: int = 3) -> str:
-    """Each claim with its verdict, rule and findings."""
-    parts = []
-    for claim in claims:
-        lines = [f"{'#' * level} {claim.statement}", "", f"**{claim.verdict}.** {claim.rule}"]
-        if claim.findings:
-            lines += ["", *(f"- {finding}" for finding in claim.findings)]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+def _claim_markdown(claim: Claim) -> str:
+    lines = [f"### {claim.statement}", "", f"**{claim.verdict}.** {claim.rule}"]
+    return "\n".join(
+        [*lines, *(("", *(f"- {finding}" for finding in claim.findings)) if claim.findings else ())]
+    )
 
 
 def _claim(claim: Claim) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sfedhp.reproduction.paper import TABLES, cells, overview
 from sfedhp.reproduction.records import Record
@@ -39,6 +39,7 @@ class Row:
     rounds: int
     diverged: int  # how many of the runs ended early
     last: tuple[float, ...]  # the last round of every seed, for tests between methods
+    validation: float | None  # the highest accuracy on validation data, to choose between rows
 
     @property
     def gap(self) -> float | None:
@@ -89,8 +90,10 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
     dataset, setting = TABLES[study.table]
     for metric in METRICS:
         for column, reading in _columns(runs[0], metric, study.reading):
-            last, validated, best = zip(*(_figures(run, column) for run in runs), strict=True)
-            known = [each for each in validated if each is not None]
+            figures = [_figures(run, column) for run in runs]
+            last, best = tuple(each.last for each in figures), [each.best for each in figures]
+            known = [each.validated for each in figures if each.validated is not None]
+            judged = [each.validation for each in figures if each.validation is not None]
             yield Row(
                 study.table,
                 dataset,
@@ -114,6 +117,7 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
                 runs[0].rounds,
                 sum(run.trouble is not None for run in runs),
                 last,
+                statistics.fmean(judged) if judged else None,
             )
 
 
@@ -125,17 +129,25 @@ def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]
         yield metric, reading
 
 
-def _figures(run: Record, column: str) -> tuple[float, float | None, float]:
-    """The last, the validation-chosen and the best evaluated round; a missing value is no accuracy."""
+class _Figures(NamedTuple):
+    """Of one run."""
+
+    last: float
+    best: float
+    validated: float | None  # the test accuracy of the round chosen on validation data
+    validation: float | None  # the validation accuracy of that round
+
+
+def _figures(run: Record, column: str) -> _Figures:
+    """What a run reached; a missing value is no accuracy."""
     values = [0.0 if value is None else float(value) for value in run.curve[column]]
     metric, _, wears = column.partition("_")
     reported = run.config["evaluation"]["norm_statistics"]
     judged = run.curve.get(f"{metric}_validation" if wears in ("", reported) else f"{column}_validation")
-    validated = None
-    if judged is not None:
-        ranked = [float("-inf") if value is None else value for value in judged]
-        validated = values[ranked.index(max(ranked))]
-    return values[-1], validated, max(values)
+    if judged is None:
+        return _Figures(values[-1], max(values), None, None)
+    ranked = [0.0 if value is None else float(value) for value in judged]
+    return _Figures(values[-1], max(values), values[ranked.index(max(ranked))], max(ranked))
 
 
 def _paper(

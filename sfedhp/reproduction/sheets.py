@@ -21,6 +21,7 @@ class Sheet:
     heads: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     note: str = ""
+    words: bool = False  # whether the other columns are words too
 
 
 def sheets(rows: Sequence[Row], tables: Iterable[str]) -> list[Sheet]:
@@ -39,8 +40,9 @@ def claims_sheet(claims: Sequence[Claim]) -> Sheet:
     """One line a claim."""
     return Sheet(
         "The paper's claims",
-        ("claim", "verdict", "rule"),
+        ("claim", "verdict", "decided by"),
         tuple((claim.statement, claim.verdict, claim.rule) for claim in claims),
+        words=True,
     )
 
 

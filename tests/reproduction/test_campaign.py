@@ -1,0 +1,93 @@
+import json
+
+import pytest
+from small_experiments import experiment
+
+from sfedhp.reproduction import campaign, records
+from sfedhp.reproduction.studies import Effort
+from sfedhp.types import InputError
+
+
+@pytest.fixture
+def small(study):
+    return study(
+        "small",
+        fedavg=[experiment("fedavg", rounds=3)],
+        meta=[experiment("perfedavg", rounds=3, meta_rate=rate) for rate in (0.01, 0.05)],
+    )
+
+
+def test_everything_runs_once_and_leaves_records(small, tmp_path, monkeypatch):
+    effort = Effort(seeds=2, choice_rounds=1, device="cpu")
+    seen = []
+    assert campaign.run([small], effort, tmp_path, seen.append)
+    kept = records.read(tmp_path, ["small"])
+    # Two runs of FedAvg, two trials of each of two points, two runs of the chosen one.
+    assert len(kept) == 8
+    assert len({each.key for each in kept}) == 8
+    assert seen[-1].done == seen[-1].total == 16
+    assert all(1 <= pace.done <= pace.total for pace in seen)
+    chosen = [each for each in kept if each.variant == "meta" and each.rounds == 3]
+    assert [each.seed for each in chosen] == [0, 1]
+    assert len({each.words for each in chosen}) == 1
+    first = kept[0]
+    assert first.config["algorithm"]["name"] in ("fedavg", "perfedavg")
+    assert set(first.versions) == {"sfedhp", "python", "torch", "numpy", "device"}
+    assert len(first.commit) == 40 or first.commit == "unknown"
+
+    def never(*_, **__):
+        raise AssertionError("a finished run was repeated")
+
+    monkeypatch.setattr(campaign, "sweep", never)
+    assert campaign.run([small], effort, tmp_path)
+
+
+def test_seeds_change_the_numbers(small, tmp_path):
+    campaign.run([small], Effort(seeds=2, rounds=2, choice_rounds=1, device="cpu"), tmp_path)
+    losses = {
+        each.seed: each.curve["train_loss"]
+        for each in records.read(tmp_path, ["small"])
+        if each.variant == "fedavg"
+    }
+    assert losses[0] != losses[1]
+
+
+def test_a_campaign_that_is_stopped_keeps_what_was_finished(small, tmp_path):
+    rounds = []
+    effort = Effort(seeds=1, choice_rounds=1, device="cpu")
+    assert not campaign.run(
+        [small], effort, tmp_path, rounds.append, stop=lambda: bool(rounds) and "fedavg" in rounds[-1].title
+    )
+    assert len(records.read(tmp_path, ["small"])) == 2
+    assert not any(each.variant == "fedavg" for each in records.read(tmp_path, ["small"]))
+
+
+def test_bytes_are_counted_for_all_and_by_the_papers_count_for_one(study, tmp_path):
+    tiers = study(
+        "tiers",
+        flat=[experiment("fedavg", rounds=2)],
+        deep=[experiment("sfedhp", rounds=2, edge_rounds=1)],
+    )
+    campaign.run([tiers], Effort(seeds=1, device="cpu"), tmp_path)
+    flat, deep = sorted(records.read(tmp_path, ["tiers"]), key=lambda each: each.variant != "flat")
+    weights = 7850
+    # Up and down, two rounds; twenty clients, or four edges.
+    assert flat.curve["sent"] == [2 * 20 * 4 * weights, 4 * 20 * 4 * weights]
+    assert deep.curve["sent"] == [2 * 4 * 4 * weights, 4 * 4 * 4 * weights]
+    # 64 bits a weight and one for its position; some initial weights may be zero.
+    assert flat.curve["formula"][0] == pytest.approx(2 * 65 * weights / 8, rel=1e-3)
+    assert deep.curve["formula"][0] == pytest.approx(flat.curve["formula"][0], rel=1e-3)
+
+
+def test_a_line_that_is_no_record_is_named(tmp_path):
+    (tmp_path / "small.jsonl").write_text(json.dumps({"study": "small"}) + "\n")
+    with pytest.raises(InputError, match=r"Line 1 of .*small.jsonl is not a record"):
+        records.read(tmp_path, ["small"])
+
+
+def test_the_commit_can_be_named_from_outside(monkeypatch):
+    monkeypatch.setenv("SFEDHP_COMMIT", "abc")
+    assert records.commit_here() == "abc"
+    monkeypatch.delenv("SFEDHP_COMMIT")
+    monkeypatch.setenv("PATH", "")
+    assert records.commit_here() == "unknown"

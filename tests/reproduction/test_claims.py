@@ -1,0 +1,159 @@
+import pytest
+from small_experiments import experiment
+
+from sfedhp.reproduction.claims import judge
+from sfedhp.reproduction.curves import Curve, curves
+from sfedhp.reproduction.paper import TABLES, overview
+from sfedhp.reproduction.rows import rows
+from sfedhp.reproduction.studies import Study
+
+BEST, TUNED, EQUAL, HIERARCHY, PERSONAL, CONVEX, OTHERS, BYTES, SPARSE, LAMBDA, GAMMA, SPEED = range(12)
+
+
+def first_tables(study, made, accuracy):
+    """Rows of Table 1's methods in all six tables; `accuracy(method, dataset)` is the last GM."""
+    found = []
+    for table, (dataset, setting) in TABLES.items():
+        variants = {}
+        for cell in overview():
+            if (cell.dataset, cell.setting) == (dataset, setting):
+                fields = {"sfedhp": ("client_proximity", "edge_proximity"), "pfedme": ("client_proximity",)}
+                names = fields.get(cell.method, ())
+                variants[cell.method] = [experiment(cell.method, **dict.fromkeys(names, cell.lam))]
+        one: Study = study(table, table=table, **variants)
+        records = [
+            made(
+                one,
+                method,
+                seed,
+                gm=[accuracy(method, dataset) + 0.1 * seed + 0.01 * seed * (method == "sfedhp")],
+                pm=[accuracy(method, dataset)],
+                gm_validation=[50.0],
+                pm_validation=[50.0],
+            )
+            for method in variants
+            for seed in range(3)
+        ]
+        found += rows([one], records)
+    return found
+
+
+def test_nothing_is_claimed_of_what_was_not_run():
+    assert {claim.verdict for claim in judge([], {})} == {"not run yet"}
+
+
+def test_a_clear_winner_holds(study, made):
+    order = {"sfedhp": 90, "hierfavg": 80, "fedprox": 60, "fedavg": 70, "pfedme": 75}
+    claims = judge(first_tables(study, made, lambda method, _: order[method]), {})
+    assert claims[BEST].verdict == claims[TUNED].verdict == claims[HIERARCHY].verdict == "holds"
+    assert claims[PERSONAL].verdict == "holds"
+    assert len(claims[BEST].findings) == 6
+    assert "10.01 above hierfavg" in claims[BEST].findings[0]
+
+
+def test_a_winner_on_one_dataset_holds_partly_and_nowhere_not(study, made):
+    def some(method, dataset):
+        return {"sfedhp": 90 if dataset == "mnist" else 50, "hierfavg": 80}.get(method, 70)
+
+    claims = judge(first_tables(study, made, some), {})
+    assert claims[BEST].verdict == "holds partly"
+    assert claims[PERSONAL].verdict == "holds partly"
+    claims = judge(first_tables(study, made, lambda method, _: 60 if method == "sfedhp" else 70), {})
+    assert claims[BEST].verdict == claims[HIERARCHY].verdict == "does not hold"
+    assert "below" in claims[BEST].findings[0]
+
+
+def test_a_gap_within_the_seeds_is_no_win(study, made):
+    main = study(
+        sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)], fedavg=[experiment("fedavg")]
+    )
+    records = [made(main, "sfedhp", seed, gm=[value]) for seed, value in enumerate((91.0, 85.0, 90.0))]
+    records += [made(main, "fedavg", seed, gm=[88.0]) for seed in range(3)]
+    claim = judge(rows([main], records), {})[BEST]
+    assert claim.verdict == "does not hold"
+    assert "within the seeds" in claim.findings[0]
+
+
+def test_equal_work_is_compared_with_the_extras(study, made):
+    main = study(sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)])
+    extras = study(
+        "table2-extras",
+        paper=False,
+        **{
+            "fedavg 100 steps": [experiment("fedavg", local_steps=100)],
+            "pfedme λ̄=10 of λ=20": [experiment("pfedme", client_proximity=10.0)],
+        },
+    )
+    records = [made(main, "sfedhp", seed, gm=[90.0 + seed]) for seed in range(3)]
+    for variant, low in (("fedavg 100 steps", 80.0), ("pfedme λ̄=10 of λ=20", 95.0)):
+        records += [made(extras, variant, seed, gm=[low + 1.1 * seed]) for seed in range(3)]
+    claim = judge(rows([main, extras], records), {})[EQUAL]
+    assert claim.verdict == "holds partly"
+    assert len(claim.findings) == 2
+    assert "below pfedme λ̄=10" in claim.findings[1]
+
+
+def curve(variant, gm, **columns):
+    rounds = [20.0 * (turn + 1) for turn in range(len(gm))]
+    return Curve(variant, variant.partition(" ")[2], 3, {"round": rounds, "gm": gm, **columns})
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [([80.0, 90.0], "holds"), ([10.0, 20.0], "does not hold")])
+def test_faster_is_fewer_rounds_to_the_others_accuracy(ours, verdict):
+    others = [curve(name, [70.0, 80.0]) for name in ("fedavg", "hierfavg", "pfedme")]
+    claims = judge([], {"fig2": [*others, curve("sfedhp", ours)]})
+    assert claims[CONVEX].verdict == verdict
+    assert claims[OTHERS].verdict == "not run yet"
+
+
+@pytest.mark.parametrize(
+    ("sparse", "sent", "verdict", "cost"),
+    [
+        (90.0, 10.0, "holds", "holds"),
+        (88.0, 10.0, "holds partly", "holds partly"),
+        (90.0, 90.0, "does not hold", "holds"),
+        (70.0, 90.0, "does not hold", "does not hold"),
+    ],
+)
+def test_bytes_and_what_sparsity_costs(sparse, sent, verdict, cost):
+    fig3 = [
+        curve("pfedme", [90.0], formula=[100.0], sent=[500.0]),
+        curve("sfedhp dense", [90.5]),
+        curve("sfedhp sparse", [sparse], formula=[sent], sent=[sent], density_global=[0.1]),
+    ]
+    claims = judge([], {"fig3": fig3})
+    assert claims[BYTES].verdict == verdict
+    assert claims[SPARSE].verdict == cost
+
+
+def test_trends_end_where_a_run_collapses():
+    rising = [curve(f"λ={lam}", [value]) for lam, value in ((5, 50.0), (15, 60.0), (20, 70.0), (40, 10.0))]
+    assert judge([], {"fig4": rising})[LAMBDA].verdict == "holds"
+    assert judge([], {"fig4": rising[::-1]})[LAMBDA].verdict == "does not hold"
+    assert judge([], {"fig4": [*rising[:3], rising[1]]})[LAMBDA].verdict == "holds partly"
+    falling = [
+        curve(f"γ={turn}", [value], density_global=[0.5]) for turn, value in enumerate((90.0, 80.0, 85.0))
+    ]
+    assert judge([], {"fig5": falling})[GAMMA].verdict == "holds partly"
+    assert judge([], {"fig5": falling[:2]})[GAMMA].verdict == "holds"
+    assert judge([], {"fig5": falling[1::-1]})[GAMMA].verdict == "does not hold"
+
+
+@pytest.mark.parametrize(("rounds", "verdict"), [(4, "holds"), (2, "holds partly"), (1, "does not hold")])
+def test_speed_up_is_a_ratio_of_rounds(rounds, verdict):
+    slow = curve("S=1", [10.0] * (rounds - 1) + [90.0])
+    assert judge([], {"speedup": [slow, curve("S=4", [90.0])]})[SPEED].verdict == verdict
+
+
+def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
+    one = study("fig2", table="fig2", sfedhp=[experiment()], fedavg=[experiment("fedavg")])
+    records = [
+        made(one, "sfedhp", 0, gm=[10.0, 20.0, 30.0], em=[None, 1.0, 1.0]),
+        made(one, "sfedhp", 1, gm=[20.0, 40.0]),
+    ]
+    (found,) = curves(one, records)
+    assert found.columns["gm"] == [15.0, 30.0]
+    assert "em" not in found.columns
+    assert found.rounds_to("gm", 30) == 40
+    assert found.rounds_to("gm", 31) is None
+    assert found.best("gm") == 30

@@ -1,0 +1,46 @@
+import sys
+
+import pytest
+
+from sfedhp.reproduction import figures, page
+from sfedhp.reproduction.curves import Curve
+from sfedhp.reproduction.sheets import Sheet, claims_sheet
+from sfedhp.reproduction.verdicts import Claim
+from sfedhp.types import InputError
+
+CLAIM = Claim("A & B.", "A > B.", "holds partly", ("on <one>",))
+SHEET = Sheet("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")
+CURVE = Curve("sfedhp sparse", "sparse", 3, {"round": [20, 40], "gm": [1.0, 2.0], "formula": [1e6, 2e6]})
+
+
+def test_the_page_stands_alone_and_is_escaped():
+    text = page.html([CLAIM], [SHEET], ["a line"], {"Figure 3": figures.draw("fig3", [CURVE])})
+    assert "A &amp; B." in text
+    assert "on &lt;one&gt;" in text
+    assert 'class="claim partly"' in text
+    assert "<td>91.63</td>" in text
+    assert "a note" in text
+    assert "<svg" in text
+    assert "http" not in text.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ).replace("https://matplotlib.org", "")
+
+
+def test_markdown_has_the_same():
+    text = page.markdown([CLAIM], [SHEET], ["a line"], {"Figure 3": "images/fig3.svg"})
+    assert "**holds partly.** A > B." in text
+    assert "| fedavg GM | 91.63 |" in text
+    assert "![Figure 3](images/fig3.svg)" in text
+    assert claims_sheet([CLAIM]).lines == (("A & B.", "holds partly", "A > B."),)
+
+
+def test_a_figure_is_the_same_text_from_the_same_records():
+    assert figures.draw("fig3", [CURVE]) == figures.draw("fig3", [CURVE])
+    assert "sfedhp sparse" in figures.draw("fig5", [CURVE])
+    assert set(figures.PANELS) == set(figures.TITLES)
+
+
+def test_drawing_without_the_library_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"sfedhp\[report\]"):
+        figures.draw("fig2", [CURVE])

@@ -1,0 +1,29 @@
+"""A recorded run is run again, here: its first rounds give the recorded accuracies."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sfedhp
+from sfedhp.config import from_dict
+from sfedhp.reproduction import records
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.skipif(not os.environ.get("SFEDHP_DATA"), reason="SFEDHP_DATA names no folder with MNIST")
+def test_the_first_rounds_of_a_recorded_cell_come_again():
+    recorded = records.read(RESULTS, ["table2"])
+    (record,) = [each for each in recorded if each.variant == "sfedhp λ=20" and each.seed == 0]
+    assert record.config["model"]["name"] == "dnn"
+    assert record.rounds == 800
+    experiment = replace(from_dict(record.config), rounds=40, device="cpu")
+    assert experiment.evaluation.every == 20
+    run = sfedhp.run(experiment)
+    found = [row for row in run.history if "gm" in row]
+    for place, row in enumerate(found):
+        assert row["round"] == record.curve["round"][place]
+        for metric in ("gm", "pm"):
+            assert row[metric] == pytest.approx(record.curve[metric][place], abs=1.0)

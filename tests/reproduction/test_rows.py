@@ -1,0 +1,94 @@
+import pytest
+from small_experiments import experiment
+
+from sfedhp.reproduction.rows import finished, first_table, plain, rows
+from sfedhp.reproduction.sheets import agreement, far, sheets
+
+
+@pytest.fixture
+def sfedhp(study):
+    return study(sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)])
+
+
+def test_last_validated_and_best_are_three_things(sfedhp, made):
+    records = [
+        made(
+            sfedhp,
+            "sfedhp",
+            seed,
+            pm=[90.0 + seed, 99.0, 95.0 + seed],
+            gm=[80.0, 85.0 + seed, 84.0],
+            pm_validation=[99.0, 1.0, 2.0],
+            gm_validation=[1.0, 2.0, 3.0],
+        )
+        for seed in range(3)
+    ]
+    pm, gm = rows([sfedhp], records)
+    assert (pm.ours_last, pm.ours_validated, pm.ours_best) == (96.0, 91.0, 99.0)
+    assert (pm.sd, pm.sd_validated, pm.sd_best) == (1.0, 1.0, 0.0)
+    assert (gm.ours_last, gm.ours_validated, gm.ours_best) == (84.0, 84.0, 86.0)
+    assert gm.last == (84.0, 84.0, 84.0)
+    assert (pm.paper, gm.paper) == (97.83, 94.93)
+    assert gm.gap == pytest.approx(86 - 94.93)
+    assert pm.seeds == 3
+    assert plain(pm)["ours_best"] == 99.0
+    assert first_table([pm, gm]) == [gm]
+
+
+def test_statistics_of_batch_norm_are_two_readings_and_one_is_the_papers(study, made):
+    cifar = study("table6", table="table6", fedavg=[experiment("fedavg")])
+    record = made(
+        cifar,
+        "fedavg",
+        0,
+        wears="local",
+        gm=[40.0],
+        gm_local=[40.0],
+        gm_averaged=[30.0],
+        gm_validation=[50.0],
+        gm_averaged_validation=[20.0],
+    )
+    local, averaged = rows([cifar], [record])
+    assert (local.reading, local.paper, local.ours_validated) == ("2-label, local", 42.36, 40.0)
+    assert (averaged.reading, averaged.paper, averaged.ours_last) == ("2-label, averaged", None, 30.0)
+    assert local.sd is None
+    titles = [sheet.title for sheet in sheets([local, averaged], ["table6"])]
+    assert titles == ["Table 6: CIFAR-10, Setting 1, 2-label"]
+
+
+def test_extras_have_no_number_of_the_paper(study, made):
+    extra = study("table2-extras", paper=False, fedavg=[experiment("fedavg", local_steps=100)])
+    (row,) = rows([extra], [made(extra, "fedavg", 0, gm=[90.0])])
+    assert row.paper is None
+    assert row.gap is None
+    assert row.ours_validated is None
+    assert first_table([row]) == []
+
+
+def test_trials_are_not_results(study, made):
+    tried = study(meta=[experiment("perfedavg", meta_rate=rate) for rate in (0.001, 0.01)])
+    trials = [made(tried, "meta", 0, point=point, rounds=200, pm=[50.0]) for point in range(2)]
+    assert finished(tried, "meta", trials) == []
+    assert rows([tried], trials) == []
+    final = made(tried, "meta", 0, point=1, pm=[60.0])
+    assert finished(tried, "meta", [*trials, final]) == [final]
+
+
+def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
+    found = rows([sfedhp], [made(sfedhp, "sfedhp", 0, pm=[97.0], gm=[98.0, 90.0])])
+    everybody, own = agreement(found)
+    assert "1 of 2 cells (50 %) on the best round, 1 (50 %) on the last" in everybody
+    assert own.startswith("tables 2–5, sFedHP")
+    assert far(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07"),)
+
+
+def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp, made):
+    record = made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[50.0, None], gm_validation=[10.0, None])
+    (row,) = rows([sfedhp], [record])
+    assert (row.ours_last, row.ours_best, row.diverged) == (0.0, 50.0, 1)
+    (detail,) = sheets([row], ["table2"])
+    assert detail.lines[0][-1] == "1, 1 diverged"
+
+
+def test_what_is_not_run_is_not_shown():
+    assert sheets([], ["table1", "table2", "fig2"]) == []
