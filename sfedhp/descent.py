@@ -11,7 +11,7 @@ from torch import Tensor
 from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend
 from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.types import Batch
-from sfedhp.vectors import Factored, Layer
+from sfedhp.vectors import Factored, Layer, one_like
 
 
 class Problem(NamedTuple):
@@ -40,12 +40,15 @@ class Ahead:
     def __init__(self, layer: Moving, change: Layer):
         self.layer = layer
         self.change = change
-        self.one = change.inputs.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
+        self.one = one_like(change.inputs)  # the bias is a column of ones in every product of inputs
 
     def forward(self, rows: Tensor) -> Tensor:
         """X θ + (X Hᵀ) A."""
         gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
         return torch.baddbmm(self.layer.forward(rows), gram, self.change.coefficients)
+
+    def seat(self, rows: int) -> None:
+        """Nothing is kept of what is seen ahead."""
 
     def backward(self, slopes: Tensor) -> Tensor:
         """δ θᵀ + (δ Aᵀ) H."""
@@ -92,19 +95,24 @@ def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Mov
         return First(place, course, rows) if gram <= 2 * (steps - 1) * weights else Whole(place, course)
     held = count if problem.motion.forgets else steps * count
     smaller = held * (place.inputs + place.outputs) < weights
-    return Factors(place, course, held) if problem.near and smaller else Whole(place, course)
+    return Factors(place, course, count, steps) if problem.near and smaller else Whole(place, course)
 
 
 def _slopes(layers: Sequence[Moving | Ahead], rows: Tensor, slope: CrossEntropy) -> list[Layer]:
     """Every layer's inputs, and its outputs' slopes times −rate: together the change of a step."""
-    heights = [rows]
-    for layer in layers[:-1]:
-        heights.append(torch.relu(layer.forward(heights[-1])))
+    heights, seats = [rows], [layer.seat(rows.shape[1]) for layer in layers]
+    for layer, seat in zip(layers, seats[1:], strict=False):
+        outputs = layer.forward(heights[-1])
+        heights.append(
+            torch.relu(outputs) if seat is None else torch.clamp_min(outputs, 0.0, out=seat.inputs)
+        )
     slopes = slope(layers[-1].forward(heights[-1]))
     found = [Layer(heights[-1], slopes)]
-    for layer, height, below in zip(layers[:0:-1], heights[:0:-1], heights[-2::-1], strict=True):
-        slopes = bend(layer.backward(slopes), height)
-        found.append(Layer(below, slopes))
+    for turn in range(len(layers) - 1, 0, -1):
+        below = seats[turn - 1]
+        into = None if below is None else below.coefficients
+        slopes = bend(layers[turn].backward(slopes), heights[turn], into)
+        found.append(Layer(heights[turn - 1], slopes))
     return found[::-1]
 
 

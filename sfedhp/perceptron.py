@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.types import Batch
-from sfedhp.vectors import Factored, Layer, add_change
+from sfedhp.vectors import Factored, Layer, add_change, one_like
 
 
 class Affine(NamedTuple):
@@ -131,7 +131,7 @@ class Models(NamedTuple):
         outputs = layer.forward(self.flat, rows)
         if isinstance(part, Layer):
             # X θ = X φ + (X Hᵀ) A, and a one in every product of inputs for the bias
-            gram = torch.baddbmm(rows.new_ones(1, 1, 1), rows, part.inputs.mT)
+            gram = torch.baddbmm(one_like(rows), rows, part.inputs.mT)
             outputs.baddbmm_(gram, part.coefficients)
         return outputs
 
@@ -188,9 +188,12 @@ def gradient(layers: Layers, models: Models, rows: Tensor, slope: Callable[[Tens
     return flat
 
 
-def bend(slopes: Tensor, height: Tensor) -> Tensor:
+def bend(slopes: Tensor, height: Tensor, into: Tensor | None = None) -> Tensor:
     """Slopes below a ReLU whose outputs were `height`: none where it was off."""
-    return torch.ops.aten.threshold_backward(slopes, height, 0)  # type: ignore[no-any-return]
+    backward = torch.ops.aten.threshold_backward
+    if into is None:
+        return backward(slopes, height, 0)  # type: ignore[no-any-return]
+    return backward.grad_input(slopes, height, 0, grad_input=into)  # type: ignore[no-any-return]
 
 
 def _softmax(scores: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.perceptron import Affine
-from sfedhp.vectors import Layer, add_change, smooth_l1_slope
+from sfedhp.vectors import Layer, add_change, one_like, smooth_l1_slope
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
 
@@ -128,6 +128,10 @@ class Moving(ABC):
         """The layer's change of the anchor, where it is held as that."""
         return None
 
+    def seat(self, rows: int) -> Layer | None:
+        """Where the next step's inputs and slopes may be written at once, so that `step` copies nothing."""
+        return None
+
 
 class Whole(Moving):
     """Built: the weight and the bias of every client, moved in place."""
@@ -178,38 +182,52 @@ class Whole(Moving):
 class Factors(Moving):
     """Never built, near an anchor shared by a group: H and A grow by a batch every step."""
 
-    def __init__(self, place: Affine, course: Course, rows: int):
+    def __init__(self, place: Affine, course: Course, rows: int, steps: int):
         super().__init__(place, course)
-        self.inputs = course.anchor.new_empty(course.clients, rows, place.inputs)
-        self.coefficients = course.anchor.new_empty(course.clients, rows, place.outputs)
-        self.held = 0  # rows so far
-        self.one = course.anchor.new_ones(1, 1, 1)  # the bias is a column of ones in every product of inputs
+        # Where only the last step counts there are two seats in turn: the old is read as the new is written.
+        self.room = rows * (2 if course.motion.forgets else steps)
+        self.inputs = course.anchor.new_empty(course.clients, self.room, place.inputs)
+        self.coefficients = course.anchor.new_empty(course.clients, self.room, place.outputs)
+        self.window = slice(0, 0)  # the rows that count
+        self.one = one_like(course.anchor)  # the bias is a column of ones in every product of inputs
 
     def forward(self, rows: Tensor) -> Tensor:
         """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
         outputs = self._anchored(self.place.forward(self.course.anchor, rows))
-        if not self.held:
+        if not self.window.stop:
             return outputs
-        gram = torch.baddbmm(self.one, rows, self.inputs[:, : self.held].mT)
-        return outputs.baddbmm_(gram, self.coefficients[:, : self.held])
+        gram = torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT)
+        return outputs.baddbmm_(gram, self.coefficients[:, self.window])
 
     def backward(self, slopes: Tensor) -> Tensor:
         """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
         below = self._anchored(self.place.backward(self.course.anchor, slopes))
-        if not self.held:
+        if not self.window.stop:
             return below
-        likeness = torch.bmm(slopes, self.coefficients[:, : self.held].mT)
-        return below.baddbmm_(likeness, self.inputs[:, : self.held])
+        likeness = torch.bmm(slopes, self.coefficients[:, self.window].mT)
+        return below.baddbmm_(likeness, self.inputs[:, self.window])
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """What is held fades by q, and a batch is added."""
+        seat, place = self.seat(rows.shape[1]), self._next(rows.shape[1])
+        for new, there in zip((rows, slopes), seat, strict=True):
+            if new.data_ptr() != there.data_ptr():
+                there.copy_(new)
         if self.course.motion.forgets:
-            self.held = 0
-        self.coefficients[:, : self.held].mul_(self.course.motion.keep)
-        until = self.held + rows.shape[1]
-        self.inputs[:, self.held : until] = rows
-        self.coefficients[:, self.held : until] = slopes
-        self.held = until
+            self.window = place
+            return
+        if self.window.stop:
+            self.coefficients[:, self.window].mul_(self.course.motion.keep)
+        self.window = slice(0, place.stop)
+
+    def seat(self, rows: int) -> Layer:
+        """Behind what is held, or in the other seat."""
+        place = self._next(rows)
+        return Layer(self.inputs[:, place], self.coefficients[:, place])
+
+    def _next(self, rows: int) -> slice:
+        first = self.window.stop if self.window.stop + rows <= self.room else 0
+        return slice(first, first + rows)
 
     def build(self, into: Tensor) -> None:
         """The sum written out."""
@@ -218,7 +236,7 @@ class Factors(Moving):
 
     def factors(self) -> Layer:
         """As held."""
-        return Layer(self.inputs, self.coefficients)
+        return Layer(self.inputs[:, self.window], self.coefficients[:, self.window])
 
     def _anchored(self, outputs: Tensor) -> Tensor:
         return outputs.mul_(self.course.share) if self.course.motion.decays else outputs
@@ -240,7 +258,7 @@ class First(Moving):
         if self.coefficients is None:
             return self.outputs
         if self.gram is None:
-            self.gram = torch.baddbmm(rows.new_ones(1, 1, 1), rows, rows.mT)
+            self.gram = torch.baddbmm(one_like(rows), rows, rows.mT)
         return torch.baddbmm(self.outputs, self.gram, self.coefficients)
 
     def backward(self, slopes: Tensor) -> Tensor:

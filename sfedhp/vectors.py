@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -59,6 +60,17 @@ def dense(model: Tensor | Factored) -> Tensor:
         else:
             part.copy_(layer)
     return built
+
+
+@lru_cache(maxsize=64)
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number on a device, made once: on a GPU even filling one cell is a kernel that a round waits for."""
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+def one_like(values: Tensor) -> Tensor:
+    """The number 1 as (1, 1, 1), to be added to every product of a batch."""
+    return constant(1.0, values.dtype, values.device).view(1, 1, 1)
 
 
 def spread(model: Tensor, members: int) -> Tensor:

@@ -16,11 +16,22 @@ class Entry(NamedTuple):
     nonzeros: Tensor  # weights that were not zero; where nobody counted them, all
 
 
+class _Note(NamedTuple):
+    """A message from or to each member."""
+
+    lengths: Tensor
+    nonzeros: Tensor
+    present: Tensor | None
+
+
 class Ledger:
     """Entries by direction, such as `client_edge` (up) or `cloud_edge` (down), of one cloud round."""
 
     def __init__(self) -> None:
         self._booked: dict[str, list[Entry]] = {}
+        self._notes: dict[
+            str, list[tuple[Tensor, Tensor, Tensor | None]]
+        ] = {}  # not yet multiplied and summed
 
     def book(self, direction: str, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
         """Add a message from or to each member; those who were not there sent none.
@@ -31,8 +42,7 @@ class Ledger:
             nonzeros: (..., members), weights that are not zero.
             present: (..., members), zero for whoever did not take part; None: all did.
         """
-        there = torch.ones_like(lengths) if present is None else (present > 0).to(lengths.dtype)
-        self.add(direction, Entry(lengths * there, there, nonzeros * there))
+        self._notes.setdefault(direction, []).append(_Note(lengths, nonzeros, present))
 
     def add(self, direction: str, entry: Entry) -> None:
         """Add what another book has for a direction."""
@@ -40,11 +50,23 @@ class Ledger:
 
     def close(self) -> dict[str, Entry]:
         """The round's entries; the book starts anew."""
-        booked, self._booked = self._booked, {}
+        for direction, notes in self._notes.items():
+            self.add(direction, _entry(notes))
+        booked, self._booked, self._notes = self._booked, {}, {}
         return {
             direction: Entry(*(torch.stack(parts).sum(0) for parts in zip(*entries, strict=True)))
             for direction, entries in booked.items()
         }
+
+
+def _entry(notes: list[_Note]) -> Entry:
+    """What a direction's messages came to; all edge rounds at once, for on a GPU each operation is a kernel."""
+    lengths = torch.stack([note.lengths for note in notes])
+    nonzeros = torch.stack([note.nonzeros for note in notes])
+    everybody = lengths.new_ones(()).expand(lengths.shape[1:])
+    seen = torch.stack([everybody if note.present is None else note.present for note in notes])
+    there = (seen > 0).to(lengths.dtype)
+    return Entry((lengths * there).sum(0), there.sum(0), (nonzeros * there).sum(0))
 
 
 def columns(booked: dict[str, Entry], size: int, runs: int) -> dict[str, Tensor]:

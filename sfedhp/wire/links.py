@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.types import Bounds
-from sfedhp.vectors import Factored, dense
+from sfedhp.vectors import Factored, constant, dense
 from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.values import BLOCK
 
@@ -56,8 +56,8 @@ class Link:
         if isinstance(messages, Factored):
             if self.options == WireOptions():
                 length = size * messages.anchor.element_size()
-                lengths = torch.full(messages.shape[:-1], length, device=messages.anchor.device)
-                return Carried(messages, lengths, torch.full_like(lengths, size))
+                members, device = messages.shape[:-1], messages.anchor.device
+                return Carried(messages, *(_equal(number, members, device) for number in (length, size)))
             messages = dense(messages)
         base = base if self.options.difference else None
         # One message to all is coded once, where all hold the same base too.
@@ -69,7 +69,9 @@ class Link:
             sent = sent.masked_fill(small, 0.0)
         arrived, lengths = self._code(sent, size, base[..., :1, :] if same and base is not None else base)
         looked = self.options.threshold or self.options.count != "off"
-        nonzeros = (arrived[..., :size] != 0).sum(-1) if looked else torch.full_like(lengths, size)
+        nonzeros = (
+            (arrived[..., :size] != 0).sum(-1) if looked else _equal(size, lengths.shape, lengths.device)
+        )
         members = messages.shape[:-1]
         return Carried(arrived.expand(messages.shape), lengths.expand(members), nonzeros.expand(members))
 
@@ -83,7 +85,7 @@ class Link:
                 weights = sent[..., :size].to(_SHORT[values]).to(sent.dtype)
                 arrived = torch.cat([weights, sent[..., size:]], -1)
             length = size * width + (sent.shape[-1] - size) * sent.element_size()
-            return arrived, torch.full(sent.shape[:-1], length, device=sent.device)
+            return arrived, _equal(length, sent.shape[:-1], sent.device)
         short = None if values == "exact" or _SHORT.get(values) == sent.dtype else values
         rows, lengths = [], []
         messages = sent.detach().cpu().reshape(-1, sent.shape[-1])
@@ -110,6 +112,11 @@ class Link:
             lengths.append(length)
         arrived = torch.stack(rows).reshape(sent.shape).to(sent.device)
         return arrived, torch.tensor(lengths, device=sent.device).reshape(sent.shape[:-1])
+
+
+def _equal(number: int, shape: torch.Size, device: torch.device) -> Tensor:
+    """The same number for every message."""
+    return constant(number, torch.int64, device).expand(shape)
 
 
 def link_of(options: WireOptions, direction: str) -> Link:
