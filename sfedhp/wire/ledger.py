@@ -29,9 +29,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._booked: dict[str, list[Entry]] = {}
-        self._notes: dict[
-            str, list[tuple[Tensor, Tensor, Tensor | None]]
-        ] = {}  # not yet multiplied and summed
+        self._notes: dict[str, list[_Note]] = {}  # not yet added up
 
     def book(self, direction: str, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
         """Add a message from or to each member; those who were not there sent none.
@@ -60,7 +58,7 @@ class Ledger:
 
 
 def _entry(notes: list[_Note]) -> Entry:
-    """What a direction's messages came to; all edge rounds at once, for on a GPU each operation is a kernel."""
+    """What a direction's messages came to, all edge rounds at once: on a GPU each operation is a kernel."""
     lengths = torch.stack([note.lengths for note in notes])
     nonzeros = torch.stack([note.nonzeros for note in notes])
     everybody = lengths.new_ones(()).expand(lengths.shape[1:])
