@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +65,18 @@ class Federation:
             for client in members
             if client >= 0
         ]
+
+    def without(self, clients: Collection[int]) -> Federation:
+        """The same without some clients: their seats stay empty, the others get new ids in their order."""
+        stay = [client for client in range(len(self.train)) if client not in clients]
+        renamed = {old: new for new, old in enumerate(stay)}
+        seats = [[renamed.get(int(client), -1) for client in edge] for edge in self.seats]
+        train, test, validation = (
+            tuple(held[client] for client in stay) for held in (self.train, self.test, self.validation)
+        )
+        return dataclasses.replace(
+            self, train=train, test=test, validation=validation, seats=np.array(seats, np.int64)
+        )
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -190,4 +203,16 @@ def _assemble(
         notes=tuple(notes),
         scale=options.scale,
     )
+    if options.held_out:
+        if options.held_out >= clients_per_edge:
+            raise InputError(
+                f"data.held_out = {options.held_out} leaves nobody of an edge's {clients_per_edge} clients: "
+                f"hold out fewer."
+            )
+        federation = federation.without(held_out(federation, options.held_out))
     return federation, options
+
+
+def held_out(federation: Federation, count: int) -> list[int]:
+    """The clients that join after training: those on the last seats of each edge."""
+    return [int(client) for client in federation.seats[:, -count:].flat if client >= 0]

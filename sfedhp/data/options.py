@@ -32,6 +32,7 @@ class DataOptions:
     scale: Scale = "unit"  # pixels: unit /255, standard per channel, per_pixel, none; floats stay as they are
     test_share: Share = 0.25  # part of a client's rows to test on, where no counts or `test` column decide
     edge_order: EdgeOrder = "consecutive"  # clients fill edges by id, random, or labels (alike ones together)
+    held_out: Annotated[int, Bounds(0)] = 0  # clients of each edge that are kept out, to join after training
     concentration: Positive = 0.5  # Dirichlet α: the smaller, the fewer labels a client holds
     shards_per_client: Annotated[int, Bounds(1)] = 2  # shards: pieces of the label-sorted rows a client gets
     synthetic_alpha: FromZero = 0.5  # α of Synthetic(α, β): how far the clients' true models differ

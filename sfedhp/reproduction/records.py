@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.driving import Outcome
+from sfedhp.reproduction import newcomers
 from sfedhp.types import InputError
 
 _CURVE = (
@@ -42,6 +43,7 @@ class Record:
     config: dict[str, Any]  # resolved
     seconds: float  # of computing, its share where several runs were stacked
     curve: dict[str, list[Any]]  # the evaluated rounds, column by column
+    newcomers: dict[str, float] = field(default_factory=dict)  # accuracies of clients that join afterwards
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
@@ -77,6 +79,7 @@ def record(
         to_dict(run.experiment),
         round(sum(row["seconds"] for row in run.history), 2),
         {name: column for name, column in columns.items() if any(each is not None for each in column)},
+        newcomers.scores(run),
     )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sfedhp.reproduction.newcomers import MEASURED
 from sfedhp.reproduction.paper import TABLES, cells, overview
 from sfedhp.reproduction.records import Record
 from sfedhp.reproduction.studies import Study
 
 METRICS = ("pm", "gm")
-STRENGTHS = ("client_proximity", "proximity")  # what the paper's tables print as λ
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,45 @@ def first_table(detail: Sequence[Row]) -> list[Row]:
     return chosen
 
 
+def _of_newcomers(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
+    """Of clients that join after training there is one accuracy a run."""
+    for name, (words, metric) in MEASURED.items():
+        values = tuple(run.newcomers[name] for run in runs if name in run.newcomers)
+        if values:
+            mean, spread = statistics.fmean(values), _spread(values)
+            dataset, setting = TABLES[study.table]
+            method = runs[0].config["algorithm"]["name"]
+            yield Row(
+                table=study.table,
+                dataset=dataset,
+                setting=setting,
+                method=method,
+                variant=f"{runs[0].variant}: {words}",
+                lam=_strength(runs[0]),
+                alpha=None,
+                metric=metric,
+                reading=study.reading,
+                paper=None,
+                ours_last=mean,
+                ours_validated=None,
+                ours_best=mean,
+                sd=spread,
+                sd_validated=None,
+                sd_best=spread,
+                seeds=len(values),
+                rounds=runs[0].rounds,
+                diverged=0,
+                last=values,
+                validation=None,
+            )
+
+
 def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
     if not runs:
         return
-    config = runs[0].config
-    method = config["algorithm"]["name"]
-    lam = next((config["algorithm"][name] for name in STRENGTHS if name in config["algorithm"]), None)
-    lam = lam if method != "heurfedamp" else None
-    alpha = config["algorithm"].get("self_weight")
+    yield from _of_newcomers(study, runs)
+    options = runs[0].config["algorithm"]
+    method, lam, alpha = options["name"], _strength(runs[0]), options.get("self_weight")
     dataset, setting = TABLES[study.table]
     for metric in METRICS:
         for column, reading in _columns(runs[0], metric, study.reading):
@@ -119,6 +150,13 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
                 last,
                 statistics.fmean(judged) if judged else None,
             )
+
+
+def _strength(run: Record) -> float | None:
+    """What the paper's tables print as λ."""
+    options = run.config["algorithm"]
+    names = () if options["name"] == "heurfedamp" else ("client_proximity", "proximity")
+    return next((options[name] for name in names if name in options), None)
 
 
 def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
+from sfedhp.data.federation import held_out
 from sfedhp.data.seating import seat
 from sfedhp.types import InputError
 
@@ -209,3 +210,17 @@ def test_arrays_are_not_a_source_that_can_be_loaded():
     _, resolved = from_arrays(INPUTS, LABELS, **PLACE)
     with pytest.raises(InputError, match="give them again with from_arrays"):
         federate(resolved, **PLACE)
+
+
+def test_clients_that_are_held_out_leave_their_seats_empty():
+    layout = {"edges": 2, "clients_per_edge": 3, "seed": 0}
+    whole, _ = federate(DataOptions(), **layout)
+    rest, options = federate(DataOptions(held_out=1), **layout)
+    assert options.held_out == 1
+    assert held_out(whole, 1) == [2, 5]
+    assert rest.seats.tolist() == [[0, 1, -1], [2, 3, -1]]
+    kept = [rows.tolist() for client, rows in enumerate(whole.train) if client not in (2, 5)]
+    assert [rows.tolist() for rows in rest.train] == kept
+    assert len(rest.test) == len(rest.validation) == 4
+    with pytest.raises(InputError, match=r"data.held_out = 3 leaves nobody"):
+        federate(DataOptions(held_out=3), **layout)
