@@ -13,7 +13,7 @@ from sfedhp.samplespace import Factor, Motion
 from sfedhp.scalars import PerRun, Scalar, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold
+from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold, toward
 
 Solver = Literal["gradient", "nesterov"]
 Penalty = Literal["smooth", "l1"]
@@ -95,16 +95,16 @@ def minimize(
             if fresh or not turn:
                 batch = task.batch(clock, step + turn)
             slope = task.gradient(here, batch)
-        if not absent(proximity):
-            slope += proximity * (here - anchor)
         if penalty == "smooth" and not _absent(sparsity):
             slope += sparsity * smooth_l1_slope(here, smoothing)
-        moved = here - rate * slope
+        # θ − η λ (θ − anchor) − η ∇, each array of d numbers being read as rarely as can be
+        near = here if absent(proximity) else toward(here, anchor, rate * proximity)
+        moved = near - rate * slope
         if penalty == "l1" and not _absent(sparsity):
             moved = soft_threshold(moved, rate * sparsity)
-            slope = (here - moved) / rate  # the gradient mapping, which is zero at the minimum
         if tolerance:
-            going = (slope.square().sum(-1, keepdim=True) > tolerance) & going
+            mapping = (here - moved) / rate  # the gradient, or what stands for it with an ℓ1 penalty
+            going = (mapping.square().sum(-1, keepdim=True) > tolerance) & going
             moved = torch.where(going, moved, point)
         before, point = point, moved
     return point

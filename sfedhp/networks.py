@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from sfedhp.perceptron import recognize
+from sfedhp import perceptron, recognition
 from sfedhp.types import InputError
 
 Shapes = Mapping[str, torch.Size]
@@ -33,7 +33,9 @@ class Network:
         self.d = sum(shape.numel() for shape in self.weights.values())
         self.s = sum(shape.numel() for shape in self.buffers.values())
         # The linear layers of a network that is nothing else but them and ReLU; none of any other network.
-        self.layers, self.flattens = recognize(self.module)
+        self.layers, self.flattens = perceptron.recognize(self.module)
+        # The blocks and linear layers of one that is nothing else but them; None of any other.
+        self.convolutions = recognition.recognize(self.module)
         self._refuse_what_cannot_stack()
 
     def initial(self) -> tuple[Tensor, Tensor]:

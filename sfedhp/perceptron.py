@@ -63,7 +63,7 @@ def recognize(module: nn.Module) -> tuple[Layers, bool]:
 
     Whatever else a module holds or does, there are no layers: it is then run as it stands.
     """
-    parts = _parts(module)
+    parts = parts_of(module)
     flattens = bool(parts) and type(parts[0]) is nn.Flatten
     body = parts[1:] if flattens else parts
     plain = all(type(part) is (nn.ReLU if turn % 2 else nn.Linear) for turn, part in enumerate(body))
@@ -203,8 +203,8 @@ def _softmax(scores: Tensor) -> Tensor:
     return torch.softmax(scores.flatten(0, -2).mT, 0).mT.view_as(scores)
 
 
-def _parts(module: nn.Module) -> list[nn.Module]:
+def parts_of(module: nn.Module) -> list[nn.Module]:
     """The modules that run one after the other, in that order."""
     if type(module) is not nn.Sequential:
         return [module]
-    return [part for child in module for part in _parts(child)]
+    return [part for child in module for part in parts_of(child)]

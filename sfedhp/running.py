@@ -183,7 +183,7 @@ def environment(prepared: Prepared) -> dict[str, Any]:
         "parameters": simulator.task.network.d,
         "runs_at_once": len(prepared.experiments),
         "clients_at_once": simulator.clients_at_once,
-        "gradients": "linear layers by hand" if simulator.task.layers else "autograd",
+        "gradients": simulator.task.gradients,
         "captured": simulator.captured,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
 from sfedhp import perceptron
+from sfedhp.convolution import Convolutions
 from sfedhp.keys import ROLES, choose, key
 from sfedhp.networks import Network, split
-from sfedhp.perceptron import CrossEntropy, Layers
+from sfedhp.perceptron import CrossEntropy, Layers, grouped
 from sfedhp.types import Batch, Clock
 from sfedhp.vectors import Factored, dense
 
@@ -57,6 +58,19 @@ class Task:
         rows_fit = self.network.flattens or self.inputs.ndim == len(self.lead) + 2
         return self.network.layers if rows_fit and not self.plain else ()
 
+    @property
+    def convolutions(self) -> Convolutions | None:
+        """The network as convolutions, where it is worked by hand as such."""
+        network = None if self.plain else self.network.convolutions
+        return network if network and network.fits(self.inputs.shape[len(self.lead) + 1 :]) else None
+
+    @property
+    def gradients(self) -> str:
+        """How gradients are computed, in words."""
+        if self.layers:
+            return "linear layers by hand"
+        return "convolutions by hand" if self.convolutions else "autograd"
+
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""
         return self.map(lambda tensor: tensor.to(device))
@@ -89,6 +103,8 @@ class Task:
         """
         if self.layers:
             slopes = self._by_hand(model, batch, loss)
+        elif self.convolutions:
+            slopes = self._by_convolution(self.convolutions, dense(model), batch, loss)
         else:
             slopes = self._by_autograd(dense(model), batch, loss)
         return slopes.add_(dense(model), alpha=self.weight_decay) if self.weight_decay else slopes
@@ -116,6 +132,14 @@ class Task:
             return outputs.view(*self.lead, *outputs.shape[1:])
         flat = dense(model).expand(*self.lead, self.network.d)
         worn = self._statistics(flat)
+        if self.convolutions:
+            # Clients that share a model, and the statistics it wears, are one.
+            flat = grouped(flat, self.lead)
+            worn = grouped(worn, self.lead) if self.network.s else flat[:, :0]
+            together = max(len(flat), len(worn))
+            rows = inputs.reshape(together, -1, *inputs.shape[len(self.lead) + 1 :])
+            outputs = self.convolutions.scores(flat, worn.repeat_interleave(together // len(worn), 0), rows)
+            return outputs.view(*inputs.shape[: len(self.lead) + 1], -1)
         lead, axes = self.lead, len(self.lead)
         if axes and not any(flat.stride()[:axes]) and not any(worn.stride()[:axes]):
             # One model for the whole stack: a single forward over all rows, and the model is read once.
@@ -129,16 +153,24 @@ class Task:
 
     def _by_hand(self, model: Tensor | Factored, batch: Batch, loss: Loss) -> Tensor:
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
-
-        def slope(outputs: Tensor) -> Tensor:
-            leaf = outputs.view(*batch.labels.shape, -1).requires_grad_()
-            with torch.enable_grad():
-                total = loss(leaf, batch.labels, batch.real).sum()
-            return torch.autograd.grad(total, leaf)[0].view_as(outputs)
-
-        known = CrossEntropy(batch, rows, self.layers[-1].outputs) if loss is cross_entropy else slope
+        known = CrossEntropy(batch, rows, self.layers[-1].outputs) if loss is cross_entropy else None
         models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
-        return perceptron.gradient(self.layers, models, rows, known).view(*self.lead, -1)
+        slopes = perceptron.gradient(self.layers, models, rows, known or _slope(loss, batch))
+        return slopes.view(*self.lead, -1)
+
+    def _by_convolution(self, network: Convolutions, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        clients, axes = self.lead.numel(), len(self.lead)
+        flat = Batch(*(part.reshape(clients, *part.shape[axes:]) for part in batch))
+        slopes, moved = network.gradient(
+            grouped(model, self.lead),
+            self._statistics(model).reshape(clients, self.network.s),
+            flat,
+            ragged=self.ragged,
+            slope=None if loss is cross_entropy else _slope(loss, batch),
+        )
+        if self.network.s:
+            self.statistics = moved.view(*self.lead, -1)
+        return slopes.view(*self.lead, -1)
 
     def _by_autograd(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         leaves = self._leaves(model)
@@ -188,6 +220,18 @@ class Task:
         assert outputs is not None
         assert moved is not None
         return outputs.reshape(*self.lead, width, -1), moved.reshape(*self.lead, self.network.s)
+
+
+def _slope(loss: Loss, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The slopes of any loss with respect to the scores, by autograd."""
+
+    def slope(outputs: Tensor) -> Tensor:
+        leaf = outputs.view(*batch.labels.shape, -1).requires_grad_()
+        with torch.enable_grad():
+            total = loss(leaf, batch.labels, batch.real).sum()
+        return torch.autograd.grad(total, leaf)[0].view_as(outputs)
+
+    return slope
 
 
 def _taken(table: Tensor, rows: Tensor) -> Tensor:

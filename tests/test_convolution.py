@@ -1,0 +1,274 @@
+"""Convolutional networks worked by hand give what autograd gives."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from sfedhp.filters import Columns, Direct
+from sfedhp.inner import minimize
+from sfedhp.keys import key
+from sfedhp.models import build
+from sfedhp.networks import Network
+from sfedhp.recognition import recognize
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+
+LEAD, ROWS, SHAPE, CLASSES = (2, 3), 5, (2, 7, 6), 3
+SIZES = torch.tensor([[5, 3, 3], [1, 0, 5]])
+CLOCK = Clock(1, 2)
+
+
+def block(inputs, outputs, *norms, bias=True, pools=True):
+    parts = [nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), *norms, nn.ReLU()]
+    return [*parts, nn.MaxPool2d(2)] if pools else parts
+
+
+def batch_norm(channels):
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.3)
+
+
+def network(*parts):
+    return Network(nn.Sequential(*parts).double())
+
+
+NETWORKS = {
+    "batch norm": network(
+        *block(2, 4, batch_norm(4)),
+        *block(4, 4, batch_norm(4), bias=False, pools=False),
+        nn.Flatten(),
+        nn.Linear(36, CLASSES),
+    ),
+    "group norm": network(
+        *block(2, 4, nn.GroupNorm(2, 4)),
+        *block(4, 6, nn.GroupNorm(3, 6, 1e-2), bias=False, pools=False),
+        nn.Flatten(),
+        nn.Linear(54, CLASSES),
+    ),
+    "both": network(
+        nn.Sequential(*block(2, 6, nn.GroupNorm(1, 6), pools=False)),
+        *block(6, 4, batch_norm(4)),
+        nn.Flatten(),
+        nn.Sequential(nn.Linear(36, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
+    ),
+    "neither": network(*block(2, 3), *block(3, 5, pools=False), nn.Flatten()),
+}
+
+
+def some(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def task(name="batch norm", **options):
+    labels = torch.randint(CLASSES, (*LEAD, ROWS), generator=torch.Generator().manual_seed(1))
+    worn = some(*LEAD, NETWORKS[name].s).square() + 0.1
+    stream = key(5, torch.arange(6).reshape(LEAD))
+    given = {"statistics": worn, **options}
+    return Task(NETWORKS[name], some(*LEAD, ROWS, *SHAPE), labels, SIZES, stream, 4, **given)
+
+
+def models(name="batch norm", seed=2):
+    return some(*LEAD, NETWORKS[name].d, seed=seed)
+
+
+@pytest.fixture(params=[Direct, Columns])
+def way(request, monkeypatch):
+    """Either way to convolve, as if it were this device's; what is short is split too."""
+    monkeypatch.setattr("sfedhp.convolution.filters_for", lambda device: request.param())
+    monkeypatch.setattr(Columns, "long", 8)
+    monkeypatch.setattr(Direct, "rows", 16)
+    return request.param
+
+
+def squared(scores, labels, real):
+    return torch.where(real, scores.sub(labels.unsqueeze(-1)).square().sum(-1), 0.0).sum(-1)
+
+
+def close(found, wanted):
+    assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", [SIZES, torch.full(LEAD, ROWS)])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_and_statistics_are_those_of_autograd(way, name, sizes):
+    ragged = bool((sizes != ROWS).any())
+    stack = replace(task(name, ragged=ragged, weight_decay=0.3), sizes=sizes)
+    plain = replace(stack, plain=True)
+    assert stack.gradients == "convolutions by hand"
+    assert plain.gradients == "autograd"
+    for batch in (stack.batch(CLOCK), stack.everything()):
+        close(stack.gradient(models(name), batch), plain.gradient(models(name), batch))
+        close(stack.statistics, plain.statistics)
+        own = stack.gradient(models(name), batch, squared)
+        close(own, plain.gradient(models(name), batch, squared))
+        close(stack.statistics, plain.statistics)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_scores_are_those_of_the_modules(way, name, monkeypatch):
+    for room in (2**22, 1, 3000):
+        monkeypatch.setattr(way, "room", room)
+        stack = task(name)
+        scores = stack.scores(models(name), stack.inputs)
+        for place in ((0, 0), (1, 2)):
+            module = stack.network.build(models(name)[place], stack.statistics[place])
+            close(scores[place], module(stack.inputs[place]))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_shared_models_are_those_models_for_each(way, name):
+    own = models(name)
+    apart = own.transpose(0, 1).contiguous().transpose(0, 1)
+    for given in (own[0, 0].expand(*LEAD, -1), own[1, 1], own[:, :1].expand(*LEAD, -1), apart):
+        stack, plain = task(name), task(name, plain=True)
+        for sizes in (SIZES, torch.full(LEAD, ROWS)):
+            stack, plain = replace(stack, sizes=sizes), replace(plain, sizes=sizes)
+            batch = stack.batch(CLOCK)
+            close(stack.gradient(given, batch), plain.gradient(given, batch))
+        for worn in (stack.statistics, stack.statistics[:1, :1].expand(*LEAD, -1)):
+            stack, plain = replace(stack, statistics=worn), replace(plain, statistics=worn)
+            close(stack.scores(given, stack.inputs), plain.scores(given, stack.inputs))
+
+
+def test_a_client_alone_has_no_leading_axes(way):
+    stack = task().map(lambda tensor: tensor[0, 1])
+    batch = stack.batch(CLOCK)
+    plain = replace(stack, plain=True)
+    close(stack.gradient(models()[0, 1], batch), plain.gradient(models()[0, 1], batch))
+    close(stack.scores(models()[0, 1], stack.inputs), plain.scores(models()[0, 1], stack.inputs))
+
+
+def test_padding_has_no_influence(way):
+    stack = task()
+    batch = stack.batch(CLOCK)
+    spoiled = batch._replace(inputs=torch.where(batch.real[..., None, None, None], batch.inputs, 1e6))
+    assert torch.equal(task().gradient(models(), spoiled), stack.gradient(models(), batch))
+    changed = task()
+    changed.gradient(models(), spoiled)
+    assert torch.equal(changed.statistics, stack.statistics)
+    assert torch.equal(stack.statistics[1, 1], task().statistics[1, 1])  # of a client without rows
+
+
+def test_nobody_having_rows_is_no_trouble(way):
+    empty = replace(task(), sizes=torch.zeros(LEAD, dtype=torch.int64))
+    batch = empty.everything()
+    assert not empty.gradient(models(), batch).any()
+    assert not empty.gradient(models(), batch, squared).any()
+    assert torch.equal(empty.statistics, task().statistics)
+
+
+def test_what_is_given_is_not_changed(way):
+    stack, given = task(), models()
+    before = [tensor.clone() for tensor in (given, stack.inputs, stack.statistics)]
+    worn = stack.statistics
+    stack.gradient(given, stack.batch(CLOCK))
+    stack.scores(given, stack.inputs)
+    for tensor, old in zip((given, stack.inputs, worn), before, strict=True):
+        assert torch.equal(tensor, old)
+
+
+def test_steps_are_those_of_the_plain_path(way):
+    options = {"steps": 3, "rate": 0.05, "proximity": 2.0}
+    anchor = models()[:, :1].expand(*LEAD, -1) / 4
+    stack, plain = task(), task(plain=True)
+    close(minimize(stack, CLOCK, anchor, **options), minimize(plain, CLOCK, anchor, **options))
+    close(stack.statistics, plain.statistics)
+
+
+@pytest.mark.parametrize("name", ["vgg", "vgg-gn"])
+@pytest.mark.parametrize("features", [False, True])
+def test_the_models_of_the_paper_are_worked_by_hand(way, name, features):
+    vgg = build(name, shape=(3, 32, 32), classes=10, seed=0, dtype=torch.float32, features=features)
+    inputs, labels = some(2, 3, 3, 32, 32).float(), torch.tensor([[1, 2, 3], [0, 9, 9]])
+    worn = vgg.initial()[1].expand(2, -1).clone()
+    stack = Task(vgg, inputs, labels, torch.tensor([3, 3]), key(0, torch.arange(2)), 3, statistics=worn)
+    assert stack.gradients == "convolutions by hand"
+    given, batch, plain = vgg.initial()[0].expand(2, -1), stack.everything(), replace(stack, plain=True)
+    found, wanted = stack.gradient(given, batch), plain.gradient(given, batch)
+    assert found.dtype == torch.float32
+    assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert_close(stack.scores(given, inputs), plain.scores(given, inputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_columns_never_ask_the_device(name):
+    """A meta tensor has no values: whoever asks for one gets an error, as a CUDA graph would give."""
+    stack = task(name).to(torch.device("meta"))
+    batch, given = stack.everything(), models(name).to("meta")
+    assert stack.gradient(given, batch).shape == given.shape
+    assert stack.scores(given, stack.inputs).shape[:3] == (*LEAD, ROWS)
+
+
+def _hooked():
+    module = nn.Sequential(*block(2, 4), nn.Flatten())
+    module[1].register_forward_hook(lambda *_: None)
+    return module
+
+
+def _twice():
+    filters = nn.Conv2d(4, 4, 3, padding=1)
+    return nn.Sequential(filters, nn.ReLU(), filters, nn.ReLU(), nn.Flatten())
+
+
+def filters_with(**options):
+    return nn.Sequential(
+        nn.Conv2d(2, 4, **{"kernel_size": 3, "padding": 1, **options}), nn.ReLU(), nn.Flatten()
+    )
+
+
+def normed(norm):
+    return nn.Sequential(*block(2, 4, norm), nn.Flatten())
+
+
+def pooled(pooling):
+    return nn.Sequential(*block(2, 4, pools=False), pooling, nn.Flatten())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Linear(4, 3),
+        nn.Sequential(*block(2, 4)),
+        nn.Sequential(*block(2, 4), nn.Flatten(2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(4, 3)),
+        nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Flatten()),
+        nn.Sequential(*block(2, 4), *block(3, 4), nn.Flatten()),
+        nn.Sequential(*block(2, 4), nn.Flatten(), nn.Tanh()),
+        nn.Sequential(*block(2, 4), nn.Flatten(), nn.Flatten(), nn.Linear(36, 3)),
+        filters_with(kernel_size=5),
+        filters_with(stride=2),
+        filters_with(padding=0),
+        filters_with(padding="same"),
+        filters_with(dilation=2),
+        filters_with(groups=2),
+        filters_with(padding_mode="circular"),
+        normed(nn.BatchNorm2d(4, affine=False)),
+        normed(nn.BatchNorm2d(4, track_running_stats=False)),
+        normed(nn.GroupNorm(2, 4, affine=False)),
+        normed(nn.InstanceNorm2d(4, affine=True)),
+        nn.Sequential(*block(2, 4, batch_norm(4)), *block(4, 4, nn.BatchNorm2d(4)), nn.Flatten()),
+        pooled(nn.MaxPool2d(3)),
+        pooled(nn.MaxPool2d(2, stride=1)),
+        pooled(nn.MaxPool2d(2, ceil_mode=True)),
+        pooled(nn.AvgPool2d(2)),
+        _hooked(),
+        _twice(),
+    ],
+)
+def test_whatever_does_more_is_not_recognized(module):
+    assert recognize(module) is None
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (3, 7, 6), (2, 3, 3), (2, 8, 8), (2, 1, 1)])
+def test_inputs_that_do_not_fit_go_the_old_way(shape):
+    assert not NETWORKS["batch norm"].convolutions.fits(torch.Size(shape))
+
+
+def test_one_pixel_cannot_be_normalized_over_rows():
+    single = recognize(nn.Sequential(*block(2, 4), *block(4, 4, batch_norm(4), pools=False), nn.Flatten()))
+    assert single.fits(torch.Size((2, 4, 2)))
+    assert not single.fits(torch.Size((2, 3, 2)))
+    assert NETWORKS["neither"].convolutions.fits(torch.Size((2, 3, 2)))
+    assert not NETWORKS["neither"].convolutions.fits(torch.Size((2, 1, 2)))
