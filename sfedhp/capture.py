@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,15 @@ from sfedhp.vectors import Tree, tree_map
 GRAPH: Final = "cuda graph"
 PENDING: Final = "to be tried"
 Work = Callable[..., Any]  # (turn, *trees) -> tree
+
+
+class Worker(Protocol):
+    """Whoever does the work of a round; `word` says how, for the run's records."""
+
+    word: str
+
+    def __call__(self, turn: int, *trees: Any) -> Any:
+        """The result of a `Work` function."""
 
 
 class Recorder:
@@ -90,7 +99,7 @@ def form_of(tree: Any) -> Hashable:
     if isinstance(tree, tuple):
         return (type(tree), *map(form_of, tree))
     if isinstance(tree, Tensor):
-        return (tree.shape, tree.dtype, tree.device, _stored(tree).shape)
+        return (tree.shape, tree.dtype, tree.device, stored(tree).shape)
     return tree  # type: ignore[no-any-return]
 
 
@@ -102,7 +111,7 @@ def copied(tree: Tree) -> Tree:
         if not isinstance(leaf, Tensor):
             return leaf
         if id(leaf) not in copies:
-            copies[id(leaf)] = _stored(leaf).clone().expand(leaf.shape)
+            copies[id(leaf)] = stored(leaf).clone().expand(leaf.shape)
         return copies[id(leaf)]
 
     return tree_map(copy, tree)
@@ -110,10 +119,10 @@ def copied(tree: Tree) -> Tree:
 
 def _put(target: Any, leaf: Any) -> None:
     if isinstance(leaf, Tensor):
-        _stored(target).copy_(_stored(leaf))
+        stored(target).copy_(stored(leaf))
 
 
-def _stored(tensor: Tensor) -> Tensor:
+def stored(tensor: Tensor) -> Tensor:
     """What is really there of a tensor that repeats itself along some axes."""
     return tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
 

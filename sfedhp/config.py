@@ -33,6 +33,9 @@ class CheckpointOptions:
 class EngineOptions:
     """The [engine] section."""
 
+    kind: Literal["process", "ray"] = "process"  # one process computes, or actors of a Ray cluster
+    address: str = ""  # of the Ray cluster: host:port, or auto: one that runs here; empty: start Ray here
+    actors: CountOrOff = 0  # of Ray; 0: one for each edge, at most one for each CPU
     inner: Literal["auto", "plain"] = (
         "auto"  # how inner problems are solved: the fastest exact way, or plainly
     )

@@ -6,6 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Algorithm
+from sfedhp.cluster import check_reachable, on_ray
 from sfedhp.config import Experiment
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.evaluation import Evaluator, Rows
@@ -65,11 +67,17 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
             (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset` of (input, label).
         model: instead of `experiment.model.name`: a module, or a function that makes one.
     """
+    if experiment.engine.kind == "ray":
+        check_reachable(experiment.engine.address)
     return _assembled([_parts(*federation_of(experiment, data), model)], stacked=False)
 
 
 def prepare_stack(experiments: Sequence[Experiment]) -> Prepared:
     """The same for several experiments that run as one stack; `stackable` says which can."""
+    if experiments[0].engine.kind == "ray":
+        raise InputError(
+            "engine.kind = ray runs one experiment at a time: sweep with --at-once 1, or without Ray."
+        )
     # Runs of one seed hold the same rows: they are read and divided once.
     divided: dict[Hashable, tuple[Federation, Experiment]] = {}
     parts = []
@@ -128,7 +136,7 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     """A simulator of these parts, on its device."""
     first = parts[0]
     experiment, network = first.experiment, first.network
-    device = device_of(experiment.device)
+    engine, device = experiment.engine, _device(experiment)
     if device.type == "cpu":
         keep_freed_memory()
     network.module.to(device)
@@ -157,13 +165,13 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         experiment.model.weight_decay,
         ragged=bool((train.sizes != train.labels.shape[-1]).any()),
         classes=first.federation.classes,
-        plain=experiment.engine.inner == "plain",
+        plain=engine.inner == "plain",
     )
     edges = len(parts) * (experiment.edges if algorithm.tiers == 3 else 1)
     batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
     fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, edges)
     everybody = task.lead[-1] if algorithm.tiers == 3 else task.lead[-2:].numel()
-    at_once = experiment.engine.clients_at_once or min(fit, everybody)
+    at_once = engine.clients_at_once or min(fit, everybody)
     simulator = Simulator(
         algorithm,
         task,
@@ -174,6 +182,9 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
         links={direction: link_of(experiment.wire, direction) for direction in DIRECTIONS},
         clients_at_once=at_once,
+        elsewhere=partial(on_ray, address=engine.address, actors=engine.actors)
+        if engine.kind == "ray"
+        else None,
     )
     evaluator = Evaluator(
         simulator,
@@ -183,7 +194,7 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         experiment.density_threshold,
     )
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
-    engine = replace(experiment.engine, clients_at_once=at_once)
+    engine = replace(engine, clients_at_once=at_once)
     return Prepared(
         tuple(replace(part.experiment, engine=engine) for part in parts),
         tuple(part.federation for part in parts),
@@ -256,6 +267,18 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise InputError(f"device = {name!r} is not available here: use cpu, or auto.") from None
     return device
+
+
+def _device(experiment: Experiment) -> torch.device:
+    """Where this process computes."""
+    if experiment.engine.kind == "process":
+        return device_of(experiment.device)
+    if experiment.device not in ("auto", "cpu"):
+        raise InputError(
+            f"engine.kind = ray computes on CPUs alone: set device = cpu instead of {experiment.device}, or "
+            f"engine.kind = process."
+        )
+    return torch.device("cpu")
 
 
 def _arranged(simulator: Simulator, rows: Rows) -> Rows:

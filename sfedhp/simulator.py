@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.capture import PENDING, Recorder
+from sfedhp.capture import PENDING, Recorder, Worker
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.scalars import on_device
 from sfedhp.stacks import Chosen, Piece
@@ -66,12 +67,13 @@ class Simulator:
     clients_at_once: int = 0  # clients of an edge (two tiers: of all) computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
     graphs: bool = True  # whether to record rounds as CUDA graphs, where there is a GPU and that can be done
+    elsewhere: Callable[[Simulator], AbstractContextManager[Worker]] | None = None  # who works instead of us
     captured: str = field(default=PENDING, init=False)  # whether they are, or why not
 
     def __post_init__(self) -> None:
         self.runs = self.initial.ndim - 1
         self.algorithm = on_device(self.algorithm, self.initial.device)
-        self._clients_per_edge = self.ids.shape[-1]
+        self.edges, self._clients_per_edge = self.ids.shape[-2:]
         self._seats = (
             (self.task.sizes > 0).reshape(-1, self.ids.shape[-2:].numel()).any(0).nonzero().squeeze(-1)
         )
@@ -122,13 +124,12 @@ class Simulator:
         """Go on to `rounds` cloud rounds; yields the state after each."""
         step = stepping(self.algorithm.cloud_step, Clock)
         turns = range(self.state.round, rounds)
-        function = self._edge_rounds if self.algorithm.tiers == 3 else self._client_steps
-        work = Recorder(function, self.initial.device, self._obstacle())
-        gather = partial(self._gather, work)
-        for served, _ in serve(self.state.served, step, gather, turns, self.draw, self._certain):
-            self.captured = work.word
-            self.state = replace(self.state, round=self.state.round + 1, served=served)
-            yield self.state
+        with self._worker() as work:
+            gather = partial(self._gather, work)
+            for served, _ in serve(self.state.served, step, gather, turns, self.draw, self._certain):
+                self.captured = work.word
+                self.state = replace(self.state, round=self.state.round + 1, served=served)
+                yield self.state
 
     def received(self, state: State | None = None) -> Tensor:
         """What every client would receive if a round began now, or after `state`: (*lead, d)."""
@@ -139,7 +140,7 @@ class Simulator:
         return self.algorithm.edge_message(self.algorithm.edge_start(message, clients), clients)
 
     def _gather(
-        self, work: Recorder, served: Served, turn: int, drawn: Tensor | None
+        self, work: Worker, served: Served, turn: int, drawn: Tensor | None
     ) -> tuple[Message, Tensor]:
         """The cloud's: ask the members and wait."""
         message = self.algorithm.cloud_message(served.state, self.members)
@@ -160,7 +161,13 @@ class Simulator:
         self.state = replace(self.state, personal=held.personal, statistics=held.statistics)
         return upload, weights
 
-    def _edge_rounds(
+    def _worker(self) -> AbstractContextManager[Worker]:
+        if self.elsewhere is not None:
+            return self.elsewhere(self)
+        function = self.edge_rounds if self.algorithm.tiers == 3 else self._client_steps
+        return nullcontext(Recorder(function, self.initial.device, self._obstacle()))
+
+    def edge_rounds(
         self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients
     ) -> tuple[Served, Tensor, Clients, tuple[Entry, ...]]:
         """All edges serve their clients for the edge rounds.
@@ -175,7 +182,7 @@ class Simulator:
             clock = Clock(turn, edge_round)
             sent = algorithm.edge_message(served.state, clients)
             message = self._send(sent, "edge_client", self.task.sizes, ledger)
-            stepped = self._step(message, held, self.task, clock)
+            stepped = self.step(message, held, self.task, clock)
             upload, weights, held = self._answers(message, held, stepped, clock, None, "client_edge", ledger)
             return upload, weights
 
@@ -210,9 +217,9 @@ class Simulator:
     ) -> tuple[Any, Clients]:
         """All clients under the cloud (or those drawn) step at once."""
         if drawn is None:
-            return self._step(received, held, self.task, Clock(turn))
+            return self.step(received, held, self.task, Clock(turn))
         pick = self._chosen(drawn).pick
-        return self._step(pick(received), tree_map(pick, held), self.task.map(pick), Clock(turn))
+        return self.step(pick(received), tree_map(pick, held), self.task.map(pick), Clock(turn))
 
     def _answers(
         self,
@@ -252,7 +259,7 @@ class Simulator:
         ledger.book(direction, lengths, nonzeros, everywhere)
         return upload, weights, after
 
-    def _step(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
+    def step(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
         """`client_step` for the whole stack, in pieces where not all clients fit at once."""
         task = replace(task, statistics=held.statistics)
         axis = len(task.lead) - 1

@@ -185,7 +185,7 @@ def test_a_run_repeats_to_the_bit():
 def test_divergence_names_the_quantity_and_keeps_the_last_finite_state(tmp_path):
     wild = replace(
         SMALL,
-        algorithm=SFedHP(edge_rounds=3, edge_rate=1e6),
+        model=replace(SMALL.model, weight_decay=100.0),  # each step takes a model to −5 times itself
         rounds=30,
         evaluation=EvaluationOptions(every=30),
     )
@@ -203,7 +203,7 @@ def test_divergence_names_the_quantity_and_keeps_the_last_finite_state(tmp_path)
 
 
 def test_an_exploding_loss_is_a_divergence():
-    wild = replace(SMALL, algorithm=SFedHP(edge_rounds=3, edge_rate=1e6), rounds=30)
+    wild = replace(SMALL, model=replace(SMALL.model, weight_decay=100.0), rounds=30)
     with pytest.raises(
         DivergenceError, match=r"the training loss went from .* more than 100 times the first"
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Final, Literal, NamedTuple
 
 import torch
@@ -43,6 +44,10 @@ class Link:
 
     options: WireOptions = WireOptions()
 
+    @cached_property
+    def _untouched(self) -> bool:
+        return self.options == WireOptions()
+
     def carry(self, messages: Tensor | Factored, size: int, base: Tensor | None = None) -> Carried:
         """What arrives, and how many bytes each message took.
 
@@ -53,12 +58,15 @@ class Link:
             base: (..., members, d), models that sender and receiver both hold; used where the options ask for
                 differences.
         """
-        if isinstance(messages, Factored):
-            if self.options == WireOptions():
-                length = size * messages.anchor.element_size()
-                members, device = messages.shape[:-1], messages.anchor.device
-                return Carried(messages, *(_equal(number, members, device) for number in (length, size)))
-            messages = dense(messages)
+        if self._untouched:
+            held, tail = (
+                (messages.anchor, 0)
+                if isinstance(messages, Factored)
+                else (messages, messages.shape[-1] - size)
+            )
+            numbers = ((size + tail) * held.element_size(), size)
+            return Carried(messages, *(_equal(each, messages.shape[:-1], held.device) for each in numbers))
+        messages = dense(messages)
         base = base if self.options.difference else None
         # One message to all is coded once, where all hold the same base too.
         same = messages.ndim > 1 and messages.stride(-2) == 0 and (base is None or base.stride(-2) == 0)
