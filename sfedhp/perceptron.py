@@ -97,7 +97,14 @@ class CrossEntropy:
     Rows that only pad a shorter client have no slope.
     """
 
-    def __init__(self, batch: Batch, rows: Tensor, classes: int, factor: float | Tensor = 1.0):
+    def __init__(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        classes: int,
+        factor: float | Tensor = 1.0,
+        ragged: bool = True,
+    ):
         """Prepare what does not depend on the scores.
 
         Args:
@@ -105,16 +112,27 @@ class CrossEntropy:
             rows: the batch's inputs as (clients, rows, features).
             classes: how many.
             factor: of all slopes, or one for each client, (clients, 1, 1).
+            ragged: whether some rows may only pad a shorter client.
         """
-        real, labels = batch.real.reshape(rows.shape[:2]), batch.labels.reshape(rows.shape[:2])
-        share = real.to(rows.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
-        self.weights = share.unsqueeze(-1) * factor
+        labels = batch.labels.reshape(*rows.shape[:2], 1)
         target = rows.new_zeros(*rows.shape[:2], classes)
-        self.target = target.scatter_(-1, labels.unsqueeze(-1), -self.weights)
+        self.weights: float | Tensor
+        if ragged:
+            real = batch.real.reshape(rows.shape[:2])
+            share = real.to(rows.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
+            self.weights = share.unsqueeze(-1) * factor
+        else:
+            self.weights = factor / rows.shape[1]
+        if isinstance(self.weights, Tensor):
+            self.target = target.scatter_(-1, labels, -self.weights.expand(labels.shape))
+        else:
+            self.target = target.scatter_(-1, labels, -self.weights)
 
     def __call__(self, scores: Tensor) -> Tensor:
         """w (softmax(z) − y)."""
-        return torch.addcmul(self.target, _softmax(scores), self.weights)
+        if isinstance(self.weights, Tensor):
+            return torch.addcmul(self.target, _softmax(scores), self.weights)
+        return torch.add(self.target, _softmax(scores), alpha=self.weights)
 
 
 class Models(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -153,7 +154,9 @@ class Task:
 
     def _by_hand(self, model: Tensor | Factored, batch: Batch, loss: Loss) -> Tensor:
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
-        known = CrossEntropy(batch, rows, self.layers[-1].outputs) if loss is cross_entropy else None
+        known = None
+        if loss is cross_entropy:
+            known = CrossEntropy(batch, rows, self.layers[-1].outputs, ragged=self.ragged)
         models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
         slopes = perceptron.gradient(self.layers, models, rows, known or _slope(loss, batch))
         return slopes.view(*self.lead, -1)
@@ -244,9 +247,19 @@ def _taken(table: Tensor, rows: Tensor) -> Tensor:
     strides, pace, shape = table.stride()[:axes], table.stride(axes), table.shape[axes + 1 :]
     if not table.numel() or not pace or any(stride % pace for stride in strides):
         return table.gather(axes, rows.view(*rows.shape, *(1,) * len(shape)).expand(*rows.shape, *shape))
-    first, length = rows.new_zeros(()), table.shape[axes]  # where each client begins; rows in all
-    for size, stride in zip(table.shape, strides, strict=False):
-        first = first.unsqueeze(-1) + torch.arange(size, device=rows.device) * (stride // pace)
-        length += (size - 1) * (stride // pace)
+    steps = tuple(stride // pace for stride in strides)
+    length = table.shape[axes] + sum(
+        (size - 1) * step for size, step in zip(table.shape, steps, strict=False)
+    )
     flat = table.as_strided((length, *shape), (pace, *table.stride()[axes + 1 :]))
-    return flat.index_select(0, (first.unsqueeze(-1) + rows).flatten()).view(*rows.shape, *shape)
+    first = _beginnings(table.shape[:axes], steps, rows.device)
+    return flat.index_select(0, (first + rows).flatten()).view(*rows.shape, *shape)
+
+
+@lru_cache(maxsize=64)
+def _beginnings(sizes: torch.Size, steps: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where each client's rows begin in the list of all, (*sizes, 1)."""
+    first = torch.zeros((), dtype=torch.int64, device=device)
+    for size, step in zip(sizes, steps, strict=True):
+        first = first.unsqueeze(-1) + torch.arange(size, device=device) * step
+    return first.unsqueeze(-1)

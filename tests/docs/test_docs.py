@@ -24,7 +24,7 @@ from sfedhp.config import from_dict, keys_of
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md"]
+RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md", DOCS / "personalize.md"]
 STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,0 +1,106 @@
+"""`sfedhp personalize`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from safetensors.torch import save_file
+
+from sfedhp.cli.options import METHOD, Settings, read_settings
+from sfedhp.cli.tables import print_json, results
+from sfedhp.config import Experiment
+from sfedhp.personalizing import Personalized, newcomer_of, read_models
+from sfedhp.personalizing import personalize as personalized
+from sfedhp.running import read_experiment
+from sfedhp.runs.files import write_atomically
+from sfedhp.types import InputError
+
+_SOURCE = "data.source"
+_KEYS = (_SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="RUNDIR")
+@click.argument("words", nargs=-1, metavar="data.source=FILE.npz [KEY=VALUE]...")
+@click.option(
+    "--start",
+    default="best",
+    show_default=True,
+    metavar="NAME",
+    help="best (by the loss on the newcomer's training rows), edge (the best edge's), global, or edge-0….",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the model goes; by default RUNDIR/newcomers/NAME.safetensors, NAME being the data file's.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool) -> None:
+    """Give a client that was not in the training a model of its own.
+
+    Takes the models of the run in RUNDIR and the newcomer's own rows (`inputs`, `labels`, and `test` where
+    it is known which rows are for testing), chooses the global or an edge's model by its loss on the
+    newcomer's training rows, and does with it what the method's client does: for sFedHP K steps of the inner
+    problem, on all the newcomer's rows. Nobody else takes part. The run's settings hold; KEY=VALUE changes
+    those of the method (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
+
+    \b
+    Examples:
+      sfedhp personalize runs/mine data.source=newcomer.npz
+      sfedhp personalize runs/mine data.source=newcomer.npz algorithm.personal_steps=50
+      sfedhp personalize runs/mine data.source=newcomer.npz --start global --out own.safetensors --json
+    """
+    run = read_experiment(folder)
+    given = read_settings(words)
+    source = _source(given)
+    newcomer = newcomer_of(replace(run, data=replace(run.data, test_share=_share(given, run))), source)
+    experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
+    if not any(entry.key == "batch_size" for entry in given.entries):
+        experiment = replace(experiment, batch_size=0)
+    found = personalized(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
+    path = out or folder / "newcomers" / f"{source.stem}.safetensors"
+    _save(found, path)
+    if as_json:
+        print_json(
+            {
+                "start": found.start,
+                "losses": found.losses,
+                "before": found.before,
+                "after": found.after,
+                "rows": found.rows,
+                "test_rows": found.test_rows,
+                "model": str(path),
+            }
+        )
+        return
+    console = results()
+    for name, loss in sorted(found.losses.items(), key=lambda pair: pair[1]):
+        mark = "  ← start" if name == found.start else ""
+        console.print(f"{name:<10} loss {loss:.4f} on {found.rows} training rows{mark}", soft_wrap=True)
+    console.print(f"before     {found.before:.2f} % of {found.test_rows} test rows")
+    console.print(f"after      {found.after:.2f} %")
+    console.print(f"model      {path}", soft_wrap=True)
+
+
+def _source(given: Settings) -> Path:
+    for entry in given.entries:
+        if entry.key not in _KEYS and entry.key != METHOD and not entry.key.startswith("algorithm."):
+            raise InputError(f"{entry.key} means nothing here: only {', '.join(_KEYS)} and algorithm.… do.")
+    named = [entry.value for entry in given.entries if entry.key == _SOURCE]
+    if not named or not named[-1].endswith(".npz"):
+        raise InputError("The newcomer's rows are missing: give them as data.source=FILE.npz.")
+    return Path(named[-1])
+
+
+def _share(given: Settings, run: Experiment) -> float:
+    asked = any(entry.key == "data.test_share" for entry in given.entries)
+    return given.experiment().data.test_share if asked else run.data.test_share
+
+
+def _save(found: Personalized, path: Path) -> None:
+    state = {name: value.detach().cpu().contiguous() for name, value in found.model.state_dict().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda beside: save_file(state, beside))

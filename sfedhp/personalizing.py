@@ -1,0 +1,303 @@
+"""A client that was not in the training gets a model of its own, from the global or an edge's model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sfedhp.config import Experiment
+from sfedhp.data import Federation
+from sfedhp.data.npz import read_npz
+from sfedhp.data.pool import Pool, pool_of
+from sfedhp.data.scaling import scaling_of
+from sfedhp.data.split import split_owned
+from sfedhp.driving import Run
+from sfedhp.keys import ROLES, key
+from sfedhp.models import build
+from sfedhp.networks import Network
+from sfedhp.preparation import ARRAYS, FROM_PYTHON, Model, federation_of
+from sfedhp.running import read_experiment
+from sfedhp.tasks import Task
+from sfedhp.types import Clock, InputError
+from sfedhp.vectors import dense
+
+_AT_ONCE = 1024  # rows scored at a time
+
+
+class Newcomer(NamedTuple):
+    """A new client's own rows, scaled as the run's."""
+
+    inputs: NDArray[Any]  # (rows, *shape)
+    labels: NDArray[np.int64]
+    test_inputs: NDArray[Any]
+    test_labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Personalized:
+    """A newcomer's model and how much it gained."""
+
+    model: nn.Module
+    start: str  # the model it was made from: "global" or "edge-i"
+    losses: dict[str, float]  # on the newcomer's training rows, of each model it could start from
+    before: float  # accuracy of the start on the newcomer's test rows, percent
+    after: float  # of its own model
+    rows: int  # it trained on
+    test_rows: int
+
+
+def personalize(
+    experiment: Experiment, models: Mapping[str, nn.Module], newcomer: Newcomer, start: str = "best"
+) -> Personalized:
+    """What the method's client does with its first message, done by a newcomer on all its own rows.
+
+    For sFedHP these are K steps of the inner problem ℓ(θ) + γ₁ φ_ρ(θ) + λ₁/2 ‖θ − φ‖² from φ, the model it
+    starts from. Nobody else is asked or changed. Running statistics start from the averaged ones.
+
+    Args:
+        experiment: the run's; its method and the keys of that decide the steps. `batch_size` counts too:
+            0 for all of the newcomer's rows in each step.
+        models: the run's global and edges' models, as `shared_models` or `read_models` give them.
+        newcomer: its rows.
+        start: "best" (the model with the least loss on the newcomer's training rows), "edge" (the best of the
+            edges' alone), or a name of `models`.
+
+    Raises:
+        InputError: there is no such model, or the rows do not fit it.
+    """
+    names = _candidates(models, start)
+    _check_rows(newcomer, next(iter(models.values())), experiment.dtype)
+    dtype = getattr(torch, experiment.dtype)
+    inputs, test_inputs = (
+        torch.from_numpy(part).to(dtype) for part in (newcomer.inputs, newcomer.test_inputs)
+    )
+    labels, test_labels = (torch.from_numpy(part) for part in (newcomer.labels, newcomer.test_labels))
+    losses = {name: _score(models[name], inputs, labels)[1] for name in names}
+    chosen = min(losses, key=lambda name: losses[name])
+    network = Network(models[chosen])
+    received, tail = (part.to(dtype) for part in network.initial())
+    task = Task(
+        network,
+        inputs,
+        labels,
+        torch.tensor(len(labels)),
+        key(experiment.seed, ROLES["client"], torch.tensor(experiment.edges * experiment.clients_per_edge)),
+        experiment.batch_size,
+        experiment.model.weight_decay,
+        statistics=tail,
+        ragged=False,
+        plain=experiment.engine.inner == "plain",
+    )
+    algorithm, clock = experiment.algorithm, Clock(0)
+    result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
+    own = algorithm.personalize(received, result.personal, task, clock)
+    # A method without personal models still trains a copy of its own, the one it would have sent.
+    flat = dense(result.upload if own is None else own)
+    assert task.statistics is not None, "they were lent above and stay"
+    model = network.build(flat, task.statistics)
+    return Personalized(
+        model,
+        chosen,
+        losses,
+        _score(models[chosen], test_inputs, test_labels)[0],
+        _score(model, test_inputs, test_labels)[0],
+        len(labels),
+        len(test_labels),
+    )
+
+
+def shared_models(run: Run) -> dict[str, nn.Module]:
+    """The models of a run that a newcomer can start from, by name: `global` and `edge-i`.
+
+    Raises:
+        InputError: the method has none.
+    """
+    found = {"global": run.global_model}
+    found |= {f"edge-{edge}": each for edge, each in enumerate(run.edge_models)}
+    return _kept({name: each for name, each in found.items() if each is not None}, "This run", run.experiment)
+
+
+def read_models(folder: Path, shape: Sequence[int], model: Model | None = None) -> dict[str, nn.Module]:
+    """The same from the folder of a run; its data need not be here.
+
+    Args:
+        folder: the run's.
+        shape: of one input.
+        model: the user's own module, where the run had one from Python.
+
+    Raises:
+        InputError: the folder holds no such models, or they take inputs of another shape.
+    """
+    experiment = read_experiment(folder)
+    if experiment.model.name == FROM_PYTHON and model is None:
+        raise InputError(
+            f"The model of {folder} came from Python: call sfedhp.personalizing.read_models with model=..."
+        )
+    inside = folder / "models"
+    edges = sorted(inside.glob("edge-*.safetensors"), key=lambda path: int(path.stem.partition("-")[2]))
+    files = [*inside.glob("global.safetensors"), *edges]
+    found = {path.stem: _read(path, experiment, shape, model) for path in files}
+    return _kept(found, str(folder), experiment)
+
+
+def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) -> Newcomer:
+    """A newcomer's rows from an npz or a mapping of arrays: `inputs`, `labels`, and `test` where it is known.
+
+    Without `test` every so many rows are kept for testing, `data.test_share` of them. Images of uint8 are
+    scaled as the run's were.
+
+    Raises:
+        InputError: the arrays are not what they must be, or hold the rows of several clients.
+    """
+    if isinstance(data, Mapping):
+        given = {name: data.get(name) for name in ("inputs", "labels", "client", "test")}
+        pool = pool_of("the newcomer's data", **given)
+    else:
+        pool = read_npz(Path(data).expanduser())
+    if pool.client is not None and len(np.unique(pool.client)) > 1:
+        raise InputError(
+            f"{pool.name} holds the rows of {len(np.unique(pool.client))} clients: give the rows of one."
+        )
+    owner = np.zeros(len(pool.labels), np.int64)
+    draw = np.random.default_rng(experiment.seed)
+    options = dataclasses.replace(experiment.data, validation_per_label=0)
+    split = split_owned(pool, owner, 1, options, draw)
+    train, test = split.train[0], split.test[0]
+    return Newcomer(
+        _scaled(pool, train, experiment),
+        pool.labels[train],
+        _scaled(pool, test, experiment),
+        pool.labels[test],
+    )
+
+
+def hold_out(
+    federation: Federation, clients: Sequence[int], dtype: str = "float32"
+) -> tuple[Federation, tuple[Newcomer, ...]]:
+    """A federation without some of its clients, and those clients as newcomers.
+
+    Their seats stay empty, the others keep their order; scaling is by the rows of those that stay.
+
+    Args:
+        federation: who holds what.
+        clients: the ids of those to hold out.
+        dtype: of the newcomers' inputs.
+
+    Raises:
+        InputError: there is no such client, or nobody would be left.
+    """
+    stay = [client for client in range(len(federation.train)) if client not in clients]
+    strange = sorted(set(clients) - set(range(len(federation.train))))
+    if strange or not stay:
+        what = f"there is no client {strange[0]}" if strange else "nobody would be left"
+        raise InputError(
+            f"These clients cannot be held out: {what}; the clients are 0 to {len(federation.train) - 1}."
+        )
+    rest = federation.without(clients)
+    return rest, tuple(
+        Newcomer(
+            rest.scaled(federation.train[client], dtype),
+            federation.labels[federation.train[client]],
+            rest.scaled(federation.test[client], dtype),
+            federation.labels[federation.test[client]],
+        )
+        for client in clients
+    )
+
+
+def _candidates(models: Mapping[str, nn.Module], start: str) -> list[str]:
+    wanted = {
+        "best": list(models),
+        "edge": [name for name in models if name.startswith("edge-")],
+    }.get(start, [start])
+    if not wanted or any(name not in models for name in wanted):
+        raise InputError(f"There is no model {start!r} to start from: use best, {', '.join(models)}.")
+    return wanted
+
+
+def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> None:
+    sample = torch.from_numpy(newcomer.inputs[:1]).to(getattr(torch, dtype))
+    try:
+        with torch.no_grad():
+            classes = model.eval()(sample).shape[-1]
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model: give rows "
+            f"like those it was trained on ({reason})."
+        ) from None
+    largest = int(max(newcomer.labels.max(), newcomer.test_labels.max()))
+    if largest >= classes:
+        raise InputError(
+            f"The newcomer's rows have a label {largest}, but the run's model knows {classes} classes, "
+            f"0 to {classes - 1}: leave such rows out."
+        )
+
+
+def _score(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Accuracy in percent, and the mean loss."""
+    model.eval()
+    with torch.no_grad():
+        scores = torch.cat([model(part) for part in torch.split(inputs, _AT_ONCE)])
+        right = float((scores.argmax(-1) == labels).double().mean())
+        return 100 * right, float(cross_entropy(scores.double(), labels))
+
+
+def _kept(found: dict[str, nn.Module], where: str, experiment: Experiment) -> dict[str, nn.Module]:
+    if not found or experiment.algorithm.features:
+        raise InputError(
+            f"{where} has no global or edge's model that predicts ({experiment.algorithm_name}), and a "
+            f"newcomer needs one to start from: use a run of sfedhp, or of another method that has one."
+        )
+    return found
+
+
+def _read(path: Path, experiment: Experiment, shape: Sequence[int], model: Model | None) -> nn.Module:
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} is not a safetensors file ({error}): run the training again.") from None
+    shapes = {name: value.shape for name, value in state.items()}
+    # The file does not say how many classes there were: they are the number with which all shapes agree.
+    for classes in sorted({size[0] for size in shapes.values() if len(size) == 1}):
+        network = build(
+            experiment.model.name if model is None else model,
+            shape=shape,
+            classes=classes,
+            seed=0,
+            dtype=getattr(torch, experiment.dtype),
+        )
+        if {name: value.shape for name, value in network.module.state_dict().items()} == shapes:
+            network.module.load_state_dict(state)
+            return network.module.eval()
+    raise InputError(
+        f"{path} is not a {experiment.model.name} for inputs of shape {tuple(shape)}: give the newcomer rows "
+        f"like those the run was trained on."
+    )
+
+
+def _scaled(pool: Pool, rows: NDArray[np.int64], experiment: Experiment) -> NDArray[Any]:
+    """The rows as the run saw its own: statistics are those of the run's training images."""
+    inputs, kind = pool.inputs[rows], experiment.data.scale
+    if inputs.dtype == np.uint8 and kind in ("standard", "per_pixel"):
+        if experiment.data.source == ARRAYS:
+            raise InputError(
+                f"The run's data came from Python, so data.scale = {kind!r} cannot be repeated: scale the "
+                f"newcomer's images yourself and give them as floats."
+            )
+        federation, _ = federation_of(experiment)
+        scaling = scaling_of(kind, federation.inputs, np.concatenate(federation.train))
+    else:
+        scaling = scaling_of(kind, inputs, np.arange(len(inputs)))
+    return scaling.apply(inputs, np.dtype(experiment.dtype))

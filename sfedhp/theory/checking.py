@@ -1,0 +1,73 @@
+"""A configuration held against the theory and against what practice allows, before it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sfedhp.algorithms import SFedHP
+from sfedhp.config import Experiment
+from sfedhp.preparation import Data, Model, prepare
+from sfedhp.theory import curvature as curvatures
+from sfedhp.theory import forecast
+from sfedhp.theory.conditions import theory_lines
+from sfedhp.theory.constants import Constants
+from sfedhp.theory.curvature import Bend
+from sfedhp.theory.limits import limit_lines
+from sfedhp.theory.lines import Line
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is known of an experiment before it runs."""
+
+    experiment: Experiment  # as resolved
+    parameters: int  # d
+    bend: Bend | None  # of mini-batches; None where the method's network gives no class scores
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]  # on the data
+
+    @property
+    def alarms(self) -> list[Line]:
+        """The practical limits that are exceeded: the run is expected to break."""
+        return [line for line in self.lines if line.alarm and not line.inside]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The check for programs."""
+        return {
+            "algorithm": self.experiment.algorithm_name,
+            "source": self.experiment.data.source,
+            "model": self.experiment.model.name,
+            "parameters": self.parameters,
+            "bend": None if self.bend is None else self.bend._asdict(),
+            "alarms": [line.name for line in self.alarms],
+            "lines": [line.as_dict() for line in self.lines],
+        }
+
+
+def check(experiment: Experiment, data: Data | None = None, model: Model | None = None) -> Check:
+    """Hold an experiment against the theory, the practical limits, and the clock.
+
+    It informs and never refuses: the paper's own settings are far outside the theorems' bounds, and train.
+
+    Args:
+        experiment: what would be run.
+        data: the user's own instead of `experiment.data.source` (see `prepare`).
+        model: the user's own instead of `experiment.model.name`.
+
+    Raises:
+        InputError: the experiment could not be run at all.
+    """
+    prepared = prepare(experiment, data, model)
+    simulator = prepared.simulator
+    algorithm, task, initial = simulator.algorithm, simulator.task, simulator.initial
+    lines: list[Line] = []
+    if isinstance(algorithm, SFedHP):
+        curvature = curvatures.measure(task, initial)
+        constants = Constants.of(algorithm, curvature.smoothness, curvature.convexity)
+        lines += theory_lines(constants, curvature)
+    bend = None if algorithm.features else curvatures.bend(task, initial)
+    if bend is not None:
+        lines += limit_lines(algorithm, bend)
+    lines += forecast.forecast_lines(prepared, forecast.measure(prepared))
+    return Check(prepared.experiment, task.network.d, bend, tuple(lines), prepared.federation.notes)

@@ -1,0 +1,141 @@
+"""What the paper's theorems ask for, line by line: constants, conditions and bounds on the step."""
+
+from __future__ import annotations
+
+from sfedhp.theory.constants import Constants
+from sfedhp.theory.curvature import Curvature
+from sfedhp.theory.lines import Line
+
+_LOCAL = "measured at the initial weights; a network has no L that holds everywhere"
+
+
+def theory_lines(constants: Constants, curvature: Curvature) -> list[Line]:
+    """Constants, conditions and bounds of Theorems 1 to 3 for sFedHP."""
+    return [*_constants(constants, curvature), *_conditions(constants), *_bounds(constants)]
+
+
+def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
+    everywhere = "power iteration on the data; holds everywhere"
+    convex = "the weight decay: cross-entropy is flat along equal scores" if curvature.exact else ""
+    lines = [
+        Line(
+            "constants",
+            "smoothness",
+            "L, how sharply a client's loss bends",
+            constants.smoothness,
+            note=everywhere if curvature.exact else _LOCAL,
+        ),
+        Line(
+            "constants",
+            "convexity",
+            "μ, how strongly convex it is",
+            constants.convexity,
+            note=convex or "a network's loss is not convex",
+        ),
+        Line("constants", "series_proximity", "λ̄ = λ₁λ₂/(λ₁+λ₂)", constants.series_proximity),
+        Line("constants", "root_proximity", "λ = λ₁λ₂/√(λ₁²+λ₂²)", constants.root_proximity),
+        Line(
+            "constants",
+            "envelope_smoothness",
+            "L_F = λ₂ + γ₂/ρ (Theorem 1)",
+            constants.envelope_smoothness,
+            note=f"λ̄ + γ₂/ρ = {constants.tight_smoothness:.4g} is enough",
+        ),
+        Line(
+            "constants",
+            "envelope_convexity",
+            "μ_F = λ̄μ/(λ̄+μ) (Theorem 1)",
+            constants.envelope_convexity,
+        ),
+        Line("constants", "global_rate", "η̃ = η₁βR, the cloud's step", constants.global_rate),
+    ]
+    return lines
+
+
+def _conditions(constants: Constants) -> list[Line]:
+    if constants.convexity:
+        return [
+            Line(
+                "conditions",
+                "strong_convexity",
+                "Theorem 2: μ > 0",
+                constants.convexity,
+                0.0,
+                "above",
+            )
+        ]
+    bend = constants.penalized_smoothness
+    return [
+        Line(
+            "conditions",
+            "client_spring",
+            "Theorem 1, non-convex: λ₁ > 2(L + γ₁/ρ)",
+            constants.client_proximity,
+            2 * bend,
+            "above",
+        ),
+        Line(
+            "conditions",
+            "edge_spring",
+            "Theorem 1, non-convex: λ₂ > 4(L + γ₁/ρ)",
+            constants.edge_proximity,
+            4 * bend,
+            "above",
+        ),
+        Line(
+            "conditions",
+            "spring_order",
+            "its proof: λ₂ > 2λ₁",
+            constants.edge_proximity,
+            2 * constants.client_proximity,
+            "above",
+            note="not needed if F is taken as one envelope with λ̄ > 2(L + γ₁/ρ)",
+        ),
+        Line(
+            "conditions",
+            "root_spring",
+            "Theorem 3: λ ≥ √(16(L + γ₁/ρ)² + 1)",
+            constants.root_proximity,
+            (16 * bend**2 + 1) ** 0.5,
+            "above",
+            note="printed as ≤; the proof needs ≥",
+        ),
+    ]
+
+
+def _bounds(constants: Constants) -> list[Line]:
+    rate = constants.global_rate
+    lines = []
+    if constants.convexity:
+        lines.append(
+            Line(
+                "bounds",
+                "convex_step",
+                "Theorem 2: η̃ ≤ min(1/μ_F, 1/(6L_F(3 + 128L_F/(μ_Fβ))))",
+                rate,
+                constants.convex_bound,
+                note=f"as printed, with 3L_F: {constants.printed_convex_bound:.3g}, which gives M ≥ 0 only",
+            )
+        )
+    lines.append(
+        Line(
+            "bounds",
+            "nonconvex_step",
+            "Theorem 3: η̃ ≤ min(1/(588L_Fλ²), β/(2L_F))",
+            rate,
+            constants.nonconvex_bound,
+            note="the paper's own tables are 4·10⁴ times outside and more",
+        )
+    )
+    if constants.cloud_mixing < 1:
+        lines.append(
+            Line(
+                "bounds",
+                "mixing",
+                "Theorem 3, its step (d): β ≥ 2/3",
+                constants.cloud_mixing,
+                2 / 3,
+                "above",
+            )
+        )
+    return lines

@@ -1,0 +1,141 @@
+"""How sharply clients' losses bend, by power iteration: on data, or on Hessians that are never built."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.networks import split
+from sfedhp.tasks import Task
+from sfedhp.types import Batch, Clock
+
+BATCHES = 20  # mini-batches of a client whose curvature is looked at
+CLIENTS = 20  # clients that are looked at, evenly spaced; a larger federation is sampled
+FEW = 4  # clients whose loss over many rows is looked at
+ROWS = 200  # how many rows that are
+STEPS = 10  # products with a Hessian; Lanczos's method is then within a few percent
+
+
+class Bend(NamedTuple):
+    """How sharply mini-batches bend the clients' losses at the initial weights: the largest of a client."""
+
+    median: float  # h, the median over clients
+    worst: float  # what a tenth of the clients reach
+    normalized: bool  # all layers but one are normalized, so that an overshoot cannot feed on itself
+
+
+class Curvature(NamedTuple):
+    """What is known of the clients' losses."""
+
+    smoothness: float  # L, the largest over clients
+    convexity: float  # μ, 0 where a loss is not strongly convex
+    exact: bool  # L holds everywhere and not only at the initial weights
+
+
+def bend(task: Task, model: Tensor) -> Bend:
+    """How sharply the mini-batches of some of a task's clients bend their losses at a model (d,)."""
+    task = _some(task, CLIENTS)
+    normalized = is_normalized(task, model)
+    # Where h is no limit, one batch shows its size.
+    turns = range(1 if normalized else BATCHES)
+    each = [largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in turns]
+    clients = sorted(torch.stack(each).amax(0).tolist(), reverse=True)
+    return Bend(statistics.median(clients), clients[math.ceil(len(clients) / 10) - 1], normalized)
+
+
+def measure(task: Task, model: Tensor) -> Curvature:
+    """L and μ of the clients' whole losses; an L that is not known everywhere is taken at a model (d,)."""
+    if len(task.network.layers) == 1:
+        # Cross-entropy of linear scores bends nowhere more than on the data, and is flat along (1, …, 1).
+        return Curvature(linear_smoothness(task), task.weight_decay, True)
+    few = _some(task, FEW)
+    rows = min(ROWS, few.labels.shape[-1])
+    whole = largest_eigenvalue(few, model, few.batch(Clock(0), count=rows))
+    return Curvature(float(whole.max()), 0.0, False)
+
+
+def is_normalized(task: Task, model: Tensor) -> bool:
+    """Whether all layers but one feed a normalization.
+
+    Such a layer may grow without any change of the scores, and bends the less the larger it is: a step that
+    is too large makes it harmless instead of larger. What is left is one layer, whose slope is bounded.
+    """
+    rows = task.batch(Clock(0)).inputs
+    statistics = rows.new_zeros(()).expand(*task.lead, task.network.s)
+
+    def scores(parts: dict[str, Tensor]) -> Tensor:
+        return task.network.run(parts, statistics, rows, task.lead, train=True)[0]
+
+    weights = split(model.expand(*task.lead, model.shape[-1]), task.network.weights)
+    layers = {name.rpartition(".")[0] for name, shape in task.network.weights.items() if len(shape) > 1}
+    before = scores(weights)
+    kept = 0
+    for layer in layers:
+        larger = {
+            name: 2 * part if name.rpartition(".")[0] == layer else part for name, part in weights.items()
+        }
+        kept += bool((scores(larger) - before).norm() < 0.05 * before.norm())
+    return kept > 0 and len(layers) - kept <= 1
+
+
+def largest_eigenvalue(task: Task, model: Tensor, batch: Batch, steps: int = STEPS) -> Tensor:
+    """The largest eigenvalue (...) of each client's ∇²ℓ(x; D), weight decay included.
+
+    Lanczos's form of power iteration: the largest eigenvalue of the Hessian within the space that the
+    products have spanned, which only grows with the steps.
+    """
+    model = model.expand(*task.lead, model.shape[-1])
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(model.shape[-1], generator=generator, dtype=model.dtype).to(model.device)
+    now = (start / start.norm()).expand(model.shape)
+    before = torch.zeros_like(now)
+    beta = now.new_zeros(*now.shape[:-1], 1)
+    diagonal, beside = [], []
+    for _ in range(steps):
+        ahead = task.curvature(model, batch, now) - beta * before
+        alpha = (ahead * now).sum(-1, keepdim=True)
+        ahead = ahead - alpha * now
+        beta = ahead.norm(dim=-1, keepdim=True)
+        diagonal.append(alpha.squeeze(-1))
+        # Where the space is exhausted what is left is rounding, which must not be blown up.
+        real = beta > 1e-4 * torch.stack(diagonal, -1).abs().amax(-1, keepdim=True)
+        before, now = now, torch.where(real, ahead / beta.clamp_min(torch.finfo(beta.dtype).tiny), 0.0)
+        beta = torch.where(real, beta, 0.0)
+        beside.append(beta.squeeze(-1))
+    table = torch.diag_embed(torch.stack(diagonal, -1).double())
+    links = torch.stack(beside[:-1], -1).double()
+    table = table + torch.diag_embed(links, 1) + torch.diag_embed(links, -1)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(table)
+    return eigenvalues[..., -1]
+
+
+def linear_smoothness(task: Task, steps: int = 50) -> float:
+    """L of cross-entropy on linear scores, everywhere: ½ λ_max(mean of x xᵀ, bias as a 1) + weight decay.
+
+    The Hessian of cross-entropy in the scores, diag(p) − p pᵀ, has no eigenvalue above ½.
+    """
+    batch = task.everything()
+    rows = batch.inputs.flatten(len(task.lead) + 1).double()
+    rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1) * batch.real.unsqueeze(-1)
+    counts = batch.real.sum(-1).clamp_min(1)
+    direction = rows.mean(-2)
+    value = rows.new_zeros(task.lead)
+    for _ in range(steps):
+        direction = direction / direction.norm(dim=-1, keepdim=True).clamp_min(1e-300)
+        image = ((rows @ direction.unsqueeze(-1)) * rows).sum(-2) / counts.unsqueeze(-1)
+        value, direction = (image * direction).sum(-1), image
+    return 0.5 * float(value.max()) + task.weight_decay
+
+
+def _some(task: Task, most: int) -> Task:
+    """A few of the clients that hold data, as a stack of one axis."""
+    axes = len(task.lead)
+    flat = task.map(lambda tensor: tensor.reshape(-1, *tensor.shape[axes:]))
+    held = (flat.sizes > 0).nonzero().flatten()
+    places = torch.linspace(0, len(held) - 1, min(most, len(held))).round().long()
+    chosen = held[places.to(held.device)]
+    return flat.map(lambda tensor: tensor[chosen])

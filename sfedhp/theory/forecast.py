@@ -1,0 +1,147 @@
+"""What a run will cost and how sparse it will get, before it is run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.algorithms import Algorithm, SFedHP
+from sfedhp.preparation import Prepared
+from sfedhp.theory.lines import Line
+from sfedhp.wire.ledger import columns
+
+SHORT = 2.0  # seconds; after a first round that took less, a second one is measured
+
+
+class Measured(NamedTuple):
+    """What one round and one evaluation of a run took here."""
+
+    round_seconds: float
+    evaluation_seconds: float
+    sums: dict[str, float]  # columns of bytes of the round
+
+
+def measure(prepared: Prepared) -> Measured:
+    """Run a round or two of what is prepared."""
+    simulator = prepared.simulator
+    seconds, sums = math.inf, {}
+    for turn in (1, 2):
+        began = time.perf_counter()
+        for state in simulator.run(turn):
+            float(state.statistics.sum())  # waits for a device
+        seconds = min(seconds, time.perf_counter() - began)
+        booked = columns(simulator.ledger.close(), simulator.initial.shape[-1], simulator.runs)
+        sums = {name: float(total) for name, total in booked.items()}
+        if seconds > SHORT:
+            break
+    began = time.perf_counter()
+    prepared.evaluator.measure()
+    return Measured(seconds, time.perf_counter() - began, sums)
+
+
+def densities(
+    algorithm: Algorithm, initial: Tensor, rounds: int, threshold: float, count: int = 101
+) -> list[tuple[int, float]]:
+    """The expected share of weights that count, at some rounds, where the data hold none of them.
+
+    The penalties move the pair (w_i, φ_i) towards zero. Of it η₁λ₁ w-parts lie in φ_i, which has no step of
+    its own, so in an edge round both shrink by η₁ (c γ₁ + γ₂)/(1 + η₁λ₁), c being the part of the inner
+    problem that K steps solve. Weights that the data need stay above this forecast.
+    """
+    size = initial.abs().double().sort().values
+
+    def share(shrunk: float) -> float:
+        below = int(torch.searchsorted(size, torch.tensor(threshold + shrunk, dtype=size.dtype)))
+        return 1 - below / len(size)
+
+    now, shrunk, found = share(0.0), 0.0, []
+    marks = {round(mark) for mark in torch.linspace(0, rounds, min(count, rounds + 1)).tolist()}
+    for turn in range(rounds + 1):
+        if turn in marks:
+            found.append((turn, now))
+        if isinstance(algorithm, SFedHP):
+            shrunk += _shrinkage(algorithm, turn, now)
+            floor = 0.0 if not algorithm.client_sparsity else algorithm.sparsity_floor
+            now = max(share(shrunk), min(floor, now))
+    return found
+
+
+def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
+    """Time, bytes of each link and direction, and density at the end."""
+    experiment, simulator = prepared.experiment, prepared.simulator
+    rounds, evaluations = experiment.rounds, math.ceil(experiment.rounds / experiment.evaluation.every)
+    seconds = rounds * measured.round_seconds + evaluations * measured.evaluation_seconds
+    curve = densities(simulator.algorithm, simulator.initial, rounds, experiment.density_threshold)
+    lines = [
+        Line(
+            "forecast",
+            "seconds",
+            "seconds in all",
+            seconds,
+            note=f"{measured.round_seconds:.3g} s a round and {measured.evaluation_seconds:.3g} s an "
+            f"evaluation, measured here",
+        ),
+        Line(
+            "forecast",
+            "density",
+            "density after the last round",
+            curve[-1][1],
+            note=_density_note(simulator.algorithm, curve),
+        ),
+    ]
+    for name, total in measured.sums.items():
+        if name.startswith("bytes_"):
+            lines += _byte_lines(name.removeprefix("bytes_"), total, measured.sums, curve, prepared)
+    return lines
+
+
+def _shrinkage(algorithm: SFedHP, turn: int, now: float) -> float:
+    """How much the penalties take off every weight in a cloud round."""
+    method: Any = algorithm
+    solved = 1 - (1 - method.personal_rate * method.client_proximity) ** method.personal_steps
+    own = method.client_sparsity * solved if now > method.sparsity_floor else 0.0
+    acting = not method.edge_sparsity_rounds or turn < method.edge_sparsity_rounds
+    edge = method.edge_sparsity if acting else 0.0
+    kept = 1 + method.edge_rate * method.client_proximity
+    shrunk: float = method.edge_rounds * method.edge_rate * (own + edge) / kept
+    return shrunk
+
+
+def _density_note(algorithm: Algorithm, curve: Sequence[tuple[int, float]]) -> str:
+    if not isinstance(algorithm, SFedHP) or not (algorithm.client_sparsity or algorithm.edge_sparsity):
+        return "no penalty: weights stay"
+    half = next((turn for turn, share in curve if share < curve[0][1] / 2), None)
+    when = f"half of the weights are gone by round {half}; " if half is not None else ""
+    return f"{when}without what the data hold, and at the floor the global model may fall below it"
+
+
+def _byte_lines(
+    direction: str,
+    total: float,
+    sums: dict[str, float],
+    curve: Sequence[tuple[int, float]],
+    prepared: Prepared,
+) -> list[Line]:
+    """The messages of one direction: as they will be sent, and by the paper's count."""
+    experiment, size = prepared.experiment, prepared.simulator.initial.shape[-1]
+    rounds, way = experiment.rounds, direction.replace("_", " → ")
+    # The paper's count of a round gives the number of messages: 63 s + 2 d bits each.
+    messages = 8 * sums[f"formula_{direction}"] / (size * (63 * sums[f"density_{direction}"] + 2))
+    share = sum(part for _, part in curve) / len(curve)
+    counted = messages * rounds * size * (63 * share + 2) / 8
+    real = "dense messages" if experiment.wire.count == "off" else "the encoder's lengths in the first rounds"
+    return [
+        Line("forecast", f"bytes_{direction}", f"{way}, bytes in all", total * rounds, note=real),
+        Line(
+            "forecast",
+            f"formula_{direction}",
+            f"{way}, by the paper's count",
+            counted,
+            note=f"64 bits a non-zero, 1 a zero, d of positions, at a mean density of {share:.3g}",
+        ),
+    ]

@@ -1,0 +1,266 @@
+"""A newcomer's own model: what a client does with its first message, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import sfedhp
+from sfedhp.algorithms import ALGORITHMS, SFedHP
+from sfedhp.data import DataOptions, federate
+from sfedhp.personalizing import hold_out, newcomer_of, personalize, read_models, shared_models
+from sfedhp.preparation import FROM_PYTHON
+from sfedhp.types import InputError
+from sfedhp.vectors import smooth_l1_slope
+
+DATA = DataOptions(train_per_label=20, test_per_label=20, validation_per_label=0)
+SMALL = sfedhp.Experiment(
+    rounds=4, edges=2, clients_per_edge=3, data=DATA, model=sfedhp.ModelOptions("mlr"), dtype="float64"
+)
+
+
+def federation(experiment=SMALL, **options):
+    return federate(replace(DATA, **options), edges=2, clients_per_edge=3, seed=experiment.seed)[0]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    rest, newcomers = hold_out(federation(), [5], dtype="float64")
+    return sfedhp.run(SMALL, data=rest), newcomers[0]
+
+
+def whole(run):
+    return replace(run.experiment, batch_size=0)
+
+
+def test_who_is_held_out_is_nowhere_in_the_training():
+    full = federation()
+    rest, (first, last) = hold_out(full, [0, 4])
+    assert rest.seats.tolist() == [[-1, 0, 1], [2, -1, 3]]
+    assert [rows.tolist() for rows in rest.train] == [full.train[client].tolist() for client in (1, 2, 3, 5)]
+    assert len(rest.test) == len(rest.validation) == 4
+    for newcomer, client in ((first, 0), (last, 4)):
+        assert newcomer.labels.tolist() == full.labels[full.train[client]].tolist()
+        assert newcomer.test_labels.tolist() == full.labels[full.test[client]].tolist()
+        assert newcomer.inputs.dtype == np.float32
+    assert sfedhp.run(replace(SMALL, rounds=1, dtype="float32"), data=rest).finished
+
+
+def test_scaling_is_by_those_that_stay():
+    full = federation(scale="per_pixel")
+    rest, (newcomer,) = hold_out(full, [3])
+    assert np.array_equal(newcomer.inputs, rest.scaled(full.train[3], "float32"))
+    assert not np.array_equal(newcomer.inputs, full.scaled(full.train[3], "float32"))
+
+
+@pytest.mark.parametrize("clients", [[6], [-1], list(range(6))])
+def test_impossible_clients_cannot_be_held_out(clients):
+    with pytest.raises(InputError, match="cannot be held out"):
+        hold_out(federation(), clients)
+
+
+def test_it_is_k_steps_of_the_inner_problem_by_hand(trained):
+    run, newcomer = trained
+    method = SFedHP(
+        personal_steps=3, client_proximity=7.0, client_sparsity=1e-3, personal_rate=0.04, smoothing=1e-2
+    )
+    experiment = replace(whole(run), algorithm=method)
+    models = shared_models(run)
+    found = personalize(experiment, models, newcomer, start="edge-1")
+    assert found.start == "edge-1"
+    module = models["edge-1"]
+    anchor = [value.detach().clone() for value in module.parameters()]
+    theta = [value.clone() for value in anchor]
+    inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
+    for _ in range(3):
+        leaves = [value.clone().requires_grad_() for value in theta]
+        scores = inputs.flatten(1) @ leaves[0].mT + leaves[1]
+        slopes = torch.autograd.grad(nn.functional.cross_entropy(scores, labels), leaves)
+        theta = [
+            now - 0.04 * (slope + 7.0 * (now - center) + 1e-3 * smooth_l1_slope(now, 1e-2))
+            for now, slope, center in zip(theta, slopes, anchor, strict=True)
+        ]
+    for mine, value in zip(theta, found.model.parameters(), strict=True):
+        assert torch.allclose(mine, value, rtol=1e-9, atol=1e-12)
+
+
+def test_the_best_start_is_chosen_on_the_training_rows(trained):
+    run, newcomer = trained
+    found = personalize(whole(run), shared_models(run), newcomer)
+    assert found.losses.keys() == {"global", "edge-0", "edge-1"}
+    assert found.losses[found.start] == min(found.losses.values())
+    edges = personalize(whole(run), shared_models(run), newcomer, start="edge")
+    assert edges.losses.keys() == {"edge-0", "edge-1"}
+    inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
+    for name, module in shared_models(run).items():
+        expected = nn.functional.cross_entropy(module(inputs), labels)
+        assert found.losses[name] == pytest.approx(expected.item())
+
+
+def test_accuracy_before_is_that_of_the_start_and_more_steps_help(trained):
+    run, newcomer = trained
+    models = shared_models(run)
+    few = personalize(whole(run), models, newcomer)
+    scores = models[few.start](torch.from_numpy(newcomer.test_inputs))
+    right = (scores.argmax(-1).numpy() == newcomer.test_labels).mean()
+    assert few.before == pytest.approx(100 * right)
+    assert (few.rows, few.test_rows) == (40, 40)
+    loose = SFedHP(personal_steps=200, client_proximity=0.01)
+    many = personalize(replace(whole(run), algorithm=loose), models, newcomer)
+    assert many.after > many.before
+    assert many.after >= few.after
+
+
+def test_the_runs_models_are_not_changed(trained):
+    run, newcomer = trained
+    models = shared_models(run)
+    before = {name: [value.clone() for value in module.parameters()] for name, module in models.items()}
+    personalize(whole(run), models, newcomer)
+    for name, module in models.items():
+        assert all(torch.equal(old, new) for old, new in zip(before[name], module.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("heurfedamp", "pfedgp")])
+def test_every_method_with_a_global_model_gives_a_newcomer_one(name, trained):
+    _, newcomer = trained
+    experiment = replace(SMALL, rounds=2, algorithm=ALGORITHMS[name]())
+    rest, _ = hold_out(federation(), [5], dtype="float64")
+    run = sfedhp.run(experiment, data=rest)
+    found = personalize(whole(run), shared_models(run), newcomer)
+    start = shared_models(run)[found.start]
+    assert found.after >= 0
+    moved = [
+        not torch.equal(old, new)
+        for old, new in zip(start.parameters(), found.model.parameters(), strict=True)
+    ]
+    assert all(moved)
+
+
+@pytest.mark.parametrize("name", ["heurfedamp", "pfedgp"])
+def test_a_method_without_a_global_model_says_so(name):
+    experiment = replace(SMALL, rounds=1, algorithm=ALGORITHMS[name]())
+    with pytest.raises(InputError, match=f"no global or edge's model that predicts .{name}."):
+        shared_models(sfedhp.run(experiment))
+
+
+def test_batch_norm_starts_from_averaged_statistics(tmp_path):
+    random = np.random.default_rng(0)
+    labels, client = np.arange(60) % 2, np.arange(60) // 20
+    inputs = random.random((60, 3, 32, 32)) + labels[:, None, None, None]
+    arrays = {"inputs": inputs.astype("f4"), "labels": labels, "client": client}
+    experiment = sfedhp.Experiment(
+        rounds=1,
+        edges=1,
+        clients_per_edge=3,
+        batch_size=8,
+        model=sfedhp.ModelOptions("vgg"),
+        algorithm=SFedHP(edge_rounds=1),
+    )
+    run = sfedhp.run(experiment, data=arrays, out=tmp_path / "run")
+    newcomer = newcomer_of(run.experiment, {"inputs": inputs[:20].astype("f4") + 3, "labels": labels[:20]})
+    models = shared_models(run)
+    still = replace(whole(run), algorithm=SFedHP(personal_rate=1e-9))  # weights stay, statistics move
+    found = personalize(still, models, newcomer, start="global")
+    rows = torch.from_numpy(newcomer.inputs)
+    first = models["global"].norm1.running_mean
+    seen = models["global"].conv1(rows).mean((0, 2, 3))
+    moved = found.model.norm1.running_mean
+    # Five training forwards, momentum 0.1: .59 of the averaged statistics are left.
+    assert torch.allclose(moved, 0.9**5 * first + (1 - 0.9**5) * seen, atol=1e-3)
+    files = read_models(tmp_path / "run", (3, 32, 32))
+    assert files.keys() == models.keys()
+    for name, module in files.items():
+        for key, value in module.state_dict().items():
+            assert torch.equal(value, models[name].state_dict()[key]), (name, key)
+
+
+def test_a_folder_gives_the_same_models_as_its_run(tmp_path):
+    experiment = replace(SMALL, rounds=1)
+    run = sfedhp.run(experiment, out=tmp_path / "run")
+    from_run, from_folder = shared_models(run), read_models(tmp_path / "run", (1, 28, 28))
+    assert list(from_folder) == ["global", "edge-0", "edge-1"]
+    for name, module in from_run.items():
+        for one, two in zip(module.parameters(), from_folder[name].parameters(), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_a_users_own_module_is_given_again(tmp_path):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10).double())
+    sfedhp.run(replace(SMALL, rounds=1), model=module, out=tmp_path / "run")
+    with pytest.raises(InputError, match="came from Python"):
+        read_models(tmp_path / "run", (1, 28, 28))
+    assert "global" in read_models(tmp_path / "run", (1, 28, 28), module)
+    assert FROM_PYTHON in (tmp_path / "run/config.toml").read_text()
+
+
+def test_files_that_do_not_fit_are_named(tmp_path):
+    folder = tmp_path / "run"
+    sfedhp.run(replace(SMALL, rounds=1), out=folder)
+    with pytest.raises(InputError, match=r"not a mlr for inputs of shape \(3,\)"):
+        read_models(folder, (3,))
+    path = folder / "models/global.safetensors"
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"global.safetensors is not a safetensors file"):
+        read_models(folder, (1, 28, 28))
+    save_file({"scalar": torch.zeros(())}, path)
+    with pytest.raises(InputError, match="not a mlr"):
+        read_models(folder, (1, 28, 28))
+    for left in (folder / "models").iterdir():
+        left.unlink()
+    with pytest.raises(InputError, match="no global or edge's model"):
+        read_models(folder, (1, 28, 28))
+
+
+def arrays(rows=12, **more):
+    random = np.random.default_rng(1)
+    inputs = random.integers(0, 256, (rows, 1, 28, 28), dtype=np.uint8)
+    return {"inputs": inputs, "labels": np.arange(rows) % 3, **more}
+
+
+def test_a_newcomers_rows_are_cut_and_scaled_as_the_runs(tmp_path):
+    test = np.arange(12) < 4
+    given = arrays(test=test)
+    experiment = replace(SMALL, data=replace(DATA, scale="unit"))
+    found = newcomer_of(experiment, given)
+    assert found.labels.tolist() == given["labels"][4:].tolist()
+    assert np.allclose(found.test_inputs, given["inputs"][:4] / 255)
+    np.savez(tmp_path / "own.npz", **given)
+    again = newcomer_of(experiment, tmp_path / "own.npz")
+    assert all(np.array_equal(one, two) for one, two in zip(found, again, strict=True))
+    shared = newcomer_of(experiment, arrays())
+    assert (len(shared.labels), len(shared.test_labels)) == (9, 3)
+
+
+def test_standardized_pixels_take_the_runs_statistics():
+    experiment = replace(SMALL, data=replace(DATA, scale="per_pixel"))
+    found = newcomer_of(experiment, arrays(test=np.arange(12) < 4))
+    full = federation(experiment, scale="per_pixel")
+    expected = (arrays()["inputs"][4:] - full._scaling.shift) / full._scaling.spread
+    assert np.allclose(found.inputs, expected)
+    unknown = replace(SMALL, data=replace(DATA, scale="per_pixel", source="arrays"))
+    with pytest.raises(InputError, match="came from Python"):
+        newcomer_of(unknown, arrays())
+
+
+def test_rows_of_several_clients_are_refused():
+    with pytest.raises(InputError, match="rows of 2 clients"):
+        newcomer_of(SMALL, arrays(client=np.arange(12) % 2))
+    assert len(newcomer_of(SMALL, arrays(client=np.full(12, 3))).labels) == 9
+
+
+def test_rows_that_do_not_fit_the_model_are_refused(trained):
+    run, newcomer = trained
+    models = shared_models(run)
+    with pytest.raises(InputError, match="do not fit the run's model"):
+        personalize(whole(run), models, newcomer._replace(inputs=newcomer.inputs[:, :, :5]))
+    with pytest.raises(InputError, match="label 10, but the run's model knows 10 classes"):
+        personalize(whole(run), models, newcomer._replace(labels=newcomer.labels * 0 + 10))
+    with pytest.raises(InputError, match="There is no model 'edge-7'"):
+        personalize(whole(run), models, newcomer, start="edge-7")
+    with pytest.raises(InputError, match="There is no model 'edge' "):
+        personalize(whole(run), {"global": models["global"]}, newcomer, start="edge")

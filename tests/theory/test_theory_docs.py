@@ -1,0 +1,67 @@
+"""What docs/theory.md and docs/personalize.md say is what the tools and the code give."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfedhp.theory.curvature import Bend
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| (mnist|fmnist|cifar10) (\d) \| (\w+) \| ([\d.]+), ([\d.]+)( \(normalized\))? \|.*$", PAGE, re.M
+)
+
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row[:3]))
+def test_the_alarms_follow_from_the_curvatures_in_the_table(row):
+    dataset, setting, scale, median, worst, normalized = row
+    bend = Bend(float(median), float(worst), bool(normalized))
+    assert tool("alarms").row(dataset, int(setting), scale, bend) in PAGE.splitlines()
+
+
+def test_every_table_is_there_in_both_scalings_and_only_standardized_pixels_are_warned_of():
+    assert len(ROWS) == 12
+    lines = [line.split("|") for line in PAGE.splitlines() if re.match(r"\| (mnist|fmnist|cifar10) \d", line)]
+    for cells in lines:
+        name, scale, alarms = cells[1].strip(), cells[2].strip(), cells[4].strip()
+        assert scale == "per_pixel" or alarms == "–"
+        if name.startswith("mnist") and scale == "per_pixel":
+            assert "pfedme λ = 30" in alarms
+
+
+def test_all_102_cells_are_judged():
+    cells = tool("alarms").cells()
+    assert len(cells) == 102
+    assert [cell.name for cell in cells if cell.collapsed] == ["pfedme λ = 30"] * 2
+
+
+def test_the_table_of_floors_is_the_tools():
+    assert tool("theorems").table() in PAGE
+
+
+@pytest.mark.parametrize("name", ["theorem-1", "theorem-2", "floor", "balls", "inner"])
+def test_every_plot_is_on_the_page(name):
+    assert name in tool("theorems").PLOTS
+    assert f"images/theory-{name}.svg" in PAGE
+    assert (ROOT / f"docs/images/theory-{name}.svg").exists()
+
+
+@pytest.mark.slow
+def test_the_plots_are_drawn_the_same_again(tmp_path):
+    theorems = tool("theorems")
+    for name in theorems.PLOTS:
+        theorems.draw(name, tmp_path)
+        file = f"theory-{name}.svg"
+        assert (tmp_path / file).read_text() == (ROOT / "docs/images" / file).read_text(), name

@@ -1,0 +1,89 @@
+"""The practical limits: where rates and springs break a run, and where they only make weights chatter."""
+
+import pytest
+
+from sfedhp.algorithms import ALGORITHMS, FedAvg, FedProx, PerFedAvg, PFedMe, SFedHP
+from sfedhp.theory.curvature import Bend
+from sfedhp.theory.limits import limit_lines
+
+CALM = Bend(3.4, 4.0, False)
+
+
+def named(algorithm, bend=CALM):
+    return {line.name: line for line in limit_lines(algorithm, bend)}
+
+
+def alarms(algorithm, bend=CALM):
+    return {name for name, line in named(algorithm, bend).items() if line.alarm and not line.inside}
+
+
+def test_pfedme_breaks_where_the_worst_tenth_of_the_clients_does():
+    """MNIST, per pixel: h = 6.7 and 13.6; with pixels from 0 to 1: 3.4 and 4.0."""
+    method = PFedMe(client_proximity=30.0)
+    assert alarms(method, Bend(6.7, 13.6, False)) == {"personal_rate_worst"}
+    assert alarms(method) == set()
+    assert alarms(PFedMe(client_proximity=25.0), Bend(6.7, 13.6, False)) == set()
+    assert alarms(method, Bend(11.0, 12.0, False)) == {"personal_rate", "personal_rate_worst"}
+    line = named(method, Bend(6.7, 13.6, False))["personal_rate_worst"]
+    assert line.value == pytest.approx(0.05 * 43.6)
+    assert "collapse" in line.note
+    assert named(method)["model_step"].value == pytest.approx(1.5)
+    assert alarms(PFedMe(client_proximity=30.0, local_rate=0.07)) == {"model_step"}
+
+
+@pytest.mark.parametrize(("edge", "limit"), [(20.0, 3.0), (40.0, 4.0), (10.0, 2.5)])
+def test_an_edge_may_step_further_because_phi_holds_a_part_of_w(edge, limit):
+    method = SFedHP(client_proximity=20.0, edge_proximity=edge)
+    line = named(method)["edge_rate"]
+    assert line.limit == pytest.approx(limit)
+    assert line.value == pytest.approx(0.05 * edge)
+    # u = w_i − φ_i, followed for some edge rounds without data: it dies out exactly inside the limit.
+    for rate, falls in ((0.98 * limit / edge, True), (1.02 * limit / edge, False)):
+        model, personal = 1.0, 0.0
+        for _ in range(400):
+            personal = (20 * personal + edge * model) / (20 + edge)
+            model, before = model - rate * edge * (model - personal), model
+        assert (abs(model - before) < 1e-3) is falls
+
+
+def test_chatter_is_told_and_is_no_alarm():
+    """2.08 in the paper's own sparse setting."""
+    method = SFedHP(client_proximity=25.0, edge_proximity=25.0, client_sparsity=1e-3, edge_sparsity=1e-3)
+    found = named(method)
+    for name in ("client_chatter", "edge_chatter"):
+        assert found[name].value == pytest.approx(2.083, abs=1e-3)
+        assert found[name].inside is False
+        assert "chatter around zero" in found[name].note
+        assert "does not diverge" in found[name].note
+        assert "5e-05, below the threshold 5e-04" in found[name].note
+        assert not found[name].alarm
+    assert alarms(method) == set()
+    loud = SFedHP(client_sparsity=2e-2)
+    assert "above the threshold" in named(loud)["client_chatter"].note
+    quiet = named(SFedHP(client_sparsity=1e-4))
+    assert quiet["client_chatter"].inside is True
+    assert "come to rest" in quiet["client_chatter"].note
+    assert "edge_chatter" not in quiet
+    assert "client_chatter" not in named(SFedHP(client_sparsity=1e-3, penalty="l1"))
+
+
+def test_methods_without_springs_have_their_rates_alone():
+    assert named(FedAvg())["local_rate"].value == pytest.approx(0.05 * 3.4)
+    assert alarms(FedAvg(local_rate=0.55)) == {"local_rate_worst"}
+    assert named(FedProx(proximity=1.0))["local_rate"].value == pytest.approx(0.05 * 4.4)
+    assert {"adaptation_rate", "meta_rate"} <= named(PerFedAvg()).keys()
+
+
+def test_a_normalized_network_leaves_the_springs_alone():
+    found = named(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True))
+    assert found["personal_rate"].value == pytest.approx(1.5)
+    assert "normalization" in found["personal_rate"].note
+    assert alarms(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True)) == set()
+    assert alarms(PFedMe(client_proximity=41.0), Bend(150.0, 220.0, True)) == {"personal_rate", "model_step"}
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "pfedgp"])
+def test_every_method_has_a_limit_and_its_defaults_keep_it(name):
+    method = ALGORITHMS[name]()
+    assert any(line.alarm for line in limit_lines(method, CALM))
+    assert alarms(method) == set()
