@@ -30,7 +30,7 @@ LAYERS = [
     {"driving"},
     {"running"},
     {"sweeping", "personalizing"},
-    {"theory"},
+    {"theory", "deploy"},
     {"reproduction"},
     {"__init__"},
     {"bench"},
@@ -70,14 +70,18 @@ def test_every_module_has_its_layer():
     assert {path.parts[0].removesuffix(".py") for path, _ in modules()} <= LEVEL.keys()
 
 
-def test_only_the_command_line_needs_more_than_the_core():
+# What an extra brings, and the only part of the package that may import it.
+EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}}
+
+
+def test_only_the_command_line_and_extras_need_more_than_the_core():
     allowed = {"torch", "numpy", "safetensors", "sfedhp"} | sys.stdlib_module_names
     wrong = [
         f"{path} imports {name}"
         for path, tree in modules()
         if path.parts[0] != "cli"
         for name in imported(tree)
-        if name.split(".")[0] not in allowed
+        if name.split(".")[0] not in allowed | EXTRAS.get(path.parts[0], set())
     ]
     assert not wrong
 
@@ -87,7 +91,8 @@ def test_the_core_runs_where_nothing_else_is_installed():
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"}:
+        extras = {"ray", "nvflare", "matplotlib"}
+        if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())
 import torch
