@@ -119,7 +119,7 @@ def drive(
         seconds, began = (now - began) / len(runs), now
         for run in set(runs) - troubles.keys():
             histories[run].append({**rows[run], "seconds": seconds}, members[run])
-            exploded = _exploded(histories[run].rows)
+            exploded = explosion_of(histories[run].rows)
             if exploded:
                 troubles[run] = exploded
         asked = stop is not None and stop()
@@ -200,7 +200,8 @@ def _all_finite(tensor: Tensor, axes: int) -> Tensor:
     return finite.flatten(axes).all(-1) if finite.ndim > axes else finite
 
 
-def _exploded(rows: list[Row]) -> str | None:
+def explosion_of(rows: list[Row]) -> str | None:
+    """A sentence where the last evaluated training loss is not finite, or far above the first one."""
     losses = [row["train_loss"] for row in rows if "train_loss" in row]
     if not losses or "train_loss" not in rows[-1]:
         return None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from sfedhp.algorithms import PFedMe, SFedHP
-from sfedhp.roles import Client, Cloud, Edge
+from sfedhp.roles import Answer, Client, Cloud, Edge
 from sfedhp.types import Clock
 
 
@@ -41,3 +41,62 @@ def test_what_a_client_weighs(case):
     assert client(case, PFedMe(local_rounds=1)).answer(case.initial, Clock(0)).weight == 1.0
     method = replace(PFedMe(local_rounds=1))
     assert method.weighting == "equal"
+
+
+def edge_of(case, method, seats=2):
+    members = []
+    for seat in range(seats):
+        task = replace(case.task.map(lambda tensor, seat=seat: tensor[0, seat]), statistics=None)
+        members.append(Client(method, task, method.client_start(case.initial, task), case.tail))
+    return Edge(method, members, case.tail)
+
+
+def test_an_edge_goes_on_from_any_of_its_rounds(case):
+    """A restarted edge must not begin its cloud round again."""
+    method = SFedHP(edge_rounds=4)
+    straight = edge_of(case, method)
+    expected = straight.answer(case.initial, Clock(0))
+    first = edge_of(case, method)
+    steps = first.run(first.begin(case.initial), Clock(0))
+    half = [next(steps), next(steps)][-1]
+    assert half.done == 2
+    second = Edge(method, first.clients, case.tail)
+    *_, last = second.run(half, Clock(0))
+    assert last.done == 4
+    found = second.conclude(last)
+    assert torch.equal(found.upload, expected.upload)
+    assert found.weight == expected.weight
+    assert list(second.run(last, Clock(0))) == [], "nothing is left to do"
+
+
+def test_a_cloud_goes_on_from_its_round(case):
+    method = SFedHP(edge_rounds=2)
+    straight = Cloud(method, [edge_of(case, method)], case.initial, case.tail)
+    *_, expected = straight.run(3)
+    broken = Cloud(method, [edge_of(case, method)], case.initial, case.tail)
+    *_, half = broken.run(1)
+    again = Cloud(method, broken.members, case.initial, case.tail)
+    again.served = half
+    *_, found = again.run(3, first=1)
+    assert torch.equal(found.state, expected.state)
+
+
+def test_members_that_are_asked_together(case):
+    """Whoever is reached all at once need not be a sequence."""
+
+    class Silent:
+        asked = 0
+
+        def __len__(self):
+            return 3
+
+        def ask(self, messages, clock, asked):
+            self.asked += 1
+            assert messages.shape == (3, len(case.initial))
+            return [Answer(2 * messages[0], 1.0), None, None]
+
+    members = Silent()
+    cloud = Cloud(PFedMe(local_rounds=1), members, case.initial, case.tail)
+    (served,) = cloud.run(1)
+    assert members.asked == 1
+    assert torch.allclose(served.state, 2 * case.initial)

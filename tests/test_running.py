@@ -212,9 +212,9 @@ def test_an_exploding_loss_is_a_divergence():
 
 def test_a_loss_that_is_not_finite_is_a_divergence():
     rows = [{"round": 1, "train_loss": 2.0}, {"round": 2, "train_loss": None}]
-    assert driving._exploded(rows) == "diverged in round 2: the training loss is not finite"
-    assert driving._exploded(rows[:1]) is None
-    assert driving._exploded([*rows[:1], {"round": 2}]) is None
+    assert driving.explosion_of(rows) == "diverged in round 2: the training loss is not finite"
+    assert driving.explosion_of(rows[:1]) is None
+    assert driving.explosion_of([*rows[:1], {"round": 2}]) is None
 
 
 def test_a_collapse_at_finite_weights_is_a_result():

@@ -22,12 +22,12 @@ _KEPT = 2
 def save(state: State, folder: Path) -> None:
     """Write the state; older checkpoints but one are removed once the new one is safely there."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = _flatten(state.served, "cloud") | _flatten(state.personal, "personal")
-    tensors |= _flatten(state.statistics, "statistics")
+    tensors = flatten(state.served, "cloud") | flatten(state.personal, "personal")
+    tensors |= flatten(state.statistics, "statistics")
     if state.edges is not None:
-        tensors |= _flatten(state.edges, "edges")
+        tensors |= flatten(state.edges, "edges")
     for direction, messages in state.sent.items():
-        tensors |= _flatten(messages, f"sent.{direction}")
+        tensors |= flatten(messages, f"sent.{direction}")
     path = folder / f"round-{state.round:06d}.safetensors"
     about = {"round": str(state.round)}
     write_atomically(path, lambda beside: save_file(tensors, beside, about))
@@ -63,23 +63,23 @@ def _restored(simulator: Simulator, tensors: dict[str, Tensor], round_: int) -> 
     if algorithm.tiers == 3:
         message = algorithm.cloud_message(fresh.served.state, simulator.members)
         template = Served(algorithm.edge_start(message, simulator.task.lead[-1]), simulator.tail)
-        edges = _unflatten(template, tensors, "edges")
+        edges = unflatten(template, tensors, "edges")
     return State(
         round_,
-        _unflatten(fresh.served, tensors, "cloud"),
+        unflatten(fresh.served, tensors, "cloud"),
         edges,
-        _unflatten(fresh.personal, tensors, "personal"),
+        unflatten(fresh.personal, tensors, "personal"),
         tensors["statistics"],
         {name.removeprefix("sent."): tensor for name, tensor in tensors.items() if name.startswith("sent.")},
     )
 
 
-def _flatten(tree: Any, name: str) -> dict[str, Tensor]:
+def flatten(tree: Any, name: str) -> dict[str, Tensor]:
     """The tensors of a state by their path; each a copy, for the file refuses shared memory."""
     return {path: tensor.detach().cpu().clone().contiguous() for path, tensor in named_tensors(tree, name)}
 
 
-def _unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
+def unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """A state in the template's shape. A `Factored` may stand where a run starts with a tensor."""
     if f"{name}.anchor" in tensors:
         count = sum(path.startswith(f"{name}.layers.") and path.endswith(".inputs") for path in tensors)
@@ -90,5 +90,5 @@ def _unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
         return tensors[name]
     fields = getattr(template, "_fields", None)
     names = fields if fields is not None else range(len(template))
-    values = [_unflatten(part, tensors, f"{name}.{key}") for key, part in zip(names, template, strict=True)]
+    values = [unflatten(part, tensors, f"{name}.{key}") for key, part in zip(names, template, strict=True)]
     return type(template)(*values) if fields is not None else tuple(values)

@@ -1,0 +1,46 @@
+"""`sfedhp client`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from sfedhp.cli.deployment import become
+from sfedhp.cli.options import read_settings
+from sfedhp.deploy.sites import read_site
+from sfedhp.deploy.workplaces import own_data
+from sfedhp.types import InputError
+
+
+@click.command()
+@click.argument("kit", type=click.Path(path_type=Path))
+@click.argument("words", nargs=-1, metavar="[data.KEY=VALUE]...")
+def client(kit: Path, words: tuple[str, ...]) -> None:
+    """Be a client: train on its own data, which never leave the machine.
+
+    `data.source` names a file of the client's own (npz with `inputs` and `labels`, optionally `test`); all
+    its rows are the client's. Without it the client takes its share of the experiment's data, as in a
+    simulation. The personal model is in KIT/run; started again, the client goes on with it.
+
+    \b
+    Examples:
+      sfedhp client kits/client-0-1 data.source=mine.npz
+      sfedhp client kits/client-0-1 data.source=mine.npz data.test_share=0.2
+      sfedhp client kits/client-0-0
+    """
+    site = read_site(kit, "client")
+    data = None
+    if words:
+        strange = [word for word in words if not word.startswith("data.")]
+        if strange or not any(word.startswith("data.source=") for word in words):
+            raise InputError(
+                "A client takes data.source=FILE.npz and other data.KEY=VALUE; the rest is in its kit."
+            )
+        given = read_settings(words).experiment(site.experiment.algorithm_name).data
+        options = own_data(given, str(Path(given.source).absolute()))
+        if not given.source.endswith(".npz") or not Path(options.source).is_file():
+            raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
+        data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
+    become("client", kit, kit, data)

@@ -1,0 +1,36 @@
+"""`sfedhp cloud`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sfedhp.cli.deployment import become
+from sfedhp.types import InputError
+
+
+@click.command()
+@click.argument("kit", type=click.Path(path_type=Path))
+@click.option(
+    "--new", is_flag=True, help="Begin a new run; the folder of the old one is kept as run-1, run-2, …"
+)
+def cloud(kit: Path, new: bool) -> None:
+    """Be the cloud of a federation: wait for the members, run the rounds, end.
+
+    The records are in KIT/run, as those of `sfedhp run`; started again, it goes on from its last round.
+
+    \b
+    Examples:
+      sfedhp cloud kits/cloud
+      sfedhp cloud kits/cloud --new
+    """
+    if new and (kit / "run").exists():
+        number = 1
+        while (kit / f"run-{number}").exists():
+            number += 1
+        try:
+            (kit / "run").rename(kit / f"run-{number}")
+        except OSError as error:
+            raise InputError(f"{kit / 'run'} cannot be renamed: {error.strerror}.") from None
+    become("cloud", kit, kit)

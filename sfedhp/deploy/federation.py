@@ -1,0 +1,123 @@
+"""The file that describes a federation: where the cloud and the edges listen, and how long they wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from sfedhp.types import Bounds, InputError, check_bounds
+
+LOOPBACK = "127.0.0.1"
+Port = Annotated[int, Bounds(1, 65535)]
+Seconds = Annotated[float, Bounds(0, exclusive=True)]
+Quorum = Annotated[int, Bounds(1)]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, as its members reach it: [cloud], and one [[edges]] for each edge."""
+
+    host: str = LOOPBACK  # a name or an address that the members can reach
+    port: Port = 8100  # one port for members; nothing else listens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The [limits] section: how long a server waits, and for how many."""
+
+    client_quorum: Quorum = 1  # replies an edge (or the cloud of a two-tier method) needs for a round
+    edge_quorum: Quorum = 1  # replies the cloud needs for a round, of edges
+    client_seconds: Seconds = 60.0  # a client's time for one answer
+    edge_seconds: Annotated[float, Bounds(0)] = 0.0  # an edge's for its edge rounds; 0: their sum and more
+    start_seconds: Seconds = 120.0  # how long a new run waits for everybody before its first round
+    silent_seconds: Seconds = 8.0  # a member that has said nothing for so long is not waited for
+
+    def of_edges(self, edge_rounds: int) -> float:
+        """How long the cloud waits for its edges: at least as long as they may wait for their clients."""
+        return self.edge_seconds or edge_rounds * self.client_seconds + self.start_seconds
+
+
+@dataclass(frozen=True)
+class FederationFile:
+    """A whole file."""
+
+    name: str = "sfedhp"  # of the federation, in its certificates
+    experiment: str = ""  # a config as of `sfedhp run`, beside this file; empty: the defaults
+    inputs: tuple[int, ...] = ()  # the shape of one input, where all clients bring their own data
+    classes: Annotated[int, Bounds(0)] = 0  # how many labels there are, where all bring their own data
+    cloud: Address = field(default_factory=Address)
+    edges: tuple[Address, ...] = ()  # none: all on this machine, on the ports behind the cloud's
+    limits: Limits = field(default_factory=Limits)
+
+    def addresses(self, edges: int) -> tuple[Address, ...]:
+        """Where each edge listens.
+
+        Raises:
+            InputError: the file names another number of edges than the experiment has.
+        """
+        if not self.edges:
+            return tuple(Address(LOOPBACK, self.cloud.port + 1 + edge) for edge in range(edges))
+        if len(self.edges) != edges:
+            raise InputError(
+                f"The federation names {len(self.edges)} [[edges]] and the experiment has {edges}: "
+                f"set edges = {len(self.edges)}, or name them all."
+            )
+        return self.edges
+
+
+def read_federation(path: Path) -> FederationFile:
+    """The federation of a file.
+
+    Raises:
+        InputError: it cannot be read, or a key or value in it is wrong.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read as a federation file: {error.strerror}.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} is not a federation file: {error}.") from None
+    values = dict(table)
+    if "cloud" in values:
+        values["cloud"] = _section(Address, values["cloud"], "cloud.")
+    if "limits" in values:
+        values["limits"] = _section(Limits, values["limits"], "limits.")
+    edges = values.get("edges", [])
+    if not isinstance(edges, list):
+        raise InputError("edges must be tables, one [[edges]] for each edge.")
+    values["edges"] = tuple(_section(Address, edge, "edges.") for edge in edges)
+    values["inputs"] = tuple(values.get("inputs", ()))
+    if bool(values["inputs"]) != bool(values.get("classes", 0)):
+        raise InputError("inputs and classes go together: give both, or neither where the data can be read.")
+    federation: FederationFile = _section(FederationFile, values, "")
+    if not federation.name.replace("-", "").isalnum() or not federation.name.isascii():
+        raise InputError(f"name = {federation.name!r} cannot be used: take letters, digits and hyphens.")
+    if federation.experiment:
+        beside = str(path.parent / federation.experiment)
+        federation = dataclasses.replace(federation, experiment=beside)
+    return federation
+
+
+def _section(kind: Any, values: Any, prefix: str) -> Any:
+    """The dataclass of a table whose keys and types are right."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"{prefix.rstrip('.')} must be a table.")
+    fields = {option.name: option for option in dataclasses.fields(kind)}
+    for name, value in values.items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"use {', '.join(fields)}."
+            raise InputError(f"{prefix}{name} is not a key of a federation file: {hint}")
+        default = fields[name].default
+        wanted = (int, float) if isinstance(default, float) else type(default)
+        known = default is not dataclasses.MISSING and default != ()
+        if known and (not isinstance(value, wanted) or isinstance(value, bool)):
+            raise InputError(f"{prefix}{name} = {value!r} cannot be used: write it as {default!r} is.")
+    options = kind(**values)
+    check_bounds(options, prefix)
+    return options

@@ -1,0 +1,55 @@
+"""What a role writes down while it works: a log of what happened, and how things stand."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sfedhp.runs.files import write_text
+
+LOG, STATUS = "log.jsonl", "status.json"
+_PAUSE = 0.5  # s between two writings of how things stand
+
+
+class Journal:
+    """`log.jsonl`, a line for each event, and `status.json`, replaced as things change."""
+
+    def __init__(self, folder: Path, name: str):
+        self.folder, self.name = folder, name
+        folder.mkdir(parents=True, exist_ok=True)
+        self._written = float("-inf")
+        self._logger = logging.getLogger(f"sfedhp.deploy.{name}")
+
+    def write(self, event: str, **facts: Any) -> None:
+        """Add an event. A disk that is full must not stop a role: then only the process's own log has it."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+        self._logger.info("%s", line)
+        try:
+            with (self.folder / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self._logger.error("the log cannot be written: %s", error.strerror)
+
+    def status(self, now: bool = False, **facts: Any) -> None:
+        """How things stand, for `sfedhp status`; at most twice a second, unless it must be `now`."""
+        if not now and time.monotonic() - self._written < _PAUSE:
+            return
+        self._written = time.monotonic()
+        values = {"name": self.name, "time": time.time(), **facts}
+        try:
+            write_text(self.folder / STATUS, json.dumps(values) + "\n")
+        except OSError as error:
+            self._logger.error("the status cannot be written: %s", error.strerror)
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """How things stood when the role last wrote it down; None before that."""
+    try:
+        status: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return status

@@ -1,0 +1,160 @@
+"""A federation in this process: every role a thread, the post a dictionary of queues."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from sfedhp.config import from_dict
+from sfedhp.deploy.bridge import BridgeRole
+from sfedhp.deploy.client import ClientRole
+from sfedhp.deploy.cloud import CloudRole
+from sfedhp.deploy.edge import EdgeRole
+from sfedhp.deploy.federation import FederationFile, Limits
+from sfedhp.deploy.layout import Layout, lay_out
+from sfedhp.deploy.messages import Kind, unseal
+
+QUICK = Limits(client_seconds=20.0, start_seconds=20.0, silent_seconds=3.0)
+
+
+def experiment(name="sfedhp", **more):
+    """A run that takes a second."""
+    small = {"train_per_label": 6, "test_per_label": 4, "validation_per_label": 2}
+    method = {"name": name, **({"edge_rounds": 2} if name in ("sfedhp", "hierfavg") else {})}
+    if name == "pfedgp":
+        method |= {"chains": 2, "gibbs_steps": 2}
+    config = {
+        "rounds": 3,
+        "edges": 2,
+        "clients_per_edge": 2,
+        "seed": 1,
+        "dtype": "float64",
+        "data": small,
+        "model": {"name": "mlr"},
+        "algorithm": method | more.pop("algorithm", {}),
+    }
+    return from_dict(config | more)
+
+
+class Box:
+    """One end of the post."""
+
+    def __init__(self, exchange: Exchange, federation: str, name: str):
+        self.exchange, self.federation, self.name = exchange, federation, name
+        self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+
+    def send(self, to: str, data: bytes) -> None:
+        self.exchange.deliver(self, to, data)
+
+
+class Exchange:
+    """Brings messages; `change` may alter, repeat or drop them, and bytes are counted by kind and way."""
+
+    def __init__(self, change=lambda box, to, data: [data]):
+        self.boxes: dict[tuple[str, str], Box] = {}
+        self.change = change
+        self.counted: Counter[tuple[str, str, str, str]] = Counter()
+        self.messages: Counter[tuple[str, str]] = Counter()  # to whom, of which kind
+        self._lock = threading.Lock()
+
+    def box(self, federation: str, name: str) -> Box:
+        box = self.boxes[federation, name] = Box(self, federation, name)
+        return box
+
+    def deliver(self, box: Box, to: str, data: bytes) -> None:
+        if self.boxes.get((box.federation, box.name)) is not box:
+            return  # it was cut off
+        for message in self.change(box, to, data):
+            target = self.boxes.get((box.federation, to))
+            if target is None:
+                continue
+            with self._lock:
+                kind = unseal(data).kind
+                self.counted[box.federation, box.name, to, kind.name] += len(message)
+                self.messages[to, kind.name] += 1
+            target.inbox.put((box.name, message))
+
+    def bytes_of(self, *kinds: Kind, federation: str, to=None, sender=None) -> int:
+        names = {kind.name for kind in kinds}
+        return sum(
+            size
+            for (where, one, other, kind), size in self.counted.items()
+            if where == federation and kind in names and to in (None, other) and sender in (None, one)
+        )
+
+
+class Federation:
+    """All roles of a layout; each can be lost and started again."""
+
+    def __init__(self, folder: Path, experiment, limits: Limits = QUICK, change=None):
+        self.folder = folder
+        self.layout: Layout = lay_out(FederationFile(limits=limits), experiment)
+        self.exchange = Exchange(change) if change else Exchange()
+        self.threads: dict[str, threading.Thread] = {}
+        self.roles = {}
+        for site in self.layout.sites:
+            self.layout.write(site, folder / site.name)
+
+    @property
+    def names(self):
+        halves = [f"{site.name}/{half}" for site in self.layout.edges for half in ("bridge", "edge")]
+        return ["cloud", *halves, *(site.name for site in self.layout.clients)]
+
+    def start(self, *names):
+        for name in names or self.names:
+            role = self.roles[name] = self._role(name)
+            thread = self.threads[name] = threading.Thread(target=role.work, daemon=True, name=name)
+            thread.start()
+
+    def lose(self, name):
+        """As if its machine were switched off: nothing reaches it, and nothing it says reaches anybody."""
+        del self.exchange.boxes[self._place(name)]
+
+    def finish(self, seconds=60.0, *without):
+        until = time.monotonic() + seconds
+        for name, thread in self.threads.items():
+            if name not in without:
+                thread.join(max(0.0, until - time.monotonic()))
+                assert not thread.is_alive(), f"{name} is still at work"
+
+    def models(self, name):
+        from safetensors.torch import load_file
+
+        kit, file = ("cloud", "global") if name == "global" else (name, name)
+        return load_file(self.folder / kit / "run" / "models" / f"{file}.safetensors")
+
+    def rows(self):
+        from sfedhp.runs.records import read_rows
+
+        return read_rows(self.folder / "cloud" / "run" / "history.jsonl", 10**6)
+
+    def events(self, name, event):
+        import json
+
+        lines = (self.folder / name / "run" / "log.jsonl").read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["event"] == event]
+
+    def _place(self, name):
+        if name == "cloud":
+            return ("cloud", "server")
+        site, _, half = name.partition("/")
+        if half:
+            return ("cloud", site) if half == "bridge" else (site, "server")
+        edge = f"edge-{site.split('-')[1]}" if self.layout.edges else "cloud"
+        return (edge, site)
+
+    def _role(self, name):
+        site = next(site for site in self.layout.sites if site.name == name.partition("/")[0])
+        kind = {"cloud": CloudRole, "client": ClientRole}.get(site.role)
+        kind = kind or (BridgeRole if name.endswith("bridge") else EdgeRole)
+        return kind(site, self.folder / site.name, self.exchange.box(*self._place(name)))
+
+
+def wait_for(condition, seconds=30.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.02)

@@ -1,0 +1,70 @@
+"""A federation on NVIDIA FLARE: every role a process with its own certificate, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from sfedhp.deploy.federation import FederationFile, Limits
+from sfedhp.deploy.layout import lay_out
+from sfedhp.deploy.local import LocalFederation, on_loopback
+from sfedhp.deploy.provisioning import make_kits
+
+PATIENT = Limits(client_seconds=60.0, start_seconds=120.0, silent_seconds=6.0)
+
+
+class Fleet(LocalFederation):
+    """Made from an experiment; sites can be killed, frozen and looked at."""
+
+    def __init__(self, folder: Path, experiment, limits: Limits = PATIENT, data=None, cloud=None, file=None):
+        edges = experiment.edges if experiment.algorithm.tiers == 3 else 0
+        file = on_loopback(replace(file or FederationFile(), limits=limits), edges)
+        self.layout = lay_out(replace(file, cloud=cloud) if cloud else file, experiment)
+        make_kits(self.layout, folder)
+        super().__init__(folder, data)
+
+    def models(self, name):
+        kit, file = ("cloud", "global") if name == "global" else (name, name)
+        return load_file(self.kits / kit / "run" / "models" / f"{file}.safetensors")
+
+    def events(self, name, event):
+        path = self.kits / name / "run" / "log.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in map(json.loads, lines) if line["event"] == event]
+
+    def story(self):
+        """The last words of every process, for when something went wrong."""
+        ends = {name: worker.folder / "output.txt" for name, worker in self.workers.items()}
+        texts = {name: path.read_text(errors="replace") for name, path in ends.items() if path.exists()}
+        return "\n".join(f"--- {name}\n{text[-1500:]}" for name, text in texts.items())
+
+    def pid(self, name):
+        process = self.workers[name].process
+        assert process is not None
+        return process.pid
+
+    def send(self, name, number=signal.SIGKILL):
+        """A signal to the process of a site; an edge's other half notices by itself."""
+        os.kill(self.pid(name), number)
+
+    def until(self, condition, seconds=90.0):
+        """Tend the sites until something is so."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not happen in time"
+            self.tend()
+            time.sleep(0.05)
+
+    def edge_round(self, edge):
+        """How far an edge is: (cloud round, edge round)."""
+        try:
+            status = json.loads((self.kits / edge / "run" / "status.json").read_text())
+        except (OSError, ValueError):
+            return (-1, -1)
+        return (status["round"] or 0, status["edge_round"] or 0)
