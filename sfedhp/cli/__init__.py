@@ -17,7 +17,7 @@ from sfedhp import __version__
 
 # Threads that wait for each other spin only briefly (it must be said before torch is imported): where another
 # program takes a core, a run would otherwise crawl.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 COMMANDS: Final = {
     "run": "Run one experiment; without arguments the embedded default.",

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, "2000"), ("7", "7")])
+@pytest.mark.parametrize(("given", "used"), [(None, "30000"), ("7", "7")])
 def test_threads_spin_briefly_unless_the_user_says_otherwise(given, used):
     environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
     environment |= {} if given is None else {"GOMP_SPINCOUNT": given}
