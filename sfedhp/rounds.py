@@ -44,6 +44,7 @@ def serve(
     for turn in turns:
         uploads, weights = gather(state, turn, draw(turn))
         after = step(state, uploads, weights, turn)
+        del uploads  # they may be large, and members are about to make new ones
         state = after if certain else keep(weights.sum(-1) > 0, after, state)
         yield state, weights
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from sfedhp.scalars import on_device
 from sfedhp.stacks import Chosen, Piece
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, joined, keep, tree_map
+from sfedhp.vectors import dense, keep, placed, tree_map
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 
@@ -182,6 +182,8 @@ class Simulator:
             clock = Clock(turn, edge_round)
             sent = algorithm.edge_message(served.state, clients)
             message = self._send(sent, "edge_client", self.task.sizes, ledger)
+            if not algorithm.remembers and self.lost is None:
+                held = Clients((), held.statistics)  # a large federation's would be there once more
             stepped = self.step(message, held, self.task, clock)
             upload, weights, held = self._answers(message, held, stepped, clock, None, "client_edge", ledger)
             return upload, weights
@@ -264,21 +266,25 @@ class Simulator:
         task = replace(task, statistics=held.statistics)
         axis = len(task.lead) - 1
         width = self.clients_at_once or task.lead[axis]
-        pieces = []
+        if width >= task.lead[axis]:
+            return self._stepped(received, held, task, clock)
+        whole = None
         for first in range(0, task.lead[axis], width):
             piece = Piece(axis, first, min(width, task.lead[axis] - first))
-            part = task.map(piece.cut)
-            result = self.algorithm.client_step(
-                piece.cut(received), tree_map(piece.cut, held.personal), part, clock
-            )
-            assert part.statistics is not None, "the engine lends statistics for every step"
-            pieces.append((result.upload, Clients(result.personal, part.statistics)))
-        if len(pieces) == 1:
-            return pieces[0]
-        uploads, clients = zip(*pieces, strict=True)
-        return joined(uploads, axis), Clients(
-            *(_side_by_side(parts, axis) for parts in zip(*clients, strict=True))
-        )
+            some = tree_map(piece.cut, held)
+            upload, clients = self._stepped(piece.cut(received), some, task.map(piece.cut), clock)
+            # What a client sends and keeps may be one thing, and is then written once.
+            same = upload is clients.personal
+            both = (() if same else upload, clients)
+            whole = placed(whole, both, axis, first, task.lead[axis])
+        assert whole is not None, "there is at least one client"
+        upload, clients = whole
+        return clients.personal if same else upload, clients
+
+    def _stepped(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
+        result = self.algorithm.client_step(received, held.personal, task, clock)
+        assert task.statistics is not None, "the engine lends statistics for every step"
+        return result.upload, Clients(result.personal, task.statistics)
 
     def _obstacle(self) -> str:
         """Why the members' work cannot be recorded as a CUDA graph, as far as that is known beforehand."""
@@ -335,12 +341,3 @@ class Simulator:
 
 _PLAIN = Link()
 _WITHIN = ("edge_client", "client_edge")  # the directions below the edges
-
-
-def _side_by_side(pieces: Sequence[Any], axis: int) -> Any:
-    """What some clients keep beside what the others keep."""
-    first = pieces[0]
-    if isinstance(first, Tensor | Factored):
-        return joined(pieces, axis)
-    parts = [_side_by_side(each, axis) for each in zip(*pieces, strict=True)]
-    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)

@@ -7,7 +7,7 @@ of runs, edges or clients in the simulator, and absent on a device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -85,19 +85,32 @@ def weighted_mean(uploads: Tensor | Factored, weights: Tensor) -> Tensor:
     return _mean(uploads, shares, _all_of(shares > 0))
 
 
-def joined(pieces: Sequence[Tensor | Factored], axis: int) -> Tensor | Factored:
-    """Models of some members each, side by side along an axis; factored where all pieces share one anchor."""
-    first = pieces[0]
-    if isinstance(first, Factored) and first.anchor.shape[axis] == 1:
-        same = [
-            piece.layers
-            for piece in pieces
-            if isinstance(piece, Factored) and piece.anchor.data_ptr() == first.anchor.data_ptr()
-        ]
-        if len(same) == len(pieces):
-            layers = tree_map(lambda *parts: torch.cat(parts, axis), *same)
-            return Factored(first.anchor, layers)
-    return torch.cat([dense(piece) for piece in pieces], axis)
+def placed(whole: Any, part: Any, axis: int, first: int, total: int) -> Any:
+    """The state of all members with that of some consecutive ones written where it belongs.
+
+    So the pieces of a large federation are never there twice. Models that share an anchor stay factored.
+
+    Args:
+        whole: what was written before; None at the first piece.
+        part: the next piece: a model, or tuples of such.
+        axis: along which members lie.
+        first: the number of the piece's first member.
+        total: how many members there will be.
+    """
+    if isinstance(part, Factored) and part.anchor.shape[axis] == 1:
+        if whole is None:
+            return Factored(part.anchor, placed(None, part.layers, axis, first, total))
+        if isinstance(whole, Factored) and part.anchor.data_ptr() == whole.anchor.data_ptr():
+            return Factored(part.anchor, placed(whole.layers, part.layers, axis, first, total))
+    whole, part = (dense(each) if isinstance(each, Factored) else each for each in (whole, part))
+    if isinstance(part, Tensor):
+        if whole is None:
+            whole = part.new_empty(*part.shape[:axis], total, *part.shape[axis + 1 :])
+        whole.narrow(axis, first, part.shape[axis]).copy_(part)
+        return whole
+    before = [None] * len(part) if whole is None else whole
+    parts = [placed(old, new, axis, first, total) for old, new in zip(before, part, strict=True)]
+    return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
 
 
 def toward(model: Tensor, goal: Tensor, share: Scalar) -> Tensor:

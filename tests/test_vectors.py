@@ -16,8 +16,8 @@ from sfedhp.vectors import (
     add_change,
     dense,
     density,
-    joined,
     keep,
+    placed,
     smooth_l1,
     smooth_l1_slope,
     soft_threshold,
@@ -148,7 +148,7 @@ def test_pieces_with_one_anchor_stay_factored_side_by_side():
     def piece(first, last):
         return model._replace(layers=tree_map(lambda tensor: tensor[:, first:last], model.layers))
 
-    whole = joined([piece(0, 2), piece(2, 3)], 1)
+    whole = placed(placed(None, piece(0, 2), 1, 0, 3), piece(2, 3), 1, 2, 3)
     assert isinstance(whole, Factored)
     assert_close(dense(whole), dense(model))
 
@@ -158,7 +158,8 @@ def test_other_pieces_are_built_side_by_side(anchors):
     model = factored((2, 3), anchors)
     apart = model._replace(anchor=model.anchor.clone())
     for pieces in ([model, apart], [model, dense(model)], [dense(model), model]):
-        assert torch.equal(joined(pieces, 1), torch.cat([dense(model), dense(model)], 1))
+        whole = placed(placed(None, pieces[0], 1, 0, 6), pieces[1], 1, 3, 6)
+        assert torch.equal(whole, torch.cat([dense(model), dense(model)], 1))
 
 
 def test_spreading_copies_nothing():

@@ -82,6 +82,11 @@ class Algorithm(ABC):
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """One answer of a client to its server."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a client's step depends on its personal state; where not, an engine may drop the last."""
+        return True
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """The parameters a client predicts with, or None where the method has no personal models."""
         return None

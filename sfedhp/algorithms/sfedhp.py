@@ -126,6 +126,11 @@ class SFedHP(Algorithm):
         """φ_i."""
         return state.personal
 
+    @property
+    def remembers(self) -> bool:
+        """The last θ_ij counts where it is carried on, or decides whether γ₁ rests."""
+        return self.start == "carried" or not absent(self.client_sparsity)
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_ij of this round."""
         return personal

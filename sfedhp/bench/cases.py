@@ -14,6 +14,7 @@ from sfedhp.models import ModelOptions
 
 CLASSES = 10
 _LABELS_PER_CLIENT = 2
+_AT_ONCE = 1000  # clients computed together: a large federation is not to be in memory several times
 _LIT = 0.2  # the share of pixels that are not black, about MNIST's
 
 
@@ -54,8 +55,7 @@ class Case:
                 algorithm=ALGORITHMS[self.method](),
                 data=DataOptions(source=str(source)),
                 model=ModelOptions(name=self.model),
-                # Clients computed piece by piece have their models built; together they stay factored.
-                engine=EngineOptions(clients_at_once=self.clients_per_edge if self.clients > 20 else 0),
+                engine=EngineOptions(clients_at_once=max(1, _AT_ONCE // self.edges)),
             )
             for seed in range(self.runs)
         ]
