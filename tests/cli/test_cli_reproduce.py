@@ -1,4 +1,5 @@
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,34 @@ def test_a_file_without_variants_is_refused(small, sfedhp):
 
 def test_an_experiment_file_can_also_be_run_alone(small, sfedhp):
     assert sfedhp("run", "experiments/table2.toml", "rounds=1").exit_code == 0
+
+
+def test_a_terminal_sees_a_bar(small, sfedhp, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    done = sfedhp("reproduce", "table2", "--seeds", "1", "--device", "cpu")
+    assert done.exit_code == 0
+    assert "left" in done.output
+
+
+def test_figures_are_drawn_beside_the_markdown(small, sfedhp):
+    text = TINY.replace('"table2"', '"fig2"').replace("sfedhp λ=20", "sfedhp")
+    (small / "experiments" / "fig2.toml").write_text(text, encoding="utf-8")
+    done = sfedhp("reproduce", "fig2", "--seeds", "1", "--device", "cpu", "--markdown", "page.md")
+    assert done.exit_code == 0, done.output
+    assert "![Figure 2" in (small / "page.md").read_text(encoding="utf-8")
+    assert (small / "images" / "fig2.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert "<svg" in (small / "runs" / "reproduction.html").read_text(encoding="utf-8")
+
+
+def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
+    text = TINY.replace("rounds = 3", "rounds = 2000")
+    (small / "experiments" / "table2.toml").write_text(text, encoding="utf-8")
+    child = process("reproduce", "table2", "--seeds", "1", "--only", "fedavg")
+    for line in child.stderr:
+        if "rounds" in line:
+            child.send_signal(signal.SIGINT)
+            break
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "goes on with the runs that have no record yet" in said
+    assert not (small / "results" / "table2.jsonl").exists()

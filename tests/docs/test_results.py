@@ -5,6 +5,10 @@ import json
 import sys
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from sfedhp.cli import main
+
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
 
@@ -54,3 +58,12 @@ def test_the_first_look_is_that_of_its_record():
             value = row[f"{kind}_last"]
             cells.append("–" if value is None else f"{value:.1f}")
         assert f"| {' | '.join(cells)} |" in PAGE
+
+
+def test_the_reproduction_page_is_written_from_the_records(tmp_path):
+    page = tmp_path / "reproduction.md"
+    words = ["reproduce", "--show", "--markdown", str(page), "--html", str(tmp_path / "page.html")]
+    folders = ["--records", str(ROOT / "results"), "--experiments", str(ROOT / "experiments")]
+    done = CliRunner().invoke(main, [*words, *folders])
+    assert done.exit_code == 0, done.output
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
