@@ -24,13 +24,13 @@ from sfedhp.reproduction.verdicts import Claim
 from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
 
-FAST = Effort(seeds=1, rounds=20, choice_rounds=5)
+FAST = Effort(seeds=1, rounds=15, choice_rounds=3)
 
 
 @click.command()
 @click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]...")
 @click.option("--show", is_flag=True, help="Only show what the records hold; nothing is run.")
-@click.option("--fast", is_flag=True, help="20 rounds and one seed: minutes on a laptop, far from converged.")
+@click.option("--fast", is_flag=True, help="15 rounds and one seed: minutes on a laptop, far from converged.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each run; 3 without --fast.")
 @click.option("--only", default="", metavar="A,B,…", help="Only variants whose names begin so, as sfedhp.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
