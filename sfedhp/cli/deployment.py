@@ -46,4 +46,4 @@ def become(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | Non
     if not os.access(kit, os.W_OK):
         raise InputError(f"{kit} cannot be written: a role keeps its state in its kit.")
     words = command(workspace)
-    os.execve(words[0], words, environment(data=data))
+    os.execve(words[0], words, environment(data=data, server=role != "client"))

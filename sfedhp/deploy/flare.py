@@ -14,6 +14,7 @@ import queue
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -25,14 +26,15 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
+from sfedhp.deploy.gate import CHANNEL, TOPIC, Gate
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.processes import DATA, PARENT, Worker, Workshop, command, environment
+from sfedhp.deploy.refusals import ERRORS, ErrorFile, Refusals
 from sfedhp.deploy.sites import MEMBER, read_site
 from sfedhp.types import InputError
 
-_CHANNEL: Final = "sfedhp"
 _WHOLE: Final = 2**24  # bytes; more goes as a stream
-_TOPIC: Final = "message"
+_BEGINNING: Final = 6  # bytes, with the kind at their end
 _GRACE: Final = 0.5  # s for the last messages on their way
 _FAREWELL: Final = 10.0  # s for an edge's other half to end
 _GLANCE: Final = 0.1
@@ -46,8 +48,10 @@ class CellPost:
 
     def __init__(self, cell: Any):
         self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
-        self._cell = cell
-        cell.register_request_cb(channel=_CHANNEL, topic=_TOPIC, cb=self._arrived)
+        self.sent: Counter[bytes] = Counter()  # bytes by the beginning of messages, which says their kind
+        self.received: Counter[bytes] = Counter()
+        self._cell, self._lock = cell, threading.Lock()
+        cell.register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self._arrived)
 
     def send(self, to: str, data: bytes) -> None:
         """Send without waiting; a member that cannot be reached will say hello when it can."""
@@ -55,8 +59,9 @@ class CellPost:
             # What fits into one message is sent as one: half the time of a stream of chunks.
             cell = self._cell.core_cell if len(data) <= _WHOLE else self._cell
             cell.fire_and_forget(
-                channel=_CHANNEL, topic=_TOPIC, targets=[to], message=Message(None, data), optional=True
+                channel=CHANNEL, topic=TOPIC, targets=[to], message=Message(None, data), optional=True
             )
+            self._count(self.sent, data)
         except Exception as error:
             # Whatever happens on the way, the message is lost, and will be asked for again.
             logging.getLogger(__name__).debug("not sent to %s: %s", to, error)
@@ -64,7 +69,12 @@ class CellPost:
     def _arrived(self, message: Message) -> None:
         sender, data = message.get_header(MessageHeaderKey.ORIGIN), message.payload
         if isinstance(data, bytes | bytearray | memoryview):
+            self._count(self.received, bytes(data))
             self.inbox.put((str(sender), bytes(data)))
+
+    def _count(self, way: Counter[bytes], data: bytes) -> None:
+        with self._lock:  # FLARE calls from several threads
+            way[data[:_BEGINNING]] += len(data)
 
 
 class Station(FLComponent):  # type: ignore[misc]
@@ -77,11 +87,16 @@ class Station(FLComponent):  # type: ignore[misc]
         signal.signal(signal.SIGTERM, _end)  # what must last is on the disk already
         signal.signal(signal.SIGINT, _end)
         watch_parent()
+        self._refusals = Refusals(Journal(_folder(role, self._kit.absolute()), role))
+        if role in ("cloud", "edge"):
+            watch_errors(self._kit.absolute() / "run", self._refusals)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """FLARE has started; for a member: the server has let it in."""
         if event_type == EventType.SYSTEM_START:
-            post = CellPost(fl_ctx.get_engine().get_cell())
+            cell = fl_ctx.get_engine().get_cell()
+            Gate(cell, self._refusals)
+            post = CellPost(cell)
             kit = self._kit.absolute()
             companion = Companion(kit / MEMBER) if self._role == "edge" else None
             threading.Thread(
@@ -126,22 +141,46 @@ def work(
         companion: an edge's other half, which has to finish too.
         end: called with the exit code.
     """
-    code = 0
+    code, journal = 0, Journal(_folder(role, kit), role)
     try:
         _role(role, kit, post).work()
     except InputError as error:
-        Journal(kit / "run", role).write("refused to start", reason=str(error))
+        journal.write("refused to start", reason=str(error))
         print(f"error: {error}", flush=True)
         code = REFUSED
     except Exception as error:
-        Journal(kit / "run", role).write("failed", reason=f"{type(error).__name__}: {error}")
+        journal.write("failed", reason=f"{type(error).__name__}: {error}")
         logging.getLogger(__name__).exception("the role ended")
         code = FAILED
     if companion is not None:
         companion.wait(_FAREWELL)
     time.sleep(_GRACE)
+    journal.write("exchanged", sent=_by_kind(post.sent), received=_by_kind(post.received))
     logging.shutdown()
     end(code)
+
+
+def watch_errors(folder: Path, refusals: Refusals) -> None:
+    """Note whom gRPC does not let in. Where there is no room for it, the role still works."""
+    try:
+        ErrorFile(folder / ERRORS, refusals).watch()
+    except OSError as error:
+        logging.getLogger(__name__).warning("%s cannot be written: %s", folder / ERRORS, error.strerror)
+
+
+def _by_kind(counted: Counter[bytes]) -> dict[str, int]:
+    """Bytes as FLARE took or gave them, for whoever wants to check the ledger."""
+    from sfedhp.deploy.messages import kind_of
+
+    found: Counter[str] = Counter()
+    for beginning, size in counted.items():
+        found[kind_of(beginning)] += size
+    return dict(found)
+
+
+def _folder(role: str, kit: Path) -> Path:
+    """Where the log of a site's process is."""
+    return kit / "run" / "bridge" if role == "bridge" else kit / "run"
 
 
 def _role(role: str, kit: Path, post: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from sfedhp.deploy.federation import LOOPBACK, Address, FederationFile
 from sfedhp.deploy.journal import read_status
 from sfedhp.deploy.processes import Worker, Workshop, command, environment
-from sfedhp.deploy.sites import SERVER
+from sfedhp.deploy.sites import SERVER, read_site
 from sfedhp.runs.records import Row, read_rows
 
 _GLANCE = 0.1  # s between two looks
@@ -75,7 +75,8 @@ class LocalFederation:
     def _worker(self, kit: Path) -> Worker:
         # A role's command would become this very process.
         workspace = kit / SERVER if (kit / SERVER).exists() else kit
-        surroundings = environment(os.getpid(), self._data.get(kit.name))
+        server = read_site(kit).role != "client"
+        surroundings = environment(os.getpid(), self._data.get(kit.name), server)
         return Worker(kit.name, command(workspace), kit, surroundings)
 
 

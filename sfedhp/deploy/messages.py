@@ -118,6 +118,12 @@ def unseal(data: bytes) -> Envelope:
         raise DecodeError("The message is malformed: its kind or its facts are not known.") from None
 
 
+def kind_of(data: bytes) -> str:
+    """The name of a message's kind, by its first six bytes."""
+    names = {_MAGIC + bytes((PROTOCOL, kind)): kind.name.lower() for kind in Kind}
+    return names.get(data[:6], "unknown")
+
+
 def pack(
     message: Tensor, size: int, options: WireOptions, base: Tensor | None = None
 ) -> tuple[tuple[bytes, ...], Tensor]:

@@ -49,9 +49,17 @@ def command(workspace: Path) -> list[str]:
     ]
 
 
-def environment(parent: int | None = None, data: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """The environment of a role: one thread each unless set, and FLARE's own habits kept to this machine."""
-    found = {**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"}
+def environment(
+    parent: int | None = None, data: Mapping[str, Any] | None = None, server: bool = False
+) -> dict[str, str]:
+    """The environment of a role: one thread each unless set, and FLARE's own habits kept to this machine.
+
+    Args:
+        parent: the process with which the role ends.
+        data: a client's own data options.
+        server: whether others connect to it; gRPC tells on this level alone whom it does not let in.
+    """
+    found = {**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "INFO" if server else "NONE"}
     found.setdefault("OMP_NUM_THREADS", "1")
     found.setdefault("GOMP_SPINCOUNT", "2000")
     if parent is not None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +35,16 @@ class Fleet(LocalFederation):
         return load_file(self.kits / kit / "run" / "models" / f"{file}.safetensors")
 
     def events(self, name, event):
-        path = self.kits / name / "run" / "log.jsonl"
+        """Of a site's log; that of the half of an edge that faces the cloud is edge-0/bridge."""
+        site, _, half = name.partition("/")
+        path = self.kits / site / "run" / half / "log.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in map(json.loads, lines) if line["event"] == event]
+
+    def exchanged(self, name):
+        """Bytes by way and kind of message, as a site's process counted them at its post."""
+        (line,) = self.events(name, "exchanged")
+        return {way: Counter(line[way]) for way in ("sent", "received")}
 
     def story(self):
         """The last words of every process, for when something went wrong."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,35 @@ def test_a_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
         assert same_models(fleet, run) or name in ("hierfavg", "fedavg")
         assert [worker.ended for worker in fleet.workers.values()] == [0] * len(fleet.workers)
         assert [worker.starts for worker in fleet.workers.values()] == [1] * len(fleet.workers)
+        same_bytes(fleet)
+
+
+WAYS = {"work": ("sent", "received"), "reply": ("received", "sent")}
+WAYS |= {"score": WAYS["work"], "scores": WAYS["reply"]}
+
+
+def same_bytes(fleet):
+    """The ledger's bytes are those that every process gave to FLARE and got from it, member by member."""
+    ledger = (fleet.kits / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
+    columns = [json.loads(line) for line in ledger]
+    layout, below = fleet.layout, "edge" if fleet.layout.edges else "client"
+    servers = {"cloud": layout.cloud.below} | {site.name: site.below for site in layout.edges}
+    for server, members in servers.items():
+        upper, lower = ("cloud", below) if server == "cloud" else ("edge", "client")
+        own = fleet.exchanged(server)
+        for kind, (at_server, at_member) in WAYS.items():
+            down = at_server == "sent"
+            name = f"{upper}_{lower}" if down else f"{lower}_{upper}"
+            name = f"score_{name}" if kind.startswith("score") else name
+            booked = np.sum([row[name] for row in columns], axis=0)
+            booked = booked[int(server.rpartition("-")[2])] if upper == "edge" else booked
+            halves = [f"{member}/bridge" if lower == "edge" else member for member in members]
+            assert booked.tolist() == [fleet.exchanged(half)[at_member][kind] for half in halves], name
+            assert sum(booked) == own[at_server][kind] > 0, name
+    for row, members in zip(fleet.rows(), columns, strict=True):
+        sums = {f"bytes_{name}": int(np.sum(sizes)) for name, sizes in members.items() if name != "round"}
+        assert sums == {name: row[name] for name in sums}
+        assert len(sums) == (8 if layout.edges else 4)
 
 
 @SLOW

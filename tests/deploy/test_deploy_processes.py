@@ -13,6 +13,7 @@ import pytest
 
 from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.layout import lay_out
+from sfedhp.deploy.messages import Envelope, Kind, seal
 from sfedhp.deploy.processes import DATA, PARENT, Worker, Workshop, command, environment
 from sfedhp.types import InputError
 
@@ -80,6 +81,8 @@ def test_the_environment_of_a_role(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert environment()["OMP_NUM_THREADS"] == "3"
     assert PARENT not in environment()
+    assert environment()["GRPC_VERBOSITY"] == "NONE"
+    assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "else nobody hears whom gRPC does not let in"
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,12 @@ class Cell:
     def register_request_cb(self, channel, topic, cb):
         self.callback = cb
 
+    def get_fqcn(self):
+        return "server"
+
+    def set_message_interceptor(self, refuse):
+        self.refuse = refuse
+
     def fire_and_forget(self, channel, topic, targets, message, optional):
         if self.broken:
             raise RuntimeError("no way there")
@@ -164,6 +173,9 @@ def test_the_post_over_a_cell():
     assert post.inbox.get_nowait() == ("edge-1", b"word")
     assert post.inbox.empty()
     flare.CellPost(Cell(broken=True)).send("client-0-0", b"hello")
+
+
+RUN = "a" * 16
 
 
 class Once:
@@ -195,11 +207,16 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
     monkeypatch.setattr(flare, "_role", lambda *_: Once(error))
     monkeypatch.setattr(flare.logging, "shutdown", lambda: None)
     ended, other = [], Other()
-    flare.work("edge", tmp_path, None, other, ended.append)
+    post = flare.CellPost(Cell())
+    post.send("client-0-0", seal(Envelope(Kind.WORK, RUN, RUN, 0)))
+    post.send("client-0-0", b"SFHM")
+    flare.work("edge", tmp_path, post, other, ended.append)
     assert ended == [code]
     assert other.waited > 0
-    log = tmp_path / "run" / "log.jsonl"
-    assert (event in log.read_text()) if event else not log.exists()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == [*([event] if event else []), "exchanged"]
+    assert lines[-1]["sent"] == {"work": 51, "unknown": 4}
+    assert lines[-1]["received"] == {}
     if code == 2:
         assert capsys.readouterr().out == "error: no data\n"
 
@@ -218,10 +235,11 @@ def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
     monkeypatch.setattr(flare, "work", lambda role, kit, post, companion: started.set())
     monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
     monkeypatch.delenv(PARENT, raising=False)
+    cell = Cell()
 
     class Engine:
         def get_cell(self):
-            return Cell()
+            return cell
 
     class Context:
         def get_engine(self):
@@ -232,6 +250,7 @@ def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
     assert not started.is_set()
     station.handle_event(flare.EventType.SYSTEM_START, Context())
     assert started.wait(5)
+    assert cell.refuse(Message({MessageHeaderKey.DESTINATION: "server"}, None)), "the gate is there"
 
 
 def test_an_edges_other_half_is_kept_running(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ def cloud(tmp_path_factory):
         fleet.until(lambda: _listens(port))
         fleet.until(lambda: fleet.events("cloud", "up"))
         yield fleet
+
+
+@contextmanager
+def _logged(fleet, reason):
+    """The cloud's log tells of what is refused here; of a series some lines come later, with their number."""
+
+    def told():
+        lines = [line for line in fleet.events("cloud", "refused") if reason in line["reason"]]
+        return sum(line["times"] for line in lines)
+
+    before = told()
+    yield
+    fleet.until(lambda: told() > before, 20)
 
 
 def _listens(port):
@@ -72,24 +86,29 @@ def _over_tls(fleet, kit):
         return b""
 
 
-def test_a_members_certificate_is_let_in(cloud):
-    """What the other tests are held against."""
-    assert _over_tls(cloud, cloud.kits / "edge-0" / "member")
-
-
-def test_plain_text_is_refused(cloud):
-    with socket.create_connection(_address(cloud), 5) as plain:
+def test_plain_text_is_refused_and_logged(cloud):
+    with _logged(cloud, "plain text"), socket.create_connection(_address(cloud), 5) as plain:
         plain.settimeout(5)
         assert _greeting(plain) == b""
 
 
-def test_no_certificate_is_refused(cloud):
-    assert _over_tls(cloud, None) == b""
+def test_no_certificate_is_refused_and_logged(cloud):
+    with _logged(cloud, "without a certificate"):
+        assert _over_tls(cloud, None) == b""
 
 
-def test_a_clients_certificate_is_refused_by_the_cloud(cloud):
+def test_a_clients_certificate_is_refused_by_the_cloud_and_logged(cloud):
     """A client's kit cannot be an edge: its certificate is of its edge's federation."""
-    assert _over_tls(cloud, cloud.kits / "client-0-0") == b""
+    with _logged(cloud, "did not issue"):
+        assert _over_tls(cloud, cloud.kits / "client-0-0") == b""
+
+
+def test_a_members_certificate_is_let_in_and_not_logged(cloud):
+    """What the other tests are held against."""
+    before = cloud.events("cloud", "refused")
+    assert _over_tls(cloud, cloud.kits / "edge-0" / "member")
+    time.sleep(0.5)
+    assert cloud.events("cloud", "refused") == before
 
 
 def test_the_server_listens_on_loopback_alone(cloud):
@@ -107,7 +126,9 @@ def test_another_federations_kit_is_refused_and_logged(cloud, tmp_path):
         values = json.loads(config.read_text())
         values["servers"][0]["service"]["target"] = f"localhost:{port}"
         config.write_text(json.dumps(values))
-        assert _over_tls(cloud, kit) == b""
+        with _logged(cloud, "did not issue"):
+            assert _over_tls(cloud, kit) == b""
+        # FLARE's own member turns away itself, for it does not know this cloud's certificate either.
         said = _tried(Worker("stranger", command(kit), kit, environment()), 25)
         assert "Successfully registered" not in said
         assert "Retrying" in said or "re-challenge" in said
@@ -116,34 +137,55 @@ def test_another_federations_kit_is_refused_and_logged(cloud, tmp_path):
 
 @pytest.mark.slow
 def test_a_members_name_cannot_be_taken_with_another_certificate(cloud, tmp_path):
-    """edge-0's certificate under the name of edge-1: let in by TLS, refused at registration, and logged."""
+    """edge-0's certificate under the name of edge-1: let in by TLS, refused by FLARE, and logged."""
     kit = tmp_path / "impostor"
     shutil.copytree(cloud.kits / "edge-0" / "member", kit)
     config = kit / "startup" / "fed_client.json"
     config.write_text(config.read_text().replace('"edge-0"', '"edge-1"'))
     said = _tried(Worker("impostor", command(kit), kit, environment()), 25)
     assert "Successfully registered" not in said
-    output = (cloud.kits / "cloud" / "output.txt").read_text(errors="replace")
-    assert "failed to verify client identity" in output or "identity" in output
+    log = (cloud.kits / "cloud" / "error_log.txt").read_text()
+    assert "authenticated as 'edge-0' but claimed endpoint 'edge-1'" in log
     assert not [line for line in cloud.events("cloud", "came") if line["member"] == "edge-1"]
 
 
 @pytest.mark.slow
-def test_a_members_kit_is_no_administrators(cloud, tmp_path):
-    """FLARE's administration with a member's certificate: every command is refused, no code can be sent."""
-    member = cloud.kits / "edge-0" / "member" / "startup"
-    kit = tmp_path / "admin"
+def test_a_clients_kit_is_no_administrators(tmp_path):
+    """FLARE's administration with a member's certificate: login and requests are refused and logged."""
+    with Fleet(tmp_path / "kits", experiment("fedavg")) as fleet:
+        fleet.start("cloud")
+        fleet.until(lambda: fleet.events("cloud", "up"))
+        kit = _admin_kit(tmp_path / "admin", fleet)
+        with _logged(fleet, "administrator's command"), _logged(fleet, "what no role sends"):
+            done = subprocess.run(
+                [sys.executable, "-c", INTRUDER, str(kit)],
+                cwd=kit,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        tried = [line for line in done.stdout.splitlines() if line.startswith(("tried", "done"))]
+        assert [line.split(":")[0] for line in tried] == ["tried login", *["tried request"] * 5], done.stderr
+        assert all("no such service" in line for line in tried[1:]), tried
+        assert {line["member"] for line in fleet.events("cloud", "refused")} == {"client-0-0"}
+        assert fleet.tend()
+        assert fleet.workers["cloud"].starts == 1
+
+
+def _admin_kit(kit, fleet):
+    """An administrator's kit, made of a client's."""
     (kit / "startup").mkdir(parents=True)
     (kit / "local").mkdir()
     for name in ("client.crt", "client.key", "rootCA.pem"):
-        shutil.copy(member / name, kit / "startup" / name)
+        shutil.copy(fleet.kits / "client-0-0" / "startup" / name, kit / "startup" / name)
     admin = {
         "project_name": "sfedhp-cloud",
-        "username": "edge-0",
+        "username": "client-0-0",
         "server_identity": "localhost",
         "scheme": "grpc",
         "host": "localhost",
-        "port": _address(cloud)[1],
+        "port": _address(fleet)[1],
         "connection_security": "mtls",
         "uid_source": "cert",
         "with_file_transfer": True,
@@ -156,32 +198,32 @@ def test_a_members_kit_is_no_administrators(cloud, tmp_path):
     (kit / "startup" / "fed_admin.json").write_text(json.dumps({"format_version": 1, "admin": admin}))
     resources = {"format_version": 1, "admin": {"idle_timeout": 900.0, "login_timeout": 10.0}}
     (kit / "local" / "resources.json").write_text(json.dumps(resources))
-    (kit / "job" / "app" / "config").mkdir(parents=True)
-    (kit / "job" / "meta.json").write_text(json.dumps({"name": "job", "deploy_map": {"app": ["@ALL"]}}))
-    done = subprocess.run(
-        [sys.executable, "-c", INTRUDER, kit], capture_output=True, text=True, timeout=120, check=False
-    )
-    said = done.stdout.splitlines()
-    tried = [line for line in said if line.startswith("tried")]
-    assert len(tried) == 6, done.stderr
-    assert all("not authorized" in line for line in tried), tried
-    audit = (cloud.kits / "cloud" / "audit.log").read_text()
-    assert "edge-0" in audit
-    assert cloud.workers["cloud"].ended is None
+    return kit
 
 
+# It logs in as FLARE's console does, then sends requests of FLARE's over the connection that it has.
 INTRUDER = """
 import os, sys
-from nvflare.fuel.flare_api.flare_api import new_secure_session
-session = new_secure_session(username="edge-0", startup_kit_location=sys.argv[1], timeout=30.0)
-commands = ("check_status server", "list_jobs", "sys_info server", "shutdown server", "cat server log.txt")
-attempts = {words: (lambda words=words: session._do_command(words)) for words in commands}
-attempts["submit"] = lambda: session.submit_job(sys.argv[1] + "/job")
-for words, attempt in attempts.items():
-    try:
-        print("done", words, attempt(), flush=True)
-    except Exception as error:
-        print("tried", words, error, flush=True)
+from nvflare.fuel.flare_api.flare_api import Session
+from nvflare.fuel.f3.message import Message
+session = Session(username="client-0-0", startup_path=sys.argv[1], secure_mode=True, debug=False)
+session.api.auto_login_max_tries = 1
+try:
+    session.try_connect(30.0)
+    print("done login:", flush=True)
+except Exception as error:
+    print("tried login:", error, flush=True)
+cell = session.api.cell.core_cell
+for channel, topic, target in (
+    ("hci_channel", "command", "server"),
+    ("_net_manager", "stop_cell", "server"),
+    ("admin", "train.deploy", "server"),
+    ("task", "get_task", "server"),
+    ("_net_manager", "stop_cell", "client-0-1"),
+):
+    reply = cell.send_request(channel, topic, target, Message(), timeout=10.0)
+    code, error = reply.get_header("cn__return_code"), reply.get_header("cn__error")
+    print("done request:" if code == "ok" else "tried request:", channel, topic, code, error, flush=True)
 os._exit(0)
 """
 
