@@ -82,74 +82,61 @@ def first_table(detail: Sequence[Row]) -> list[Row]:
 def _of_newcomers(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
     """Of clients that join after training there is one accuracy a run."""
     for name, (words, metric) in MEASURED.items():
-        values = tuple(run.newcomers[name] for run in runs if name in run.newcomers)
+        values = [run.newcomers[name] for run in runs if name in run.newcomers]
         if values:
-            mean, spread = statistics.fmean(values), _spread(values)
-            dataset, setting = TABLES[study.table]
-            method = runs[0].config["algorithm"]["name"]
-            yield Row(
-                table=study.table,
-                dataset=dataset,
-                setting=setting,
-                method=method,
-                variant=f"{runs[0].variant}: {words}",
-                lam=_strength(runs[0]),
-                alpha=None,
-                metric=metric,
-                reading=study.reading,
-                paper=None,
-                ours_last=mean,
-                ours_validated=None,
-                ours_best=mean,
-                sd=spread,
-                sd_validated=None,
-                sd_best=spread,
-                seeds=len(values),
-                rounds=runs[0].rounds,
-                diverged=0,
-                last=values,
-                validation=None,
-            )
+            figures = [_Figures(value, value, None, None) for value in values]
+            yield _row(study, runs, f"{runs[0].variant}: {words}", metric, study.reading, None, figures)
 
 
 def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
     if not runs:
         return
     yield from _of_newcomers(study, runs)
-    options = runs[0].config["algorithm"]
-    method, lam, alpha = options["name"], _strength(runs[0]), options.get("self_weight")
-    dataset, setting = TABLES[study.table]
     for metric in METRICS:
         for column, reading in _columns(runs[0], metric, study.reading):
+            beside = study.paper and not reading.endswith("averaged")
+            paper = _paper(study, runs[0], metric) if beside else None
             figures = [_figures(run, column) for run in runs]
-            last, best = tuple(each.last for each in figures), [each.best for each in figures]
-            known = [each.validated for each in figures if each.validated is not None]
-            judged = [each.validation for each in figures if each.validation is not None]
-            yield Row(
-                study.table,
-                dataset,
-                setting,
-                method,
-                variant,
-                lam,
-                alpha,
-                metric,
-                reading,
-                _paper(dataset, setting, method, lam, alpha, metric)
-                if study.paper and not reading.endswith("averaged")
-                else None,
-                statistics.fmean(last),
-                statistics.fmean(known) if known else None,
-                statistics.fmean(best),
-                _spread(last),
-                _spread(known),
-                _spread(best),
-                len(runs),
-                runs[0].rounds,
-                sum(run.trouble is not None for run in runs),
-                last,
-                statistics.fmean(judged) if judged else None,
-            )
+            yield _row(study, runs, variant, metric, reading, paper, figures)
+
+
+def _row(
+    study: Study,
+    runs: Sequence[Record],
+    variant: str,
+    metric: str,
+    reading: str,
+    paper: float | None,
+    figures: Sequence[_Figures],
+) -> Row:
+    dataset, setting = TABLES[study.table]
+    options = runs[0].config["algorithm"]
+    last, best = tuple(each.last for each in figures), [each.best for each in figures]
+    known = [each.validated for each in figures if each.validated is not None]
+    judged = [each.validation for each in figures if each.validation is not None]
+    return Row(
+        table=study.table,
+        dataset=dataset,
+        setting=setting,
+        method=options["name"],
+        variant=variant,
+        lam=_strength(runs[0]),
+        alpha=options.get("self_weight"),
+        metric=metric,
+        reading=reading,
+        paper=paper,
+        ours_last=statistics.fmean(last),
+        ours_validated=statistics.fmean(known) if known else None,
+        ours_best=statistics.fmean(best),
+        sd=_spread(last),
+        sd_validated=_spread(known),
+        sd_best=_spread(best),
+        seeds=len(figures),
+        rounds=runs[0].rounds,
+        diverged=sum(run.trouble is not None for run in runs),
+        last=last,
+        validation=statistics.fmean(judged) if judged else None,
+    )
 
 
 def _strength(run: Record) -> float | None:
@@ -188,12 +175,12 @@ def _figures(run: Record, column: str) -> _Figures:
     return _Figures(values[-1], max(values), values[ranked.index(max(ranked))], max(ranked))
 
 
-def _paper(
-    dataset: str, setting: int, method: str, lam: float | None, alpha: float | None, metric: str
-) -> float | None:
+def _paper(study: Study, run: Record, metric: str) -> float | None:
+    """The number the paper has for this run's settings."""
+    options = run.config["algorithm"]
     for cell in cells():
-        same = (cell.dataset, cell.setting, cell.method) == (dataset, setting, method)
-        if same and cell.lam in (None, lam) and cell.alpha in (None, alpha):
+        same = (cell.dataset, cell.setting, cell.method) == (*TABLES[study.table], options["name"])
+        if same and cell.lam in (None, _strength(run)) and cell.alpha in (None, options.get("self_weight")):
             number: float | None = getattr(cell, metric)
             return number
     return None
