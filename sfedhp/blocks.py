@@ -37,14 +37,14 @@ class Block(NamedTuple):
 
     def weight(self, flat: Tensor) -> Tensor:
         """(..., outputs, inputs, 3, 3), as a view."""
-        weight = flat[..., self.first : self._end]
+        weight = flat[..., self.first : self.end]
         return weight.view(*flat.shape[:-1], self.outputs, self.inputs, 3, 3)
 
     def bias(self, flat: Tensor) -> Tensor:
         """(..., 1, outputs), as a view; zeros where there is none."""
         if not self.biased:
             return flat.new_zeros(()).expand(*flat.shape[:-1], 1, self.outputs)
-        return flat[..., None, self._end : self._end + self.outputs]
+        return flat[..., None, self.end : self.end + self.outputs]
 
     def forward(self, filters: Filters, models: Tensor, rows: Tensor, real: Tensor | None) -> Passed:
         """Train: norms use the rows themselves, those that are `real` (clients, rows) where some are not."""
@@ -106,8 +106,8 @@ class Block(NamedTuple):
         return heights.add_(spread(_own(shift, clients))).relu_()
 
     @property
-    def _end(self) -> int:
-        """Of the weight."""
+    def end(self) -> int:
+        """Where the weight ends, and the bias begins if there is one."""
         return self.first + 9 * self.outputs * self.inputs
 
 

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.blocks import Block, Passed
+from sfedhp import fused
+from sfedhp.blocks import Block
 from sfedhp.filters import Columns, Direct, Filters
-from sfedhp.perceptron import CrossEntropy, Layers, Models, ascend, bend
+from sfedhp.passes import Pass, Passing, channels_last, features
+from sfedhp.perceptron import CrossEntropy, Layers, Models, ascend
 from sfedhp.types import Batch
 
 Slope = Callable[[Tensor], Tensor]
@@ -39,6 +41,10 @@ class Convolutions(NamedTuple):
         features = self.blocks[-1].outputs * last
         return not alone and features > 0 and (not self.head or self.head[0].inputs == features)
 
+    def fused(self, shape: torch.Size, device: torch.device) -> bool:
+        """Whether there are fused kernels for a whole pass, of which no row only pads."""
+        return fused.usable(self.blocks, shape, device)
+
     def gradient(
         self,
         models: Tensor,
@@ -60,14 +66,20 @@ class Convolutions(NamedTuple):
                 cross-entropy.
             filters: how to convolve; None: as the device does best.
         """
+        whole = filters is None and not ragged and self.fused(batch.inputs.shape[2:], models.device)
         filters = filters or filters_for(models.device)
         clients, width = batch.labels.shape
         flat, moved = models.new_zeros(clients, models.shape[-1]), worn.clone()
         waiting = []
         for who, count in _pieces(filters, batch, clients // models.shape[0], ragged):
             some = Batch(*(part[who, :count] for part in batch))
-            work = Pass(self, filters, _of(models, who, clients), some, ragged and not filters.rows)
-            work.move(moved[who])
+            own, padded = _of(models, who, clients), ragged and not filters.rows
+            work: Passing
+            if whole:
+                work = fused.FusedPass(self.blocks, self.head, own, some)
+            else:
+                work = Pass(self.blocks, self.head, filters, own, some, padded)
+            work.move(moved[who], self.momentum)
             if slope is None:
                 work.descend(CrossEntropy(some, work.scores, work.scores.shape[-1])(work.scores), flat[who])
             else:
@@ -109,10 +121,10 @@ class Convolutions(NamedTuple):
         return torch.cat(parts)
 
     def _predict(self, filters: Filters, models: Tensor, worn: Tensor, inputs: Tensor) -> Tensor:
-        rows = _channels_last(inputs)
+        rows = channels_last(inputs)
         for block in self.blocks:
             rows = block.predict(filters, models, worn, rows)
-        return ascend(self.head, Models(models), _features(rows))[-1]
+        return ascend(self.head, Models(models), features(rows))[-1]
 
     def _pixels(self, shape: torch.Size) -> list[int]:
         """Of the images that every block sees, then of what the last one leaves."""
@@ -123,62 +135,6 @@ class Convolutions(NamedTuple):
                 height, width = height // 2, width // 2
             pixels.append(height * width)
         return pixels
-
-
-class Pass:
-    """A training forward of some clients, and the backward that may follow."""
-
-    def __init__(self, network: Convolutions, filters: Filters, models: Tensor, batch: Batch, ragged: bool):
-        """Go forward.
-
-        Args:
-            network: which.
-            filters: how to convolve.
-            models: (groups, d).
-            batch: of these clients.
-            ragged: whether some rows may only pad; they enter no statistics then.
-        """
-        self.network, self.filters, self.models = network, filters, models
-        self.real = batch.real if ragged else None
-        self.blocks: list[Passed] = []
-        rows = _channels_last(batch.inputs)
-        for block in network.blocks:
-            self.blocks.append(block.forward(filters, models, rows, self.real))
-            rows = self.blocks[-1].outputs
-        self.shape = rows.shape
-        self.heights = ascend(network.head, Models(models), _features(rows))
-
-    @property
-    def scores(self) -> Tensor:
-        """(clients, rows, outputs)."""
-        return self.heights[-1]
-
-    def move(self, worn: Tensor) -> None:
-        """Move the running statistics (clients, s), in place, by what the norms saw."""
-        parts: list[Tensor] = []
-        for block, passed in zip(self.network.blocks, self.blocks, strict=True):
-            if block.norm is not None and not block.norm.groups and passed.normalized is not None:
-                parts += passed.normalized.measured()
-        if parts:
-            pace: float | Tensor = self.network.momentum
-            if self.real is not None:  # nothing moves where there are no rows
-                pace = self.real.any(-1, keepdim=True).to(worn.dtype) * pace
-            worn.copy_(torch.lerp(worn, torch.cat(parts, -1), pace))
-
-    def descend(self, slopes: Tensor, flat: Tensor) -> None:
-        """Write the gradients (clients, d), given the slopes of the scores."""
-        for turn in reversed(range(len(self.network.head))):
-            layer = self.network.head[turn]
-            torch.bmm(slopes.mT, self.heights[turn], out=layer.weight(flat))
-            torch.sum(slopes, 1, keepdim=True, out=layer.bias(flat))
-            slopes = layer.backward(self.models, slopes)
-            slopes = bend(slopes, self.heights[turn]) if turn else slopes
-        clients, rows, height, width, channels = self.shape
-        slopes = slopes.reshape(clients, rows, channels, height, width).permute(0, 1, 3, 4, 2)
-        for turn in reversed(range(len(self.blocks))):
-            block = self.network.blocks[turn]
-            passed = self.blocks.pop()
-            slopes = block.backward(self.filters, self.models, passed, slopes, flat, deeper=turn > 0)
 
 
 def filters_for(device: torch.device) -> Filters:
@@ -211,12 +167,3 @@ def _of(models: Tensor, who: slice, clients: int) -> Tensor:
     """The models (groups, d) of some clients."""
     share = clients // models.shape[0]
     return models[who.start // share : -(-who.stop // share)]
-
-
-def _channels_last(inputs: Tensor) -> Tensor:
-    return inputs.permute(0, 1, 3, 4, 2).contiguous()
-
-
-def _features(rows: Tensor) -> Tensor:
-    """Images flattened as torch does, channels first: (clients, rows, features)."""
-    return rows.permute(0, 1, 4, 2, 3).flatten(2)

@@ -92,16 +92,18 @@ class Columns:
         """The slopes of the rows; those of the weights go to `own`."""
         matrix, clients = _scaled(weight, None).flatten(2), slopes.shape[0]
         (_, outputs, width), places = matrix.shape, slopes[0, ..., 0].numel()
-        pieces = 1
-        while places // pieces >= self.long and places % (2 * pieces) == 0:
-            pieces *= 2
-        # Σ δᵀ X over the pixels: a long sum, so in pieces that run side by side.
-        found = torch.bmm(
-            slopes.view(clients * pieces, -1, outputs).mT, read.view(clients * pieces, -1, width)
-        )
-        found = found.view(clients, pieces, outputs, 3, 3, -1).permute(0, 1, 2, 5, 3, 4)
+        parts = self.pieces(places)
+        found = torch.bmm(slopes.view(clients * parts, -1, outputs).mT, read.view(clients * parts, -1, width))
+        found = found.view(clients, parts, outputs, 3, 3, -1).permute(0, 1, 2, 5, 3, 4)
         torch.sum(found, 1, out=own)
         return self.below(matrix, slopes) if deeper else slopes.new_empty(0)
+
+    def pieces(self, pixels: int) -> int:
+        """Into how many to split a client's sum Σ δᵀ X over these pixels."""
+        parts = 1
+        while pixels // parts >= self.long and pixels % (2 * parts) == 0:
+            parts *= 2
+        return parts
 
     def below(self, matrix: Tensor, slopes: Tensor) -> Tensor:
         """The slopes of the rows: every pixel's share of the nine neighborhoods it stands in."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
-from sfedhp import perceptron
+from sfedhp import fused, perceptron
 from sfedhp.convolution import Convolutions
 from sfedhp.keys import ROLES, choose, key
 from sfedhp.networks import Network, split
@@ -70,7 +70,13 @@ class Task:
         """How gradients are computed, in words."""
         if self.layers:
             return "linear layers by hand"
-        return "convolutions by hand" if self.convolutions else "autograd"
+        if not self.convolutions:
+            return "autograd"
+        device, shape = self.inputs.device, self.inputs.shape[len(self.lead) + 1 :]
+        if not self.ragged and self.convolutions.fused(shape, device):
+            return "convolutions by hand, fused kernels"
+        reason = fused.obstacle(device) if device.type == "cuda" else ""
+        return f"convolutions by hand, not fused: {reason}" if reason else "convolutions by hand"
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""

@@ -1,11 +1,15 @@
 """What tests share: one thread, so that numbers and times do not depend on the machine's cores."""
 
+import os
+
 import pytest
 import torch
 
 from sfedhp.checks.problem import problem
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels are run by Triton's interpreter
 
 
 @pytest.fixture

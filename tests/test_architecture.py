@@ -15,7 +15,7 @@ LAYERS = [
     {"vectors"},
     {"wire", "data"},
     {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent"}
-    | {"convolution", "blocks", "filters", "normalization", "recognition"},
+    | {"convolution", "passes", "fused", "kernels", "blocks", "filters", "normalization", "recognition"},
     {"memory"},
     {"gaussian"},
     {"algorithms"},
@@ -71,7 +71,7 @@ def test_every_module_has_its_layer():
 
 
 # What an extra brings, and the only part of the package that may import it.
-EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}}
+EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}, "kernels": {"triton"}}
 
 
 def test_only_the_command_line_and_extras_need_more_than_the_core():

@@ -1,0 +1,140 @@
+"""Fused kernels, run by Triton's interpreter where there is no GPU, give what autograd gives."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+pytest.importorskip("triton", reason="Triton, which the fused kernels are written with, is not installed")
+
+from sfedhp import fused
+from sfedhp.filters import Columns
+from sfedhp.keys import key
+from sfedhp.networks import Network
+from sfedhp.tasks import Task
+from sfedhp.types import Clock
+
+LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
+CLOCK = Clock(1, 2)
+OBSTACLE = fused.obstacle
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def block(inputs, outputs, bias=True):
+    norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.3)
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), norm, nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def network(first=16):
+    body = [*block(3, first), *block(first, 5, bias=False)]
+    head = [nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, CLASSES)]
+    return Network(nn.Sequential(*body, nn.Flatten(), *head).double())
+
+
+def some(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def task(net, **options):
+    labels = torch.randint(CLASSES, (*LEAD, ROWS), generator=torch.Generator().manual_seed(1))
+    stream, sizes = key(5, torch.arange(4).reshape(LEAD)), torch.full(LEAD, ROWS)
+    worn = some(*LEAD, net.s).square() + 0.1
+    made = Task(
+        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, ragged=False, **options
+    )
+    return made.to(torch.device(DEVICE))
+
+
+@pytest.fixture(autouse=True)
+def everywhere(monkeypatch):
+    """As if every device had kernels, with passes counted."""
+    usable, passes = fused.usable, []  # no GPU is asked for
+    monkeypatch.setattr(fused, "usable", lambda blocks, shape, _: usable(blocks, shape, torch.device("cuda")))
+    monkeypatch.setattr(fused, "obstacle", lambda device: "")
+
+    class Counted(fused.FusedPass):
+        def __init__(self, *given):
+            passes.append(self)
+            super().__init__(*given)
+
+    monkeypatch.setattr(fused, "FusedPass", Counted)
+    monkeypatch.setattr("sfedhp.convolution.filters_for", lambda device: Columns())
+    return passes
+
+
+@pytest.fixture(params=[1024, 64])
+def tile(request, monkeypatch):
+    """Also so small that sums have several chunks, and more than are added at once."""
+    monkeypatch.setattr("sfedhp.kernels.tiles.TILE", request.param)
+    monkeypatch.setattr("sfedhp.kernels.tiles.LINES", 4)
+    monkeypatch.setattr("sfedhp.filters.Columns.long", request.param)
+
+
+@pytest.mark.parametrize("first", [16, 3])
+def test_gradients_and_statistics_are_those_of_autograd(tile, first, everywhere):
+    net = network(first)
+    stack, plain = task(net), task(net, plain=True)
+    own = some(*LEAD, net.d, seed=2).to(DEVICE)
+    for model in (own, own[:, :1].expand(*LEAD, -1), own[0, 0]):
+        batch = stack.batch(CLOCK)
+        assert_close(stack.gradient(model, batch), plain.gradient(model, batch), rtol=1e-10, atol=1e-10)
+        assert_close(stack.statistics, plain.statistics, rtol=1e-10, atol=1e-10)
+    assert len(everywhere) == 3
+
+
+def test_what_is_given_is_not_changed():
+    net = network()
+    stack, model = task(net), some(*LEAD, net.d, seed=2).to(DEVICE)
+    before = [tensor.clone() for tensor in (model, stack.inputs)]
+    stack.gradient(model, stack.everything())
+    assert torch.equal(model, before[0])
+    assert torch.equal(stack.inputs, before[1])
+
+
+def test_a_gain_of_zero_lets_nothing_pass():
+    net = network()
+    model = some(*LEAD, net.d, seed=2).to(DEVICE)
+    gain = net.convolutions.blocks[0].norm.first
+    model[..., gain : gain + 2] = torch.tensor([0.0, -0.0])
+    stack, plain = task(net), task(net, plain=True)
+    batch = stack.batch(CLOCK)
+    weights = net.convolutions.blocks[0].first
+    found, wanted = stack.gradient(model, batch), plain.gradient(model, batch)
+    assert not found[..., weights : weights + 2 * 27].any()
+    assert_close(found[..., gain + 2 :], wanted[..., gain + 2 :], rtol=1e-10, atol=1e-10)
+
+
+def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
+    net = network()
+    ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), ragged=True)
+    ragged.gradient(some(*LEAD, net.d).to(DEVICE), ragged.everything())
+    assert not everywhere
+    blocks = net.convolutions.blocks
+    cuda = torch.device("cuda")
+    assert fused.usable(blocks, torch.Size(SHAPE), cuda)
+    assert not fused.usable(blocks, torch.Size((3, 6, 8)), cuda)  # the second block would pool 3 × 4
+    for other in (nn.GroupNorm(1, 4), None):
+        parts = [nn.Conv2d(3, 4, 3, padding=1), *([other] if other else []), nn.ReLU(), nn.MaxPool2d(2)]
+        there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(32, 2))).convolutions
+        assert not fused.usable(there.blocks, torch.Size(SHAPE), cuda)
+
+
+def test_what_stands_in_the_way_is_said(monkeypatch):
+    here = torch.device(DEVICE)
+    OBSTACLE.cache_clear()
+    assert not OBSTACLE(here)
+    OBSTACLE.cache_clear()
+    monkeypatch.setattr("sfedhp.kernels.pool", lambda raw: raw.reshape(7))
+    assert OBSTACLE(here).startswith("Triton cannot run here (shape '[7]'")
+    OBSTACLE.cache_clear()
+    monkeypatch.setattr(fused, "find_spec", lambda name: None)
+    assert OBSTACLE(here) == "Triton is not installed"
+    OBSTACLE.cache_clear()
+
+
+def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
+    stack = task(network())
+    assert stack.gradients == "convolutions by hand, fused kernels"
+    assert replace(stack, ragged=True).gradients == "convolutions by hand"
