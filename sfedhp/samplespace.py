@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.perceptron import Affine
+from sfedhp.streams import side_by_side
 from sfedhp.vectors import Layer, add_change, one_like, smooth_l1_slope
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
@@ -193,18 +194,24 @@ class Factors(Moving):
 
     def forward(self, rows: Tensor) -> Tensor:
         """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
-        outputs = self._anchored(self.place.forward(self.course.anchor, rows))
         if not self.window.stop:
-            return outputs
-        gram = torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT)
+            return self._anchored(self.place.forward(self.course.anchor, rows))
+        outputs, gram = side_by_side(
+            rows.device,
+            lambda: self._anchored(self.place.forward(self.course.anchor, rows)),
+            lambda: torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT),
+        )
         return outputs.baddbmm_(gram, self.coefficients[:, self.window])
 
     def backward(self, slopes: Tensor) -> Tensor:
         """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
-        below = self._anchored(self.place.backward(self.course.anchor, slopes))
         if not self.window.stop:
-            return below
-        likeness = torch.bmm(slopes, self.coefficients[:, self.window].mT)
+            return self._anchored(self.place.backward(self.course.anchor, slopes))
+        below, likeness = side_by_side(
+            slopes.device,
+            lambda: self._anchored(self.place.backward(self.course.anchor, slopes)),
+            lambda: torch.bmm(slopes, self.coefficients[:, self.window].mT),
+        )
         return below.baddbmm_(likeness, self.inputs[:, self.window])
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
