@@ -17,8 +17,9 @@ from sfedhp.cli.tables import print_json, results
 from sfedhp.reproduction import campaign, figures, page, records
 from sfedhp.reproduction.claims import judge
 from sfedhp.reproduction.curves import Curve, curves
+from sfedhp.reproduction.gaps import far
 from sfedhp.reproduction.rows import Row, first_table, plain, rows
-from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, far, sheets
+from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, sheets
 from sfedhp.reproduction.studies import Effort
 from sfedhp.reproduction.verdicts import Claim
 from sfedhp.runs.files import write_text
@@ -175,7 +176,7 @@ def _asked(found: list[Row], wanted: list[str]) -> list[Row]:
 def _print_sheet(sheet: Sheet) -> None:
     table = Table(title=sheet.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
     for turn, head in enumerate(sheet.heads):
-        table.add_column(head, justify="left" if sheet.words or not turn else "right")
+        table.add_column(head, justify="left" if sheet.wordy(turn) else "right")
     for line in sheet.lines:
         table.add_row(*line)
     console = results()

@@ -14,7 +14,8 @@ body { color: #1d2733; background: #fff }
 h1 { font-size: 1.7rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #d5dbe1 }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
 td, th { padding: .2rem .8rem; border-bottom: 1px solid #e6eaee; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left } tr:hover td { background: #f3f6f9 }
+td:first-child, th:first-child { text-align: left } td.words { text-align: left; white-space: normal }
+tr:hover td { background: #f3f6f9 }
 .claim { border-left: 6px solid #9aa5b1; padding: .2rem 1rem; margin: 1rem 0 }
 .claim b { display: inline-block; padding: 0 .5rem; border-radius: .3rem; color: white; background: #77818c }
 .holds { border-color: #2e7d4f } .holds b { background: #2e7d4f }
@@ -53,7 +54,8 @@ def html(
         body.append(f"<h2>{escape(sheet.title)}</h2>")
         heads = "".join(f"<th>{escape(head)}</th>" for head in sheet.heads)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in sheet.lines
+            "<tr>" + "".join(_cell(sheet, turn, cell) for turn, cell in enumerate(line)) + "</tr>"
+            for line in sheet.lines
         )
         body.append(f"<table><tr>{heads}</tr>{rows}</table>")
         if sheet.note:
@@ -67,6 +69,11 @@ def html(
         + "\n".join(body)
         + "</body></html>\n"
     )
+
+
+def _cell(sheet: Sheet, column: int, words: str) -> str:
+    kind = ' class="words"' if column and sheet.wordy(column) else ""
+    return f"<td{kind}>{escape(words)}</td>"
 
 
 def markdown(
@@ -95,7 +102,7 @@ def _sheet_markdown(sheet: Sheet) -> str:
         f"### {sheet.title}",
         "",
         f"| {' | '.join(sheet.heads)} |",
-        f"| --- |{' ---: |' * (len(sheet.heads) - 1)}",
+        f"|{''.join(' --- |' if sheet.wordy(turn) else ' ---: |' for turn in range(len(sheet.heads)))}",
         *(f"| {' | '.join(line)} |" for line in sheet.lines),
     ]
     return "\n".join([*rows, *(("", sheet.note) if sheet.note else ())])

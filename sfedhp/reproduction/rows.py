@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sfedhp.reproduction.newcomers import MEASURED
@@ -40,6 +40,7 @@ class Row:
     diverged: int  # how many of the runs ended early
     last: tuple[float, ...]  # the last round of every seed, for tests between methods
     validation: float | None  # the highest accuracy on validation data, to choose between rows
+    reached: int | None = None  # the first evaluated round whose mean over seeds is not below the paper's
 
     @property
     def gap(self) -> float | None:
@@ -97,7 +98,8 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
             beside = study.paper and not reading.endswith("averaged")
             paper = _paper(study, runs[0], metric) if beside else None
             figures = [_figures(run, column) for run in runs]
-            yield _row(study, runs, variant, metric, reading, paper, figures)
+            row = _row(study, runs, variant, metric, reading, paper, figures)
+            yield replace(row, reached=_reached(runs, column, paper))
 
 
 def _row(
@@ -173,6 +175,15 @@ def _figures(run: Record, column: str) -> _Figures:
         return _Figures(values[-1], max(values), None, None)
     ranked = [0.0 if value is None else float(value) for value in judged]
     return _Figures(values[-1], max(values), values[ranked.index(max(ranked))], max(ranked))
+
+
+def _reached(runs: Sequence[Record], column: str, goal: float | None) -> int | None:
+    """The first evaluated round whose mean over runs is not below a goal."""
+    together = zip(runs[0].curve["round"], *(run.curve[column] for run in runs), strict=False)
+    for turn, *values in together:
+        if goal is not None and statistics.fmean(value or 0.0 for value in values) >= goal:
+            return int(turn)
+    return None
 
 
 def _paper(study: Study, run: Record, metric: str) -> float | None:

@@ -11,17 +11,27 @@ from sfedhp.reproduction.table_claims import NAMES
 from sfedhp.reproduction.verdicts import Claim
 
 NEAR = 2.5  # points within which a cell counts as reproduced
+_WORN = (
+    "(local): the global weights, worn by each client with its own batch-norm statistics, as the paper's "
+    "numbers must have been. Such a model has in part seen the client's labels, and there is none to give to "
+    "a newcomer. (averaged): the same weights with the mean of all clients' statistics, one model for "
+    "everybody; the statistics of clients with two labels differ so much that their mean fits nobody well."
+)
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table with a title; the first column is words, the others figures."""
+    """A table with a title; the first column is words, the others figures, but perhaps the last ones."""
 
     title: str
     heads: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     note: str = ""
-    words: bool = False  # whether the other columns are words too
+    words: int = 0  # how many of the last columns are words too
+
+    def wordy(self, column: int) -> bool:
+        """Whether a column is words, which are read from the left."""
+        return not column or column >= len(self.heads) - self.words
 
 
 def sheets(rows: Sequence[Row], tables: Iterable[str]) -> list[Sheet]:
@@ -42,7 +52,7 @@ def claims_sheet(claims: Sequence[Claim]) -> Sheet:
         "The paper's claims",
         ("claim", "verdict", "decided by"),
         tuple((claim.statement, claim.verdict, claim.rule) for claim in claims),
-        words=True,
+        words=2,
     )
 
 
@@ -68,23 +78,6 @@ def agreement(rows: Sequence[Row]) -> list[str]:
                     f"({100 * last / len(mine):.0f} %) on the last."
                 )
     return lines
-
-
-def far(rows: Sequence[Row]) -> Sheet:
-    """Every cell that is farther from the paper."""
-    lines = tuple(
-        (
-            f"{NAMES[row.dataset]} S{row.setting} {row.variant} {row.metric.upper()}",
-            f"{row.paper:.2f}",
-            f"{row.ours_best:.2f}",
-            f"{row.gap:+.2f}",
-        )
-        for row in rows
-        if row.gap is not None and abs(row.gap) > NEAR and row.reading.startswith("2-label")
-    )
-    return Sheet(
-        f"Cells more than {NEAR} points from the paper", ("cell", "paper", "ours, best", "gap"), lines
-    )
 
 
 def _overview(rows: Sequence[Row]) -> Sheet:
@@ -133,6 +126,7 @@ def _detail(rows: Sequence[Row], table: str, reading: str) -> Sheet:
         f"Table {table[5:]}: {NAMES[dataset]}, Setting {setting}, {reading}",
         ("cell", "paper", "last", "validated", "best*", "best − paper", "seeds"),
         tuple(lines),
+        _WORN if any(row.reading.endswith(", local") for row in mine) else "",
     )
 
 

@@ -1,8 +1,9 @@
 import pytest
 from small_experiments import experiment
 
+from sfedhp.reproduction.gaps import far
 from sfedhp.reproduction.rows import finished, first_table, plain, rows
-from sfedhp.reproduction.sheets import agreement, far, sheets
+from sfedhp.reproduction.sheets import agreement, sheets
 
 
 @pytest.fixture
@@ -79,7 +80,25 @@ def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
     everybody, own = agreement(found)
     assert "1 of 2 cells (50 %) on the best round, 1 (50 %) on the last" in everybody
     assert own.startswith("tables 2–5, sFedHP")
-    assert far(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07"),)
+    words = "our curve passes the paper's number at round 20"
+    assert far(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
+
+
+def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, made):
+    collapse = study(pfedme=[experiment("pfedme", client_proximity=30.0)])
+    runs = [made(collapse, "pfedme", seed, gm=[10.0 * seed, 10.2, 12.0]) for seed in (0, 2)]
+    assert [row.reached for row in rows([collapse], runs)] == [60]
+    runs = [made(collapse, "pfedme", seed, gm=[99.0, 99.0], pm=[20.0, 30.0]) for seed in (0, 2)]
+    personal, common = far(rows([collapse], runs)).lines
+    assert personal[-1] == "not reached in 800 rounds; the paper's run collapsed, ours does not"
+    assert common[-1].startswith("our curve passes the paper's number at round 20; ")
+
+
+def test_two_ways_to_wear_statistics_are_explained(sfedhp, made):
+    record = made(sfedhp, "sfedhp", 0, wears="local", gm_local=[50.0], gm_averaged=[40.0])
+    (detail,) = sheets(rows([sfedhp], [record]), ["table2"])
+    assert "one model for everybody" in detail.note
+    assert [line[0] for line in detail.lines] == ["sfedhp GM (local)", "sfedhp GM (averaged)"]
 
 
 def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp, made):
