@@ -1,6 +1,11 @@
 """Fused kernels, run by Triton's interpreter where there is no GPU, give what autograd gives."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,15 +27,26 @@ OBSTACLE = fused.obstacle
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def block(inputs, outputs, bias=True):
+def block(inputs, outputs, bias=True, groups=0):
     norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.3)
+    norm = nn.GroupNorm(groups, outputs, eps=1e-2) if groups else norm
     return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), norm, nn.ReLU(), nn.MaxPool2d(2)]
 
 
-def network(first=16):
-    body = [*block(3, first), *block(first, 5, bias=False)]
-    head = [nn.Linear(10, 6), nn.ReLU(), nn.Linear(6, CLASSES)]
-    return Network(nn.Sequential(*body, nn.Flatten(), *head).double())
+def network(*blocks):
+    blocks = blocks or BATCH_NORMS
+    head = [nn.Linear(2 * blocks[-1][0].out_channels, 6), nn.ReLU(), nn.Linear(6, CLASSES)]
+    return Network(nn.Sequential(*chain(*blocks), nn.Flatten(), *head).double())
+
+
+BATCH_NORMS = block(3, 16), block(16, 5, bias=False)
+NETWORKS = {
+    "batch norm": network(),
+    "few channels": network(block(3, 3), block(3, 5)),
+    "group norm": network(block(3, 16, groups=2), block(16, 4, bias=False, groups=4)),
+    "both": network(block(3, 4, groups=1), block(4, 5)),
+    "both, the other way": network(block(3, 6), block(6, 8, groups=4)),
+}
 
 
 def some(*shape, seed=0):
@@ -72,9 +88,9 @@ def tile(request, monkeypatch):
     monkeypatch.setattr("sfedhp.filters.Columns.long", request.param)
 
 
-@pytest.mark.parametrize("first", [16, 3])
-def test_gradients_and_statistics_are_those_of_autograd(tile, first, everywhere):
-    net = network(first)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_and_statistics_are_those_of_autograd(tile, name, everywhere):
+    net = NETWORKS[name]
     stack, plain = task(net), task(net, plain=True)
     own = some(*LEAD, net.d, seed=2).to(DEVICE)
     for model in (own, own[:, :1].expand(*LEAD, -1), own[0, 0]):
@@ -115,9 +131,9 @@ def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
     cuda = torch.device("cuda")
     assert fused.usable(blocks, torch.Size(SHAPE), cuda)
     assert not fused.usable(blocks, torch.Size((3, 6, 8)), cuda)  # the second block would pool 3 × 4
-    for other in (nn.GroupNorm(1, 4), None):
-        parts = [nn.Conv2d(3, 4, 3, padding=1), *([other] if other else []), nn.ReLU(), nn.MaxPool2d(2)]
-        there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(32, 2))).convolutions
+    for other in (nn.GroupNorm(2, 6), None):
+        parts = [nn.Conv2d(3, 6, 3, padding=1), *([other] if other else []), nn.ReLU(), nn.MaxPool2d(2)]
+        there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(48, 2))).convolutions
         assert not fused.usable(there.blocks, torch.Size(SHAPE), cuda)
 
 
@@ -138,3 +154,24 @@ def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
     stack = task(network())
     assert stack.gradients == "convolutions by hand, fused kernels"
     assert replace(stack, ragged=True).gradients == "convolutions by hand"
+
+
+def test_the_kernels_compile_for_a_gpu():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("compiling.py"))],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(": ")[1].split() == [
+        "_columns",
+        "_fold",
+        "_gather",
+        "_matrices",
+        "_owe",
+        "_pool",
+        "_settle",
+        "_spread",
+    ]

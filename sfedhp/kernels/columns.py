@@ -133,7 +133,7 @@ def _columns(
         there = image * (height * width * channels) + (down * width + right) * pixel_step
         value = tl.load(mine + there + channel * channel_step, mask=inside, other=0)
         if bent:
-            own = numbers + client * 4 * channels + channel
+            own = numbers + client * 5 * channels + channel
             value = value * tl.load(own + 2 * channels) + tl.load(own + 3 * channels)
             value = tl.where(inside & (value > 0), value, 0)
         tl.store(around + client * count * 9 * channels + pixel * 9 * channels + place, value, mask=real)

@@ -7,20 +7,20 @@ import triton.language as tl
 from torch import Tensor
 
 from sfedhp.kernels import tiles
-from sfedhp.kernels.tiles import corner, square
+from sfedhp.kernels.tiles import corner, shared, square
 
 
 def pool(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of every 2 × 2 pixels, and the parts (clients, chunks, 2, channels) of a norm's moments.
+    """The largest of every 2 × 2 pixels, and the parts (units, chunks, 2, channels) of a norm's moments.
 
     Args:
-        raw: (clients, rows, height, width, channels), height and width even.
+        raw: (units, rows, height, width, channels), height and width even.
     """
-    clients, rows, height, width, channels = raw.shape
-    largest = raw.new_empty(clients, rows, height // 2, width // 2, channels)
+    units, rows, height, width, channels = raw.shape
+    largest = raw.new_empty(units, rows, height // 2, width // 2, channels)
     count, tall, wide = tiles.tiled(largest)
-    parts = raw.new_empty(clients, triton.cdiv(count, tall), 2, channels)
-    _pool[(clients, parts.shape[1])](raw, largest, parts, count, width // 2, channels, tall, wide)
+    parts = raw.new_empty(units, triton.cdiv(count, tall), 2, channels)
+    _pool[(units, parts.shape[1])](raw, largest, parts, count, width // 2, channels, tall, wide)
     return largest, parts
 
 
@@ -28,10 +28,10 @@ def settle(
     parts: Tensor,
     largest: Tensor,
     models: Tensor,
-    places: tuple[int, int, int],
+    places: tuple[int, int],
     epsilon: float,
-    seen: Tensor,
-    worn: int,
+    size: int,
+    seen: Tensor | None,
 ) -> Tensor:
     """The norm's `numbers`, from the parts of its moments.
 
@@ -39,31 +39,31 @@ def settle(
         parts: as `pool` gave them.
         largest: likewise.
         models: (groups, d).
-        places: where the bias of the convolution begins in them, negative if there is none, then the gain and
-            the offset.
+        places: where the bias of the convolution begins in them, negative if there is none, and the gain of
+            the norm, followed by its offset.
         epsilon: of the norm.
-        seen: (clients, s), where mean and unbiased variance of this batch are written.
-        worn: where in it.
+        size: how many channels in a row share statistics.
+        seen: (clients, 2, channels), where mean and unbiased variance are written; None: nowhere.
     """
     count, tall, wide = tiles.tiled(largest)
-    clients, chunks, _, channels = parts.shape
-    numbers = parts.new_empty(clients, 4, channels)
-    bias, gain, offset = places
-    _settle[(clients,)](
+    units, chunks, _, channels = parts.shape
+    numbers = parts.new_empty(units, 5, channels)
+    bias, gain = places
+    _settle[(units,)](
         parts,
         models,
         numbers,
-        seen,
+        numbers if seen is None else seen,
         models.stride(0),
-        seen.stride(0),
-        clients // models.shape[0],
+        0 if seen is None else seen.stride(0),
+        units // models.shape[0],
         count,
         chunks,
         bias,
         gain,
-        offset,
-        worn,
         epsilon,
+        seen is not None,
+        size,
         channels,
         tall,
         wide,
@@ -83,21 +83,21 @@ def _pool(
     tall: tl.constexpr,
     wide: tl.constexpr,
 ):
-    client, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pixel = (chunk * tall + tl.arange(0, tall))[:, None]
     channel = tl.arange(0, wide)[None, :]
     real = (pixel < count) & (channel < channels)
-    above = raw + client * 4 * count * channels + corner(pixel, width) * channels + channel
+    above = raw + unit * 4 * count * channels + corner(pixel, width) * channels + channel
     below = above + 2 * width * channels
     one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
     three, four = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
     most = tl.maximum(tl.maximum(one, two), tl.maximum(three, four))
-    tl.store(largest + (client * count + pixel) * channels + channel, most, mask=real)
+    tl.store(largest + (unit * count + pixel) * channels + channel, most, mask=real)
     # Mean and squares of this chunk by themselves: large means then cost no digits.
     size = 4 * tl.minimum(count - chunk * tall, tall)
     mean = (tl.sum(one + two + (three + four), 0) / size)[None, :]
     squares = square(one - mean) + square(two - mean) + (square(three - mean) + square(four - mean))
-    part = parts + (client * tl.num_programs(1) + chunk) * 2 * channels + channel
+    part = parts + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
     tl.store(part, mean, mask=channel < channels)
     tl.store(part + channels, tl.sum(tl.where(real, squares, 0), 0)[None, :], mask=channel < channels)
 
@@ -115,47 +115,53 @@ def _settle(
     chunks: tl.constexpr,
     bias: tl.constexpr,
     gain,
-    offset,
-    worn,
     epsilon,
+    watched: tl.constexpr,
+    size: tl.constexpr,
     channels: tl.constexpr,
     tall: tl.constexpr,
     wide: tl.constexpr,
     lines: tl.constexpr,
 ):
-    client = tl.program_id(0).to(tl.int64)
+    unit = tl.program_id(0).to(tl.int64)
     channel = tl.arange(0, wide)
     real = channel < channels
-    mine = parts + client * chunks * 2 * channels + channel[None, :]
+    mine = parts + unit * chunks * 2 * channels + channel[None, :]
     total = 4 * count
     level = tl.zeros([wide], parts.dtype.element_ty)
     for first in range(0, chunks, lines):
         chunk = (first + tl.arange(0, lines))[:, None]
-        size = 4 * tl.minimum(count - chunk * tall, tall)
-        mean = tl.load(mine + chunk * 2 * channels, mask=(chunk < chunks) & real[None, :], other=0)
-        level += tl.sum(mean * size, 0)
+        weight = 4 * tl.minimum(count - chunk * tall, tall)
+        part = tl.load(mine + chunk * 2 * channels, mask=(chunk < chunks) & real[None, :], other=0)
+        level += tl.sum(part * weight, 0)
     level = level / total
     squares = tl.zeros([wide], parts.dtype.element_ty)
     for first in range(0, chunks, lines):
         chunk = (first + tl.arange(0, lines))[:, None]
         inside = (chunk < chunks) & real[None, :]
-        size = 4 * tl.minimum(count - chunk * tall, tall)
-        mean = tl.load(mine + chunk * 2 * channels, mask=inside, other=0)
-        own = tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0)
-        squares += tl.sum(tl.where(inside, own + square(mean - level[None, :]) * size, 0), 0)
-    variance = squares / total
-    model = models + client // members * model_step + channel
+        weight = 4 * tl.minimum(count - chunk * tall, tall)
+        part = tl.load(mine + chunk * 2 * channels, mask=inside, other=0)
+        inner = tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0)
+        squares += tl.sum(tl.where(inside, inner + square(part - level[None, :]) * weight, 0), 0)
+    model = models + unit // members * model_step + channel
     slope = tl.load(model + gain, mask=real, other=1)
-    height = tl.load(model + offset, mask=real, other=0)
+    height = tl.load(model + gain + channels, mask=real, other=0)
     sign = tl.where(slope < 0, -1, 1)
-    inverse = sign / tl.sqrt(variance + epsilon)
-    number = numbers + client * 4 * channels + channel
-    tl.store(number, inverse, mask=real)
-    tl.store(number + channels, -level * inverse, mask=real)
-    tl.store(number + 2 * channels, slope * inverse, mask=real)
-    tl.store(number + 3 * channels, height - slope * level * inverse, mask=real)
-    mean = level * sign
+    base = level * 0
     if bias >= 0:
-        mean += tl.load(model + bias, mask=real, other=0)
-    tl.store(seen + client * seen_step + worn + channel, mean, mask=real)
-    tl.store(seen + client * seen_step + worn + channels + channel, squares / (total - 1), mask=real)
+        base = tl.load(model + bias, mask=real, other=0)
+    own = level * sign + base
+    mean = shared(own, wide, size)
+    variance = shared(squares / total + square(own - mean), wide, size)
+    inverse = 1 / tl.sqrt(variance + epsilon)
+    shift = (base - mean) * inverse
+    number = numbers + unit * 5 * channels + channel
+    tl.store(number, inverse * sign, mask=real)
+    tl.store(number + channels, shift, mask=real)
+    tl.store(number + 2 * channels, slope * inverse * sign, mask=real)
+    tl.store(number + 3 * channels, height + slope * shift, mask=real)
+    tl.store(number + 4 * channels, level, mask=real)
+    if watched:
+        place = seen + unit * seen_step + channel
+        tl.store(place, mean, mask=real)
+        tl.store(place + channels, squares / (total - 1), mask=real)

@@ -12,7 +12,7 @@ LINES = 32  # of partial sums that are added at once
 
 
 def tiled(pooled: Tensor) -> tuple[int, int, int]:
-    """How many pooled pixels a client has, how many of them a program takes, and its width in channels."""
+    """How many pooled pixels a unit has, how many of them a program takes, and its width in channels."""
     wide = next_power_of_2(pooled.shape[-1])
     return pooled[0, ..., 0].numel(), max(1, TILE // wide), wide
 
@@ -33,3 +33,14 @@ def of(number, channel, channels: tl.constexpr, which: tl.constexpr):
 def square(value):
     """Of each."""
     return value * value
+
+
+@triton.jit
+def shared(value, wide: tl.constexpr, size: tl.constexpr):
+    """The mean of as many channels in a row as share statistics, for each of them."""
+    if size == 1:
+        mean = value
+    else:
+        groups = tl.sum(tl.reshape(value, (wide // size, size)), 1) / size
+        mean = tl.reshape(tl.broadcast_to(groups[:, None], (wide // size, size)), (wide,))
+    return mean
