@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend
+from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend, plus_product
 from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.types import Batch
 from sfedhp.vectors import Factored, Layer, one_like
@@ -46,7 +46,7 @@ class Ahead:
     def forward(self, rows: Tensor) -> Tensor:
         """X θ + (X Hᵀ) A."""
         gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
-        return torch.baddbmm(self.layer.forward(rows), gram, self.change.coefficients)
+        return plus_product(self.layer.forward(rows), gram, self.change.coefficients)
 
     def seat(self, rows: int) -> None:
         """Nothing is kept of what is seen ahead."""
@@ -71,7 +71,8 @@ def descend(problem: Problem) -> Tensor | Factored:
         if problem.ahead is not None:
             view = [Ahead(layer, change) for layer, change in zip(moving, found, strict=True)]
             found = _slopes(view, *_taken(problem, 2 * turn + 1, problem.motion.rate))
-        for layer, change in zip(moving, found, strict=True):
+        # From the top: what a backward pass read last is still near the processor.
+        for layer, change in reversed(list(zip(moving, found, strict=True))):
             layer.step(change.inputs, change.coefficients)
         course.advance()
     changes = [layer.factors() for layer in moving] if problem.factored and problem.start is None else []

@@ -8,7 +8,7 @@ function of SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -48,18 +48,18 @@ def key(*parts: int | Tensor) -> Tensor:
 
 def _on_cpu(parts: Sequence[int | Tensor]) -> Tensor:
     """The same in NumPy, whose calls cost a fraction of torch's and which shifts without the sign."""
-    mixed = np.zeros((), np.uint64)
+    mixed = np.zeros(1, np.uint64)  # one number alone would warn that it wraps around
     for part in parts:
         own = part.numpy().view(np.uint64) if isinstance(part, Tensor) else np.uint64(part % 2**64)
-        mixed = np.atleast_1d(mixed ^ own)  # one number alone would warn that it wraps around
+        mixed = mixed ^ own
         mixed *= _WORDS[0]
         mixed += _WORDS[0]
         for shift, factor in zip(_SHIFTS, _WORDS[1:], strict=False):
             mixed ^= mixed >> shift
             mixed *= factor
         mixed ^= mixed >> _SHIFTS[2]
-    shape = np.broadcast_shapes(*(tuple(part.shape) for part in parts if isinstance(part, Tensor)))
-    return torch.from_numpy(mixed.view(np.int64)).reshape(shape)
+    keys = torch.from_numpy(mixed.view(np.int64))
+    return keys if any(isinstance(part, Tensor) and part.ndim for part in parts) else keys[0]
 
 
 def uniform(keys: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def uniform(keys: Tensor) -> Tensor:
     return (_shifted(_mix(keys), 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
-def choose(keys: Tensor, sizes: Tensor, width: int, count: int) -> tuple[Tensor, Tensor]:
+def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = True) -> tuple[Tensor, Tensor]:
     """Draw min(count, size) distinct rows out of the first `size` of `width`, for each key.
 
     Args:
@@ -75,18 +75,27 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int) -> tuple[Tensor,
         sizes: (...), how many rows each member has; the rest of `width` is padding.
         width: rows of the padded table.
         count: rows wanted; 0 means every row, in order.
+        ragged: whether some members may have fewer rows than `width`.
 
     Returns:
         Row numbers (..., m) and which of them are real (..., m); real rows come first.
     """
-    rows = torch.arange(width, device=sizes.device)
+    rows = _numbers(width, sizes.device)
     if count == 0:
         return rows.expand(*sizes.shape, width), rows < sizes.unsqueeze(-1)
     count = min(count, width)
     # The rows with the smallest hashes are a uniform draw without replacement, whatever the padding is.
-    hashes = torch.where(rows < sizes.unsqueeze(-1), key(keys.unsqueeze(-1), rows), _LARGEST)
+    hashes = key(keys.unsqueeze(-1), rows)
+    if ragged:
+        hashes = torch.where(rows < sizes.unsqueeze(-1), hashes, _LARGEST)
     chosen = torch.topk(hashes, count, dim=-1, largest=False, sorted=True).indices
     return chosen, rows[:count] < sizes.unsqueeze(-1)
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int, device: torch.device) -> Tensor:
+    """0, 1, …, made once."""
+    return torch.arange(count, device=device)
 
 
 def _mix(z: Tensor) -> Tensor:

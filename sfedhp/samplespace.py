@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.perceptron import Affine
-from sfedhp.streams import side_by_side
+from sfedhp.perceptron import Affine, add_product, plus_product
 from sfedhp.vectors import Layer, add_change, one_like, smooth_l1_slope
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
@@ -78,6 +77,9 @@ class Course:
             self.toward(value, anchor, self.motion.pull)
             return
         wide, share = self.by_group(value), self.motion.pull
+        if self.motion.forgets:
+            wide.copy_(anchor.unsqueeze(1))
+            return
         weight = self._like(share, wide) if isinstance(share, Tensor) else share
         torch.lerp(wide, anchor.unsqueeze(1), weight, out=wide)
 
@@ -147,7 +149,7 @@ class Whole(Moving):
 
     def forward(self, rows: Tensor) -> Tensor:
         """As built."""
-        return torch.baddbmm(self.bias, rows, self.weight.mT)
+        return plus_product(self.bias, rows, self.weight.mT)
 
     def backward(self, slopes: Tensor) -> Tensor:
         """As built."""
@@ -194,24 +196,18 @@ class Factors(Moving):
 
     def forward(self, rows: Tensor) -> Tensor:
         """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
+        outputs = self._anchored(self.place.forward(self.course.anchor, rows))
         if not self.window.stop:
-            return self._anchored(self.place.forward(self.course.anchor, rows))
-        outputs, gram = side_by_side(
-            rows.device,
-            lambda: self._anchored(self.place.forward(self.course.anchor, rows)),
-            lambda: torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT),
-        )
-        return outputs.baddbmm_(gram, self.coefficients[:, self.window])
+            return outputs
+        gram = torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT)
+        return add_product(outputs, gram, self.coefficients[:, self.window])
 
     def backward(self, slopes: Tensor) -> Tensor:
         """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
+        below = self._anchored(self.place.backward(self.course.anchor, slopes))
         if not self.window.stop:
-            return self._anchored(self.place.backward(self.course.anchor, slopes))
-        below, likeness = side_by_side(
-            slopes.device,
-            lambda: self._anchored(self.place.backward(self.course.anchor, slopes)),
-            lambda: torch.bmm(slopes, self.coefficients[:, self.window].mT),
-        )
+            return below
+        likeness = torch.bmm(slopes, self.coefficients[:, self.window].mT)
         return below.baddbmm_(likeness, self.inputs[:, self.window])
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
@@ -266,7 +262,7 @@ class First(Moving):
             return self.outputs
         if self.gram is None:
             self.gram = torch.baddbmm(one_like(rows), rows, rows.mT)
-        return torch.baddbmm(self.outputs, self.gram, self.coefficients)
+        return plus_product(self.outputs, self.gram, self.coefficients)
 
     def backward(self, slopes: Tensor) -> Tensor:
         """Nobody asks."""
@@ -275,7 +271,7 @@ class First(Moving):
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """A ← q A − η δ."""
         keep, pull = self.course.motion.keep, self.course.motion.pull
-        if self.coefficients is None:
+        if self.coefficients is None or self.course.motion.forgets:
             self.coefficients = slopes
         elif isinstance(keep, Tensor):
             self.coefficients = torch.addcmul(slopes, self.coefficients, keep)

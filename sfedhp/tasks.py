@@ -95,7 +95,7 @@ class Task:
         wanted = self.batch_size if count is None else count
         if not wanted:
             return self.everything()
-        rows, real = choose(keys, self.sizes, self.labels.shape[-1], wanted)
+        rows, real = choose(keys, self.sizes, self.labels.shape[-1], wanted, self.ragged)
         return Batch(_taken(self.inputs, rows), self.labels.gather(-1, rows), real)
 
     def everything(self) -> Batch:

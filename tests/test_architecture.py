@@ -11,7 +11,7 @@ PACKAGE = Path(sfedhp.__file__).parent
 # From the foundations up: a module imports only from its own line and from those above.
 LAYERS = [
     {"types"},
-    {"keys", "scalars", "streams"},
+    {"keys", "scalars"},
     {"vectors"},
     {"wire", "data"},
     {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent"}

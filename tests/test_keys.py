@@ -83,3 +83,9 @@ def test_choose_everything_keeps_the_order():
     rows, real = choose(key(torch.arange(2)), torch.tensor([2, 4]), 4, 0)
     assert rows.tolist() == [[0, 1, 2, 3]] * 2
     assert real.sum(-1).tolist() == [2, 4]
+
+
+def test_choose_needs_no_mask_where_everybody_has_all_rows():
+    keys, sizes = key(torch.arange(3), 5), torch.full((3,), 9)
+    for masked, bare in zip(choose(keys, sizes, 9, 4), choose(keys, sizes, 9, 4, ragged=False), strict=True):
+        assert torch.equal(masked, bare)

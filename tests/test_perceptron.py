@@ -1,0 +1,79 @@
+"""Products, slopes and gradients are the same whichever way matrices lie in memory."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from sfedhp.perceptron import (
+    Affine,
+    CrossEntropy,
+    Models,
+    add_product,
+    columns_first,
+    gradient,
+    plus_product,
+)
+from sfedhp.types import Batch
+from sfedhp.vectors import Layer
+
+FEW, MANY = 3, 20  # classes: fewer and more than a register holds
+CLIENTS, ROWS = 4, 6
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_few_columns_come_first_on_a_cpu_alone():
+    assert columns_first(FEW, torch.device("cpu"))
+    assert not columns_first(MANY, torch.device("cpu"))
+    assert not columns_first(FEW, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("columns", [FEW, MANY])
+def test_products_are_added_whichever_way_they_lie(columns):
+    base, left, right = random(CLIENTS, 1, columns), random(CLIENTS, ROWS, 5), random(CLIENTS, 5, columns)
+    whole = plus_product(base, left, right)
+    torch.testing.assert_close(whole, base + left @ right)
+    assert whole.mT.is_contiguous() == (columns == FEW)
+    twice = add_product(whole, left, right)
+    torch.testing.assert_close(twice, base + 2 * left @ right)
+    assert twice.data_ptr() == whole.data_ptr()
+
+
+@pytest.mark.parametrize("outputs", [FEW, MANY])
+@pytest.mark.parametrize("groups", [1, 2, CLIENTS])
+def test_clients_that_share_a_model_get_their_own_outputs(outputs, groups):
+    layer = Affine(0, 5, outputs)
+    models, rows = random(groups, layer.last), random(CLIENTS, ROWS, 5, seed=1)
+    own = models.repeat_interleave(CLIENTS // groups, 0)
+    torch.testing.assert_close(
+        layer.forward(models, rows), rows @ layer.weight(own).mT + layer.bias(own), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("classes", [FEW, MANY])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_slopes_of_the_loss_equal_autograds(classes, ragged):
+    labels = torch.arange(CLIENTS * ROWS).view(CLIENTS, ROWS) % classes
+    real = torch.ones_like(labels, dtype=torch.bool)
+    if ragged:
+        real[1, 2:] = False
+    scores = random(CLIENTS, ROWS, classes).requires_grad_()
+    each = cross_entropy(scores.mT, labels, reduction="none")
+    (torch.where(real, each, 0.0).sum(-1) / real.sum(-1)).sum().backward()
+    slope = CrossEntropy(Batch(scores, labels, real), scores.detach(), classes, 2.0, ragged)
+    torch.testing.assert_close(slope(scores.detach()), 2 * scores.grad)
+
+
+@pytest.mark.parametrize("classes", [FEW, MANY])
+def test_the_gradient_of_a_change_never_built_is_that_of_the_model(classes):
+    layers = (Affine(0, 5, 30), Affine(180, 30, classes))
+    rows, anchor = random(CLIENTS, ROWS, 5), random(1, layers[-1].last, seed=1)
+    top = Layer(random(CLIENTS, 2, 30, seed=2), random(CLIENTS, 2, classes, seed=3))
+    built = anchor.expand(CLIENTS, -1).clone()
+    layers[1].weight(built).add_(top.coefficients.mT @ top.inputs)
+    layers[1].bias(built).add_(top.coefficients.sum(1, keepdim=True))
+    near = Models(anchor, (layers[0].part(built), top))
+    slopes = [gradient(layers, models, rows, torch.tanh) for models in (near, Models(built))]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
