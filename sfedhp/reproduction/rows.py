@@ -94,7 +94,7 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
         return
     yield from _of_newcomers(study, runs)
     for metric in METRICS:
-        for column, reading in _columns(runs[0], metric, study.reading):
+        for column, reading in _columns(_evaluated(runs), metric, study.reading):
             beside = study.paper and not reading.endswith("averaged")
             paper = _paper(study, runs[0], metric) if beside else None
             figures = [_figures(run, column) for run in runs]
@@ -148,11 +148,17 @@ def _strength(run: Record) -> float | None:
     return next((options[name] for name in names if name in options), None)
 
 
+def _evaluated(runs: Sequence[Record]) -> Record:
+    """One that has a curve, if there is any."""
+    return next((run for run in runs if run.curve), runs[0])
+
+
 def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]]:
     """The curve's columns of a metric: two of a global model with batch-norm statistics."""
     if f"{metric}_local" in run.curve:
         yield from ((f"{metric}_{wears}", f"{reading}, {wears}") for wears in ("local", "averaged"))
-    elif metric in run.curve:
+    elif metric in run.curve or (metric == "gm" and not run.curve):
+        # A run that diverged before anything was evaluated has no column and no accuracy, but is shown.
         yield metric, reading
 
 
@@ -167,7 +173,9 @@ class _Figures(NamedTuple):
 
 def _figures(run: Record, column: str) -> _Figures:
     """What a run reached; a missing value is no accuracy."""
-    values = [0.0 if value is None else float(value) for value in run.curve[column]]
+    values = [0.0 if value is None else float(value) for value in run.curve.get(column, ())]
+    if not values:
+        return _Figures(0.0, 0.0, None, None)
     metric, _, wears = column.partition("_")
     reported = run.config["evaluation"]["norm_statistics"]
     judged = run.curve.get(f"{metric}_validation" if wears in ("", reported) else f"{column}_validation")
@@ -179,7 +187,8 @@ def _figures(run: Record, column: str) -> _Figures:
 
 def _reached(runs: Sequence[Record], column: str, goal: float | None) -> int | None:
     """The first evaluated round whose mean over runs is not below a goal."""
-    together = zip(runs[0].curve["round"], *(run.curve[column] for run in runs), strict=False)
+    curves = [run.curve[column] for run in runs if column in run.curve]
+    together = zip(_evaluated(runs).curve.get("round", ()), *curves, strict=False)
     for turn, *values in together:
         if goal is not None and statistics.fmean(value or 0.0 for value in values) >= goal:
             return int(turn)

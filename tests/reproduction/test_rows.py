@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from small_experiments import experiment
 
@@ -90,7 +92,7 @@ def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, ma
     assert [row.reached for row in rows([collapse], runs)] == [60]
     runs = [made(collapse, "pfedme", seed, gm=[99.0, 99.0], pm=[20.0, 30.0]) for seed in (0, 2)]
     personal, common = far(rows([collapse], runs)).lines
-    assert personal[-1] == "not reached in 800 rounds; the paper's run collapsed, ours does not"
+    assert personal[-1].startswith("not reached in 800 rounds; the paper's run collapsed, ours does not")
     assert common[-1].startswith("our curve passes the paper's number at round 20; ")
 
 
@@ -107,6 +109,16 @@ def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp,
     assert (row.ours_last, row.ours_best, row.diverged) == (0.0, 50.0, 1)
     (detail,) = sheets([row], ["table2"])
     assert detail.lines[0][-1] == "1, 1 diverged"
+
+
+def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
+    ended = replace(made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[]), curve={})
+    whole = made(sfedhp, "sfedhp", 1, pm=[90.0], gm=[80.0])
+    (row,) = rows([sfedhp], [ended, replace(ended, seed=1)])
+    assert (row.metric, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
+    assert row.diverged == 2
+    personal, common = rows([sfedhp], [ended, whole])
+    assert (personal.last, common.last, common.diverged) == ((0.0, 90.0), (0.0, 80.0), 1)
 
 
 def test_what_is_not_run_is_not_shown():
