@@ -40,14 +40,15 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 
 def ours(dataset: str, setting: int, scale: str) -> set[str] | None:
-    """The variants whose global model was at chance in the last round of our runs; None where none ran."""
+    """The variants whose global model was at chance in the end of our runs, or gone; None where none ran."""
     table = next(name for name, place in TABLES.items() if place == (dataset, setting))
     study = table if scale == "unit" else f"{table}-{scale.replace('_', '-')}"
     found = read(RESULTS, [study])
-    finals = [each for each in found if "gm" in each.curve and each.rounds == 800]
+    # A run that diverged before its first evaluation has no curve at all.
+    finals = [each for each in found if ("gm" in each.curve or not each.curve) and each.rounds == 800]
     # Per-FedAvg's is only a start to adapt from, and the paper has no number for it.
     judged = [each for each in finals if each.config["algorithm"]["name"] != "perfedavg"]
-    return {each.variant for each in judged if each.curve["gm"][-1] < CHANCE} if judged else None
+    return {each.variant for each in judged if each.curve.get("gm", [0.0])[-1] < CHANCE} if judged else None
 
 
 @dataclass(frozen=True)
