@@ -39,7 +39,7 @@ class EngineOptions:
     inner: Literal["auto", "plain"] = (
         "auto"  # how inner problems are solved: the fastest exact way, or plainly
     )
-    clients_at_once: CountOrOff = 0  # clients of an edge computed together; 0: as many as memory holds
+    clients_at_once: CountOrOff = 0  # clients computed together; 0: as many as memory holds
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # glibc's names for them are M_…
 _COPIES = 6  # d-sized tensors of a client at once: model, anchor, gradient, and what follows them
 
 
-def clients_that_fit(network: Network, row: Tensor, rows: int, edges: int) -> int:
-    """How many clients of each edge can be computed together; at least one.
+def clients_that_fit(network: Network, row: Tensor, rows: int, runs: int) -> int:
+    """How many clients of each run can be computed together; at least one.
 
     Args:
         network: whose weights and activations take the room.
         row: one input (1, *shape), on the device that computes.
         rows: of a mini-batch.
-        edges: stacked beside each other.
+        runs: stacked beside each other.
     """
     kept = 0
 
@@ -37,7 +37,7 @@ def clients_that_fit(network: Network, row: Tensor, rows: int, edges: int) -> in
         network.run(weights, statistics, row, torch.Size(), train=False)
     activations = max(kept - network.d, row.numel())
     each = (_COPIES * network.d + 2 * rows * activations) * row.element_size()
-    return max(1, int(free_memory(row.device) // 2 // (each * edges)))
+    return max(1, int(free_memory(row.device) // 2 // (each * runs)))
 
 
 def keep_freed_memory() -> None:

@@ -167,11 +167,9 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         classes=first.federation.classes,
         plain=engine.inner == "plain",
     )
-    edges = len(parts) * (experiment.edges if algorithm.tiers == 3 else 1)
     batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
-    fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, edges)
-    everybody = task.lead[-1] if algorithm.tiers == 3 else task.lead[-2:].numel()
-    at_once = engine.clients_at_once or min(fit, everybody)
+    fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, len(parts))
+    at_once = engine.clients_at_once or min(fit, task.lead[-2:].numel())
     simulator = Simulator(
         algorithm,
         task,

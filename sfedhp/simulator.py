@@ -64,7 +64,7 @@ class Simulator:
         default_factory=dict
     )  # by direction; where none is given, nothing is changed
     lost: Lost | None = None  # who does not answer
-    clients_at_once: int = 0  # clients of an edge (two tiers: of all) computed together; 0: all
+    clients_at_once: int = 0  # clients of a run computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
     graphs: bool = True  # whether to record rounds as CUDA graphs, where there is a GPU and that can be done
     elsewhere: Callable[[Simulator], AbstractContextManager[Worker]] | None = None  # who works instead of us
@@ -262,21 +262,37 @@ class Simulator:
         return upload, weights, after
 
     def step(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
-        """`client_step` for the whole stack, in pieces where not all clients fit at once."""
+        """`client_step` for the whole stack, in pieces where not all clients are computed at once.
+
+        Pieces are whole edges as far as possible: an edge's clients share its model, and often its products.
+        """
         task = replace(task, statistics=held.statistics)
-        axis = len(task.lead) - 1
-        width = self.clients_at_once or task.lead[axis]
-        if width >= task.lead[axis]:
+        axis, at_once = len(task.lead) - 1, self.clients_at_once
+        widths = {axis: at_once}
+        if axis > self.runs:
+            widths = {axis - 1: at_once // task.lead[axis] or min(at_once, 1), axis: at_once}
+        return self._in_pieces(widths, received, held, task, clock)
+
+    def _in_pieces(
+        self, widths: dict[int, int], received: Tensor, held: Clients, task: Task, clock: Clock
+    ) -> tuple[Any, Clients]:
+        """Cut along the first of these axes, then along the others; a width of 0 is the whole."""
+        if not widths:
             return self._stepped(received, held, task, clock)
-        whole = None
-        for first in range(0, task.lead[axis], width):
-            piece = Piece(axis, first, min(width, task.lead[axis] - first))
+        (axis, width), *others = widths.items()
+        total, whole = task.lead[axis], None
+        if not 0 < width < total:
+            return self._in_pieces(dict(others), received, held, task, clock)
+        for first in range(0, total, width):
+            piece = Piece(axis, first, min(width, total - first))
             some = tree_map(piece.cut, held)
-            upload, clients = self._stepped(piece.cut(received), some, task.map(piece.cut), clock)
+            upload, clients = self._in_pieces(
+                dict(others), piece.cut(received), some, task.map(piece.cut), clock
+            )
             # What a client sends and keeps may be one thing, and is then written once.
             same = upload is clients.personal
             both = (() if same else upload, clients)
-            whole = placed(whole, both, axis, first, task.lead[axis])
+            whole = placed(whole, both, axis, first, total, shared=not others)
         assert whole is not None, "there is at least one client"
         upload, clients = whole
         return clients.personal if same else upload, clients

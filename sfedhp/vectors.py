@@ -85,7 +85,7 @@ def weighted_mean(uploads: Tensor | Factored, weights: Tensor) -> Tensor:
     return _mean(uploads, shares, _all_of(shares > 0))
 
 
-def placed(whole: Any, part: Any, axis: int, first: int, total: int) -> Any:
+def placed(whole: Any, part: Any, axis: int, first: int, total: int, shared: bool = True) -> Any:
     """The state of all members with that of some consecutive ones written where it belongs.
 
     So the pieces of a large federation are never there twice. Models that share an anchor stay factored.
@@ -96,7 +96,11 @@ def placed(whole: Any, part: Any, axis: int, first: int, total: int) -> Any:
         axis: along which members lie.
         first: the number of the piece's first member.
         total: how many members there will be.
+        shared: whether members along this axis may share an anchor; if not, each has its own.
     """
+    if isinstance(part, Factored) and not shared:
+        before = (None, None) if whole is None else whole
+        return Factored(*(placed(*pair, axis, first, total) for pair in zip(before, part, strict=True)))
     if isinstance(part, Factored) and part.anchor.shape[axis] == 1:
         if whole is None:
             return Factored(part.anchor, placed(None, part.layers, axis, first, total))
@@ -109,7 +113,7 @@ def placed(whole: Any, part: Any, axis: int, first: int, total: int) -> Any:
         whole.narrow(axis, first, part.shape[axis]).copy_(part)
         return whole
     before = [None] * len(part) if whole is None else whole
-    parts = [placed(old, new, axis, first, total) for old, new in zip(before, part, strict=True)]
+    parts = [placed(old, new, axis, first, total, shared) for old, new in zip(before, part, strict=True)]
     return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
 
 

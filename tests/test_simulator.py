@@ -10,6 +10,7 @@ from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, 
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
 from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
+from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.vectors import dense
 from sfedhp.wire.links import Link, WireOptions
@@ -19,10 +20,11 @@ def close(first, second, tolerance=1e-9):
     return (first - second).norm() <= tolerance * second.norm()
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 4, 9])
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=3), FedAvg(local_steps=4), HeurFedAMP(local_steps=4)])
-def test_clients_in_pieces_give_the_same(case, method):
+def test_clients_in_pieces_give_the_same(case, method, at_once):
     whole = case.simulator(method)
-    pieces = case.simulator(method, clients_at_once=3)
+    pieces = case.simulator(method, clients_at_once=at_once)
     finish(whole)
     finish(pieces)
     for first, second in zip(
@@ -31,6 +33,28 @@ def test_clients_in_pieces_give_the_same(case, method):
         strict=True,
     ):
         assert close(first, second)
+
+
+def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
+    edges, clients = case.task.lead
+    seen = []
+
+    def watched(self, received, held, task, clock):
+        seen.append(tuple(task.lead))
+        return stepped(self, received, held, task, clock)
+
+    stepped = Simulator._stepped
+    monkeypatch.setattr(Simulator, "_stepped", watched)
+    for at_once, shapes in (
+        (0, {(edges, clients)}),
+        (edges * clients - 1, {(edges - 1, clients), (1, clients)}),
+        (clients, {(1, clients)}),
+        (clients - 1, {(1, clients - 1), (1, 1)}),
+        (1, {(1, 1)}),
+    ):
+        seen.clear()
+        next(case.simulator(SFedHP(edge_rounds=1), clients_at_once=at_once).run(1))
+        assert set(seen) == shapes
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -153,6 +153,17 @@ def test_pieces_with_one_anchor_stay_factored_side_by_side():
     assert_close(dense(whole), dense(model))
 
 
+def test_pieces_with_anchors_of_their_own_stay_factored_one_after_the_other():
+    model = factored((3, 2), (3, 1))
+    whole = None
+    for first, last in ((0, 1), (1, 3)):
+        part = tree_map(lambda tensor, rows=slice(first, last): tensor[rows], model)
+        whole = placed(whole, part, 0, first, 3, shared=False)
+    assert isinstance(whole, Factored)
+    assert whole.anchor.shape == model.anchor.shape
+    assert_close(dense(whole), dense(model))
+
+
 @pytest.mark.parametrize("anchors", [(2, 1), (2, 3)])
 def test_other_pieces_are_built_side_by_side(anchors):
     model = factored((2, 3), anchors)

@@ -14,7 +14,7 @@ from sfedhp.models import ModelOptions
 
 CLASSES = 10
 _LABELS_PER_CLIENT = 2
-_AT_ONCE = 1000  # clients computed together: a large federation is not to be in memory several times
+_AT_ONCE = 200  # clients computed together: what they need stays near the processor
 _LIT = 0.2  # the share of pixels that are not black, about MNIST's
 
 
@@ -55,7 +55,7 @@ class Case:
                 algorithm=ALGORITHMS[self.method](),
                 data=DataOptions(source=str(source)),
                 model=ModelOptions(name=self.model),
-                engine=EngineOptions(clients_at_once=max(1, _AT_ONCE // self.edges)),
+                engine=EngineOptions(clients_at_once=_AT_ONCE),
             )
             for seed in range(self.runs)
         ]
