@@ -21,7 +21,7 @@ OURS, LOOP = "sfedhp", "loop"
 FEDERATIONS = ((4, 5), (2, 100), (20, 100), (200, 100))
 STACKS = (1, 4, 16, 64)  # runs in a batch
 GROWTH_ROWS = 40  # of a client: many clients are to fit in memory
-GROWTH_PATIENCE = 60.0
+GROWTH_PATIENCE = 200.0
 
 
 @dataclass(frozen=True)
