@@ -15,10 +15,10 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.capture import PENDING, Recorder, Worker
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.scalars import on_device
-from sfedhp.stacks import Chosen, Piece
+from sfedhp.stacks import Chosen, in_pieces
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import dense, keep, placed, tree_map
+from sfedhp.vectors import dense, keep, tree_map
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 
@@ -271,31 +271,8 @@ class Simulator:
         widths = {axis: at_once}
         if axis > self.runs:
             widths = {axis - 1: at_once // task.lead[axis] or min(at_once, 1), axis: at_once}
-        return self._in_pieces(widths, received, held, task, clock)
-
-    def _in_pieces(
-        self, widths: dict[int, int], received: Tensor, held: Clients, task: Task, clock: Clock
-    ) -> tuple[Any, Clients]:
-        """Cut along the first of these axes, then along the others; a width of 0 is the whole."""
-        if not widths:
-            return self._stepped(received, held, task, clock)
-        (axis, width), *others = widths.items()
-        total, whole = task.lead[axis], None
-        if not 0 < width < total:
-            return self._in_pieces(dict(others), received, held, task, clock)
-        for first in range(0, total, width):
-            piece = Piece(axis, first, min(width, total - first))
-            some = tree_map(piece.cut, held)
-            upload, clients = self._in_pieces(
-                dict(others), piece.cut(received), some, task.map(piece.cut), clock
-            )
-            # What a client sends and keeps may be one thing, and is then written once.
-            same = upload is clients.personal
-            both = (() if same else upload, clients)
-            whole = placed(whole, both, axis, first, total, shared=not others)
-        assert whole is not None, "there is at least one client"
-        upload, clients = whole
-        return clients.personal if same else upload, clients
+        work = partial(self._stepped, clock=clock)
+        return in_pieces(work, widths, received, held, task)
 
     def _stepped(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
         result = self.algorithm.client_step(received, held.personal, task, clock)

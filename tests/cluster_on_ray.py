@@ -109,9 +109,8 @@ def test_an_actor_that_is_killed_between_rounds_changes_nothing(case, capfd):
     check_same(spread, case.simulator(method))
     assert len(before) == 2
     assert before[0] not in after
-    told = capfd.readouterr()
-    assert "died" in told.err
-    assert not told.out, "standard output is for results"
+    # Whether Ray says a word depends on who notices first: it, or whoever asks the dead actor next.
+    assert not capfd.readouterr().out, "standard output is for results"
 
 
 def test_nobody_can_reach_it_from_outside():
