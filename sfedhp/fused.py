@@ -1,6 +1,6 @@
-"""A pass through fused GPU kernels: matrix products, and two or three kernels between them.
+"""A pass through fused GPU kernels: matrix products, and a few kernels between them.
 
-The same numbers as block by block, with the activations read and written a third as often. For blocks of
+The same numbers as block by block, with the activations read and written less often. For blocks of
 convolution, batch or group norm, ReLU and pooling on images of even sides, without rows that only pad.
 """
 

@@ -122,6 +122,16 @@ def test_a_gain_of_zero_lets_nothing_pass():
     assert_close(found[..., gain + 2 :], wanted[..., gain + 2 :], rtol=1e-10, atol=1e-10)
 
 
+def test_what_is_not_a_number_does_not_vanish():
+    net = network()
+    model, stack = some(*LEAD, net.d, seed=2).to(DEVICE), task(net)
+    model[0, 0, 0] = torch.nan  # one weight of the first block
+    found = stack.gradient(model, stack.batch(CLOCK))
+    above = found[..., net.convolutions.head[-1].first :]
+    assert above[0, 0].isnan().any()
+    assert not above[1].isnan().any()
+
+
 def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
     net = network()
     ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), ragged=True)

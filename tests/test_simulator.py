@@ -8,11 +8,13 @@ from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
+from sfedhp.config import EngineOptions, Experiment
 from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
+from sfedhp.preparation import prepare
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.vectors import dense
+from sfedhp.vectors import Factored, dense
 from sfedhp.wire.links import Link, WireOptions
 
 
@@ -55,6 +57,16 @@ def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
         seen.clear()
         next(case.simulator(SFedHP(edge_rounds=1), clients_at_once=at_once).run(1))
         assert set(seen) == shapes
+
+
+@pytest.mark.parametrize("at_once", [0, 4, 3])
+def test_models_of_pieces_stay_factored(at_once):
+    experiment = Experiment(
+        edges=2, clients_per_edge=4, batch_size=2, engine=EngineOptions(clients_at_once=at_once)
+    )
+    simulator = prepare(experiment).simulator
+    next(simulator.run(1))
+    assert isinstance(simulator.state.personal, Factored)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -28,22 +28,22 @@ def matrices(models: Tensor, first: int, gain: int, outputs: int, inputs: int) -
 
 
 def columns(pixels: Tensor, numbers: Tensor | None, channels_first: bool) -> Tensor:
-    """The nine neighbors of every pixel, zeros around the image: (clients, rows · pixels, 9 · channels).
+    """The nine neighbors of every pixel, zeros around the image: (units, rows · pixels, 9 · channels).
 
     Args:
-        pixels: (clients, rows, height, width, channels), or (clients, rows, channels, height, width).
+        pixels: (units, rows, height, width, channels), or (units, rows, channels, height, width).
         numbers: of the norm whose pooled raw outputs these are, still to be applied, and ReLU after it; None:
             they are taken as they are.
         channels_first: whether they are in the second form.
     """
-    clients, rows, *shape = pixels.shape
+    units, rows, *shape = pixels.shape
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
     count = rows * height * width
-    around = pixels.new_empty(clients, count, 9 * channels)
+    around = pixels.new_empty(units, count, 9 * channels)
     one_by_one = channels >= 16 and channels == next_power_of_2(channels)  # neighbor by neighbor
     wide = channels if one_by_one else next_power_of_2(9 * channels)
     tall = max(1, tiles.TILE // wide)
-    _columns[(clients, triton.cdiv(count, tall))](
+    _columns[(units, triton.cdiv(count, tall))](
         pixels,
         around,
         pixels if numbers is None else numbers,
@@ -119,11 +119,11 @@ def _columns(
     wide: tl.constexpr,
     turns: tl.constexpr,
 ):
-    client = tl.program_id(0).to(tl.int64)
+    unit = tl.program_id(0).to(tl.int64)
     pixel = (tl.program_id(1) * tall + tl.arange(0, tall))[:, None]
     image = pixel // (height * width)
     line, column = pixel // width % height, pixel % width
-    mine = pixels + client * count * channels
+    mine = pixels + unit * count * channels
     for turn in tl.static_range(turns):
         place = turn * wide + tl.arange(0, wide)[None, :]
         neighbor, channel = place // channels, place % channels
@@ -133,10 +133,11 @@ def _columns(
         there = image * (height * width * channels) + (down * width + right) * pixel_step
         value = tl.load(mine + there + channel * channel_step, mask=inside, other=0)
         if bent:
-            own = numbers + client * 5 * channels + channel
+            own = numbers + unit * 5 * channels + channel
             value = value * tl.load(own + 2 * channels) + tl.load(own + 3 * channels)
-            value = tl.where(inside & (value > 0), value, 0)
-        tl.store(around + client * count * 9 * channels + pixel * 9 * channels + place, value, mask=real)
+            # What is not a number stays so, as with any other ReLU.
+            value = tl.where(inside & ~(value <= 0), value, 0)
+        tl.store(around + unit * count * 9 * channels + pixel * 9 * channels + place, value, mask=real)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Pooling, and the numbers of a batch norm."""
+"""Pooling, and the numbers of a norm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sfedhp.kernels import tiles
-from sfedhp.kernels.tiles import corner, shared, square
+from sfedhp.kernels.tiles import corner, four, shared, square
 
 
 def pool(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,14 +89,13 @@ def _pool(
     real = (pixel < count) & (channel < channels)
     above = raw + unit * 4 * count * channels + corner(pixel, width) * channels + channel
     below = above + 2 * width * channels
-    one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
-    three, four = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
-    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, four))
+    one, two, three, last = four(above, below, channels, real)
+    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
     tl.store(largest + (unit * count + pixel) * channels + channel, most, mask=real)
     # Mean and squares of this chunk by themselves: large means then cost no digits.
     size = 4 * tl.minimum(count - chunk * tall, tall)
-    mean = (tl.sum(one + two + (three + four), 0) / size)[None, :]
-    squares = square(one - mean) + square(two - mean) + (square(three - mean) + square(four - mean))
+    mean = (tl.sum(one + two + (three + last), 0) / size)[None, :]
+    squares = square(one - mean) + square(two - mean) + (square(three - mean) + square(last - mean))
     part = parts + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
     tl.store(part, mean, mask=channel < channels)
     tl.store(part + channels, tl.sum(tl.where(real, squares, 0), 0)[None, :], mask=channel < channels)

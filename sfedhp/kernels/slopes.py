@@ -1,4 +1,4 @@
-"""The way back: slopes through ReLU, batch norm and pooling."""
+"""The way back: slopes through ReLU, norm and pooling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sfedhp.kernels import tiles
-from sfedhp.kernels.tiles import corner, of, shared
+from sfedhp.kernels.tiles import corner, four, of, shared
 
 
 def fold(above: Tensor, largest: Tensor, numbers: Tensor, top: bool) -> tuple[Tensor, Tensor]:
@@ -201,13 +201,12 @@ def _spread(
     real = (pixel < count) & (channel < channels)
     above = raw + unit * 4 * count * channels + corner(pixel, width) * channels + channel
     below = above + 2 * width * channels
-    one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
-    three, four = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
+    one, two, three, last = four(above, below, channels, real)
     slope = tl.load(slopes + (unit * count + pixel) * channels + channel, mask=real, other=0)
     slope *= of(numbers + unit * 5 * channels + channel, channel, channels, 2)
     owed = rest + unit * 2 * channels + channel
     scale, shift = of(owed, channel, channels, 0), of(owed, channel, channels, 1)
-    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, four))
+    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
     # Of equally large ones the first was chosen.
     first = one == most
     second = (two == most) & ~first
@@ -216,4 +215,4 @@ def _spread(
     tl.store(above, one * scale + shift + tl.where(first, slope, 0), mask=real)
     tl.store(above + channels, two * scale + shift + tl.where(second, slope, 0), mask=real)
     tl.store(below, three * scale + shift + tl.where(third, slope, 0), mask=real)
-    tl.store(below + channels, four * scale + shift + tl.where(fourth, slope, 0), mask=real)
+    tl.store(below + channels, last * scale + shift + tl.where(fourth, slope, 0), mask=real)

@@ -24,6 +24,14 @@ def corner(pixel, width: tl.constexpr):
 
 
 @triton.jit
+def four(above, below, channels: tl.constexpr, real):
+    """The 2 × 2 raw pixels, line by line."""
+    one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
+    three, last = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
+    return one, two, three, last
+
+
+@triton.jit
 def of(number, channel, channels: tl.constexpr, which: tl.constexpr):
     """One of the numbers of every channel."""
     return tl.load(number + which * channels, mask=channel < channels, other=0)
