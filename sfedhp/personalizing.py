@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import Federation
 from sfedhp.data.npz import read_npz
@@ -33,6 +34,7 @@ from sfedhp.types import Clock, InputError
 from sfedhp.vectors import dense
 
 _AT_ONCE = 1024  # rows scored at a time
+_HALVINGS = 10  # of the rates, at most
 
 
 class Newcomer(NamedTuple):
@@ -55,6 +57,7 @@ class Personalized:
     after: float  # of its own model
     rows: int  # it trained on
     test_rows: int
+    halvings: int  # of the method's rates, before steps with them fitted its rows better than the start did
 
 
 def personalize(
@@ -64,6 +67,10 @@ def personalize(
 
     For sFedHP these are K steps of the inner problem ℓ(θ) + γ₁ φ_ρ(θ) + λ₁/2 ‖θ − φ‖² from φ, the model it
     starts from. Nobody else is asked or changed. Running statistics start from the averaged ones.
+
+    Rates that suit the training, where clients stay near their models, may overshoot on somebody new. If the
+    steps end with a larger loss on the newcomer's training rows than they began with, they are taken again
+    with all the method's rates halved. Where no rate helps (sparsity may cost fit), the run's own are used.
 
     Args:
         experiment: the run's; its method and the keys of that decide the steps. `batch_size` counts too:
@@ -95,17 +102,19 @@ def personalize(
         key(experiment.seed, ROLES["client"], torch.tensor(experiment.edges * experiment.clients_per_edge)),
         experiment.batch_size,
         experiment.model.weight_decay,
-        statistics=tail,
         ragged=False,
         plain=experiment.engine.inner == "plain",
     )
-    algorithm, clock = experiment.algorithm, Clock(0)
-    result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
-    own = algorithm.personalize(received, result.personal, task, clock)
-    # A method without personal models still trains a copy of its own, the one it would have sent.
-    flat = dense(result.upload if own is None else own)
-    assert task.statistics is not None, "they were lent above and stay"
-    model = network.build(flat, task.statistics)
+    made: list[nn.Module] = []
+    for halvings in range(_HALVINGS + 1):
+        made.append(
+            _taught(_slower(experiment.algorithm, halvings), received, replace(task, statistics=tail))
+        )
+        if _score(made[-1], inputs, labels)[1] <= losses[chosen]:
+            break
+    else:
+        halvings = 0
+    model = made[halvings]
     return Personalized(
         model,
         chosen,
@@ -114,7 +123,26 @@ def personalize(
         _score(model, test_inputs, test_labels)[0],
         len(labels),
         len(test_labels),
+        halvings,
     )
+
+
+def _taught(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module:
+    """The model of a client after its first message."""
+    clock = Clock(0)
+    result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
+    own = algorithm.personalize(received, result.personal, task, clock)
+    assert task.statistics is not None, "they were lent and stay"
+    # A method without personal models still trains a copy of its own, the one it would have sent.
+    return task.network.build(dense(result.upload if own is None else own), task.statistics)
+
+
+def _slower(algorithm: Algorithm, halvings: int) -> Algorithm:
+    """The same method with smaller rates."""
+    options: Any = algorithm
+    names = [option.name for option in dataclasses.fields(options) if option.name.endswith("_rate")]
+    changed: Algorithm = replace(options, **{name: getattr(options, name) / 2**halvings for name in names})
+    return changed
 
 
 def shared_models(run: Run) -> dict[str, nn.Module]:
@@ -171,7 +199,7 @@ def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) ->
         )
     owner = np.zeros(len(pool.labels), np.int64)
     draw = np.random.default_rng(experiment.seed)
-    options = dataclasses.replace(experiment.data, validation_per_label=0)
+    options = replace(experiment.data, validation_per_label=0)
     split = split_owned(pool, owner, 1, options, draw)
     train, test = split.train[0], split.test[0]
     return Newcomer(

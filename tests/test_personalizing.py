@@ -116,6 +116,31 @@ def test_accuracy_before_is_that_of_the_start_and_more_steps_help(trained):
     assert many.after >= few.after
 
 
+def test_steps_that_overshoot_are_taken_again_with_smaller_rates(trained):
+    run, newcomer = trained
+    models, wild = shared_models(run), SFedHP(personal_rate=1.5, client_proximity=2.0)
+    found = personalize(replace(whole(run), algorithm=wild), models, newcomer)
+    assert found.halvings > 0
+    tamer = replace(wild, personal_rate=1.5 / 2**found.halvings)
+    same = personalize(replace(whole(run), algorithm=tamer), models, newcomer)
+    assert same.halvings == 0
+    for mine, value in zip(found.model.parameters(), same.model.parameters(), strict=True):
+        assert torch.equal(mine, value)
+    wilder = replace(wild, personal_rate=1.5 / 2 ** (found.halvings - 1))
+    assert personalize(replace(whole(run), algorithm=wilder), models, newcomer).halvings == 1
+
+
+def test_where_no_rate_helps_the_runs_own_are_used(trained):
+    run, newcomer = trained
+    # So strong a pull to zero costs fit at any rate.
+    sparse = SFedHP(client_sparsity=50.0, smoothing=1e-3, personal_rate=1e-3, client_proximity=0.1)
+    found = personalize(replace(whole(run), algorithm=sparse), shared_models(run), newcomer)
+    assert found.halvings == 0
+    start = dict(shared_models(run)[found.start].named_parameters())
+    moved = [(value - start[name]).abs().max() for name, value in found.model.named_parameters()]
+    assert max(moved) > 0.1
+
+
 def test_the_runs_models_are_not_changed(trained):
     run, newcomer = trained
     models = shared_models(run)

@@ -72,6 +72,7 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
                 "after": found.after,
                 "rows": found.rows,
                 "test_rows": found.test_rows,
+                "halvings": found.halvings,
                 "model": str(path),
             }
         )
@@ -80,6 +81,11 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     for name, loss in sorted(found.losses.items(), key=lambda pair: pair[1]):
         mark = "  ← start" if name == found.start else ""
         console.print(f"{name:<10} loss {loss:.4f} on {found.rows} training rows{mark}", soft_wrap=True)
+    if found.halvings:
+        console.print(
+            f"rates      / {2**found.halvings}: with the run's own the steps overshoot on these rows",
+            soft_wrap=True,
+        )
     console.print(f"before     {found.before:.2f} % of {found.test_rows} test rows")
     console.print(f"after      {found.after:.2f} %")
     console.print(f"model      {path}", soft_wrap=True)
