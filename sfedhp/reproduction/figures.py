@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ _AXES: Final = {
     "round": "cloud round",
     "formula": "MB of one edge (or client) so far, the paper's count",
 }
+_LINE = 5  # curves that a legend of one line can name
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -58,7 +60,9 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
     panels = PANELS[study]
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
     with mpl.rc_context({"svg.hashsalt": study, "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(4.6 * len(panels), 3.8), layout="constrained")
+        columns = len(kinds) if len(curves) > _LINE else len(curves)
+        lines = math.ceil(len(curves) / columns)
+        figure = Figure(figsize=(4.6 * len(panels), 3.8 + 0.16 * lines), layout="constrained")
         colors = [f"C{turn}" for turn in range(10)]
         names = list(dict.fromkeys(curve.variant.split(" ")[0] for curve in curves))
         for place, panel in enumerate(panels):
@@ -80,8 +84,10 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
             if panel.against == "formula":
                 axes.set_xscale("log")
             axes.grid(alpha=0.3)
-            if not place:
-                axes.legend(fontsize=7, ncols=1 + (len(curves) > 8))
+        # Below the panels, where it covers no curve; families of variants stand side by side.
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=columns
+        )
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
