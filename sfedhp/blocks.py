@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfedhp.filters import Filters, Pooled, add_picked, pool
 from sfedhp.normalization import Norm, Normalized, spread
-from sfedhp.perceptron import bend
+from sfedhp.products import bend
 
 
 class Passed(NamedTuple):

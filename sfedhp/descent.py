@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.perceptron import Affine, CrossEntropy, Layers, bend, plus_product
+from sfedhp.perceptron import Affine, CrossEntropy, Layers
+from sfedhp.products import lowered, raised
 from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.types import Batch
 from sfedhp.vectors import Factored, Layer, one_like
@@ -43,18 +44,18 @@ class Ahead:
         self.change = change
         self.one = one_like(change.inputs)  # the bias is a column of ones in every product of inputs
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
         """X θ + (X Hᵀ) A."""
         gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
-        return plus_product(self.layer.forward(rows), gram, self.change.coefficients)
+        return raised(self.layer.forward(rows), gram, self.change.coefficients, bent, into, spent=True)
 
     def seat(self, rows: int) -> None:
         """Nothing is kept of what is seen ahead."""
 
-    def backward(self, slopes: Tensor) -> Tensor:
+    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
         """δ θᵀ + (δ Aᵀ) H."""
-        likeness = torch.bmm(slopes, self.change.coefficients.mT)
-        return torch.baddbmm(self.layer.backward(slopes), likeness, self.change.inputs)
+        likeness = lowered(slopes, self.change.coefficients.mT)
+        return lowered(likeness, self.change.inputs, self.layer.backward(slopes), height, into)
 
 
 def descend(problem: Problem) -> Tensor | Factored:
@@ -104,16 +105,13 @@ def _slopes(layers: Sequence[Moving | Ahead], rows: Tensor, slope: CrossEntropy)
     """Every layer's inputs, and its outputs' slopes times −rate: together the change of a step."""
     heights, seats = [rows], [layer.seat(rows.shape[1]) for layer in layers]
     for layer, seat in zip(layers, seats[1:], strict=False):
-        outputs = layer.forward(heights[-1])
-        heights.append(
-            torch.relu(outputs) if seat is None else torch.clamp_min(outputs, 0.0, out=seat.inputs)
-        )
+        heights.append(layer.forward(heights[-1], bent=True, into=None if seat is None else seat.inputs))
     slopes = slope(layers[-1].forward(heights[-1]))
     found = [Layer(heights[-1], slopes)]
     for turn in range(len(layers) - 1, 0, -1):
         below = seats[turn - 1]
         into = None if below is None else below.coefficients
-        slopes = bend(layers[turn].backward(slopes), heights[turn], into)
+        slopes = layers[turn].backward(slopes, heights[turn], into)
         found.append(Layer(heights[turn - 1], slopes))
     return found[::-1]
 

@@ -7,13 +7,12 @@ convolution, batch or group norm, ReLU and pooling on images of even sides, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from sfedhp import devices
 from sfedhp.blocks import Block
 from sfedhp.filters import Columns
 from sfedhp.normalization import Norm
@@ -36,21 +35,7 @@ def usable(blocks: Sequence[Block], shape: torch.Size, device: torch.device) -> 
     """Whether there are kernels for these blocks on images (channels, height, width), and for this device."""
     even = not any(side % 2 ** len(blocks) for side in shape[1:])
     known = all(block.pools and block.norm is not None and _divides(block.norm) for block in blocks)
-    return device.type == "cuda" and even and known and not obstacle(device)
-
-
-@cache
-def obstacle(device: torch.device) -> str:
-    """Why kernels cannot run on a GPU, in words; empty where they can. The first call compiles one."""
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    from sfedhp import kernels
-
-    try:
-        kernels.pool(torch.zeros(1, 1, 2, 2, 1, device=device))
-    except Exception as error:  # a missing compiler, an old driver: whatever it is, there is another way
-        return f"Triton cannot run here ({(str(error).strip() or type(error).__name__).splitlines()[0]})"
-    return ""
+    return even and known and devices.fuses(device)
 
 
 class FusedPass:

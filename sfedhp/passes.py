@@ -9,7 +9,8 @@ from torch import Tensor
 
 from sfedhp.blocks import Block, Passed
 from sfedhp.filters import Filters
-from sfedhp.perceptron import Layers, Models, ascend, bend
+from sfedhp.perceptron import Layers, Models, ascend
+from sfedhp.products import bend
 from sfedhp.types import Batch
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sfedhp.products import add_product, bend, columns_first, plus_product
 from sfedhp.types import Batch
 from sfedhp.vectors import Factored, Layer, add_change, one_like
 
@@ -58,30 +59,6 @@ class Affine(NamedTuple):
 
 
 Layers = tuple[Affine, ...]
-_NARROW = 16  # numbers that a CPU's widest registers hold
-
-
-def columns_first(columns: int, device: torch.device) -> bool:
-    """Whether matrices with so many columns are faster where a column, not a row, lies in one piece.
-
-    Fewer columns than a register holds leave a CPU half idle: both their product and their softmax take twice
-    as long by rows.
-    """
-    return columns < _NARROW and device.type == "cpu"
-
-
-def plus_product(base: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """base + left · right, for every client or group."""
-    if columns_first(right.shape[-1], right.device):
-        return torch.baddbmm(base.mT, right.mT, left.mT).mT
-    return torch.baddbmm(base, left, right)
-
-
-def add_product(outputs: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Add left · right to what a layer's `forward` gave, in place."""
-    if columns_first(right.shape[-1], right.device):
-        return outputs.mT.baddbmm_(right.mT, left.mT).mT
-    return outputs.baddbmm_(left, right)
 
 
 def recognize(module: nn.Module) -> tuple[Layers, bool]:
@@ -233,14 +210,6 @@ def gradient(layers: Layers, models: Models, rows: Tensor, slope: Callable[[Tens
         if turn:
             slopes = bend(models.backward(layers[turn], turn, slopes), heights[turn])
     return flat
-
-
-def bend(slopes: Tensor, height: Tensor, into: Tensor | None = None) -> Tensor:
-    """Slopes below a ReLU whose outputs were `height`: none where it was off."""
-    backward = torch.ops.aten.threshold_backward
-    if into is None:
-        return backward(slopes, height, 0)  # type: ignore[no-any-return]
-    return backward.grad_input(slopes, height, 0, grad_input=into)  # type: ignore[no-any-return]
 
 
 def _softmax(scores: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.perceptron import Affine, add_product, plus_product
+from sfedhp.perceptron import Affine
+from sfedhp.products import bend, few, lowered, raised, rise
 from sfedhp.vectors import Layer, add_change, one_like, smooth_l1_slope
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
@@ -112,12 +113,15 @@ class Moving(ABC):
         self.course = course
 
     @abstractmethod
-    def forward(self, rows: Tensor) -> Tensor:
-        """The outputs of these inputs, as the models are now."""
+    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
+        """The outputs of these inputs, as the models are now; after a ReLU if `bent`, then written `into`."""
 
     @abstractmethod
-    def backward(self, slopes: Tensor) -> Tensor:
-        """The slopes of the inputs, given those of the outputs."""
+    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
+        """The slopes of the inputs, given those of the outputs.
+
+        Where the inputs are outputs `height` of a ReLU, the slopes below that, written `into`.
+        """
 
     @abstractmethod
     def step(self, rows: Tensor, slopes: Tensor) -> None:
@@ -147,16 +151,23 @@ class Whole(Moving):
         self.centers = place.weight(course.anchor), place.bias(course.anchor)
         self.ones = self.bias.new_empty(0, 0, 0)
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
         """As built."""
-        return plus_product(self.bias, rows, self.weight.mT)
+        return raised(self.bias, rows, self.weight.mT, bent, into)
 
-    def backward(self, slopes: Tensor) -> Tensor:
+    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
         """As built."""
-        return torch.bmm(slopes, self.weight)
+        return lowered(slopes, self.weight, height=height, into=into)
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η δᵀH, and the same for the bias with a column of ones as H."""
+        motion = self.course.motion
+        if motion.shrink is None and few(slopes.mT):
+            from sfedhp import kernels  # only where Triton is
+
+            centers = self.centers if motion.anchored else None
+            kernels.move(self.weight, self.bias, slopes, rows, motion.keep, centers, motion.pull)
+            return
         if self.ones.shape[-1] != rows.shape[1]:
             self.ones = rows.new_ones(rows.shape[0], 1, rows.shape[1])
         self._move(self.weight, self.centers[0], slopes.mT, rows)
@@ -194,21 +205,21 @@ class Factors(Moving):
         self.window = slice(0, 0)  # the rows that count
         self.one = one_like(course.anchor)  # the bias is a column of ones in every product of inputs
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
         """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
         outputs = self._anchored(self.place.forward(self.course.anchor, rows))
         if not self.window.stop:
-            return outputs
+            return rise(outputs, into) if bent else outputs
         gram = torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT)
-        return add_product(outputs, gram, self.coefficients[:, self.window])
+        return raised(outputs, gram, self.coefficients[:, self.window], bent, into, spent=True)
 
-    def backward(self, slopes: Tensor) -> Tensor:
+    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
         """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
         below = self._anchored(self.place.backward(self.course.anchor, slopes))
         if not self.window.stop:
-            return below
-        likeness = torch.bmm(slopes, self.coefficients[:, self.window].mT)
-        return below.baddbmm_(likeness, self.inputs[:, self.window])
+            return below if height is None else bend(below, height, into)
+        likeness = lowered(slopes, self.coefficients[:, self.window].mT)
+        return lowered(likeness, self.inputs[:, self.window], below, height, into)
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """What is held fades by q, and a batch is added."""
@@ -256,15 +267,15 @@ class First(Moving):
         self.gram: Tensor | None = None  # X Xᵀ + 1
         self.coefficients: Tensor | None = None
 
-    def forward(self, rows: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
         """X θ_k = X (a θ₀ + c φ) + (X Xᵀ) A."""
         if self.coefficients is None:
-            return self.outputs
+            return rise(self.outputs, into) if bent else self.outputs
         if self.gram is None:
             self.gram = torch.baddbmm(one_like(rows), rows, rows.mT)
-        return plus_product(self.outputs, self.gram, self.coefficients)
+        return raised(self.outputs, self.gram, self.coefficients, bent, into)
 
-    def backward(self, slopes: Tensor) -> Tensor:
+    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
         """Nobody asks."""
         raise NotImplementedError("nothing lies below the first layer")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
-from sfedhp import fused, perceptron
+from sfedhp import devices, perceptron
 from sfedhp.convolution import Convolutions
 from sfedhp.keys import ROLES, choose, key
 from sfedhp.networks import Network, split
@@ -68,15 +68,16 @@ class Task:
     @property
     def gradients(self) -> str:
         """How gradients are computed, in words."""
-        if self.layers:
-            return "linear layers by hand"
-        if not self.convolutions:
+        if not self.layers and not self.convolutions:
             return "autograd"
         device, shape = self.inputs.device, self.inputs.shape[len(self.lead) + 1 :]
-        if not self.ragged and self.convolutions.fused(shape, device):
-            return "convolutions by hand, fused kernels"
-        reason = fused.obstacle(device) if device.type == "cuda" else ""
-        return f"convolutions by hand, not fused: {reason}" if reason else "convolutions by hand"
+        way = "linear layers by hand" if self.layers else "convolutions by hand"
+        if self.layers and devices.fuses(device):
+            return f"{way}, small products fused"
+        if self.convolutions and not self.ragged and self.convolutions.fused(shape, device):
+            return f"{way}, fused kernels"
+        reason = devices.obstacle(device) if device.type == "cuda" else ""
+        return f"{way}, not fused: {reason}" if reason else way
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""

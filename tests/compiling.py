@@ -1,7 +1,7 @@
-"""Compiles every GPU kernel that a pass of the two VGG networks launches, for a GPU that need not be there.
+"""Compiles every GPU kernel that the VGG networks and `dnn` launch, for a GPU that need not be there.
 
 Run by a test in a process of its own, without Triton's interpreter. What is launched is only recorded, so the
-numbers of the pass mean nothing.
+numbers that come out mean nothing.
 """
 
 import torch
@@ -10,16 +10,21 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from sfedhp import fused
+from sfedhp import devices, fused
+from sfedhp.inner import minimize
+from sfedhp.keys import key
 from sfedhp.models import MODELS
 from sfedhp.networks import Network
-from sfedhp.types import Batch
+from sfedhp.scalars import PerRun
+from sfedhp.tasks import Task
+from sfedhp.types import Batch, Clock
+from sfedhp.vectors import spread
 
 SHAPE, CLIENTS, ROWS = (3, 32, 32), 2, 3
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", float: "fp32", int: "i32"}
 
 
-def launches(name, dtype):
+def launches(work, dtype):
     """Every kernel with its arguments, in the order of launch."""
     found = []
 
@@ -27,42 +32,82 @@ def launches(name, dtype):
         found.append((kernel, given))
 
     JITFunction.run = record
-    network = Network(MODELS[name](SHAPE, 10).to(dtype)).convolutions
-    size = network.head[-1].last
-    batch = Batch(
-        torch.randn(CLIENTS, ROWS, *SHAPE, dtype=dtype),
-        torch.zeros(CLIENTS, ROWS, dtype=torch.int64),
-        torch.ones(CLIENTS, ROWS, dtype=torch.bool),
-    )
-    work = fused.FusedPass(network.blocks, network.head, torch.randn(CLIENTS, size, dtype=dtype), batch)
-    work.descend(torch.zeros_like(work.scores), torch.zeros(CLIENTS, size, dtype=dtype))
+    work(dtype)
     return found
 
 
-def compiled(kernel, given):
-    """The kernel for these arguments."""
+def convolutions(name):
+    """A pass forward and back."""
+
+    def work(dtype):
+        network = Network(MODELS[name](SHAPE, 10).to(dtype)).convolutions
+        size = network.head[-1].last
+        batch = Batch(
+            torch.randn(CLIENTS, ROWS, *SHAPE, dtype=dtype),
+            torch.zeros(CLIENTS, ROWS, dtype=torch.int64),
+            torch.ones(CLIENTS, ROWS, dtype=torch.bool),
+        )
+        work = fused.FusedPass(network.blocks, network.head, torch.randn(CLIENTS, size, dtype=dtype), batch)
+        work.descend(torch.zeros_like(work.scores), torch.zeros(CLIENTS, size, dtype=dtype))
+
+    return work
+
+
+def linear_layers(dtype):
+    """Inner steps of one run and of two with their own pull, of one that forgets, and of plain SGD."""
+    network, rows = Network(MODELS["dnn"]((1, 28, 28), 10).to(dtype)), 20
+    shape = (2, CLIENTS)
+    task = Task(
+        network,
+        torch.zeros(*shape, rows, 784, dtype=dtype),
+        torch.zeros(*shape, rows, dtype=torch.int64),
+        torch.full(shape, rows),
+        key(1, torch.arange(2 * CLIENTS).reshape(shape)),
+        rows,
+        ragged=False,
+    )
+    anchor = spread(torch.zeros(2, network.d, dtype=dtype), CLIENTS)
+    for proximity in (15.0, 20.0, PerRun([15.0, 20.0]), 0.0):
+        minimize(task, Clock(0, 0), anchor, steps=3, rate=0.05, proximity=proximity, fresh=proximity == 0)
+
+
+def kind(value):
+    """A runtime argument's type, as a launch finds it: what is absent, or 1, is compiled in."""
+    if isinstance(value, tuple):
+        return tuple(kind(part) for part in value)
+    if isinstance(value, torch.Tensor):
+        return TYPES[value.dtype]
+    return "constexpr" if value is None or (type(value) is int and value == 1) else TYPES[type(value)]
+
+
+def form(kernel, given):
+    """The types of a kernel's arguments, and the values of those that are compiled in."""
     signature, constants = {}, {}
     for place, (parameter, value) in enumerate(zip(kernel.params, given, strict=True)):
-        if parameter.is_constexpr:
-            signature[parameter.name], constants[(place,)] = "constexpr", value
-        else:
-            signature[parameter.name] = TYPES[value.dtype if isinstance(value, torch.Tensor) else type(value)]
-    return triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32))
+        found = "constexpr" if parameter.is_constexpr else parameter.annotation_type or kind(value)
+        signature[parameter.name] = found
+        if found == "constexpr":
+            constants[(place,)] = value
+        elif isinstance(found, tuple):
+            constants |= {(place, at): value[at] for at, one in enumerate(found) if one == "constexpr"}
+    return signature, constants
 
 
 def main():
     """Compile them all, each form once."""
-    done = set()
-    for name in ("vgg", "vgg-gn"):
+    done = {}
+    for work in (convolutions("vgg"), convolutions("vgg-gn"), linear_layers):
         for dtype in (torch.float32, torch.float64):
-            for kernel, given in launches(name, dtype):
-                fixed = [value for part, value in zip(kernel.params, given, strict=True) if part.is_constexpr]
-                form = (kernel.__name__, dtype, *fixed)
-                if form not in done:
-                    assert compiled(kernel, given).asm["ptx"]
-                    done.add(form)
-    print(len(done), "kernels:", *sorted({form[0] for form in done}))
+            for kernel, given in launches(work, dtype):
+                signature, constants = form(kernel, given)
+                own = (kernel.__name__, *signature.values(), *constants.items())
+                if own not in done:
+                    source = ASTSource(kernel, signature, constants)
+                    done[own] = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+                    assert done[own].asm["ptx"]
+    print(len(done), "kernels:", *sorted({own[0] for own in done}))
 
 
 if __name__ == "__main__":
+    devices.fuses = lambda device: True
     main()

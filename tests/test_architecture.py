@@ -14,7 +14,7 @@ LAYERS = [
     {"keys", "scalars"},
     {"vectors"},
     {"wire", "data"},
-    {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent"}
+    {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent", "devices", "products"}
     | {"convolution", "passes", "fused", "kernels", "blocks", "filters", "normalization", "recognition"},
     {"memory"},
     {"gaussian"},

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton", reason="Triton, which the fused kernels are written with, is not installed")
 
-from sfedhp import fused
+from sfedhp import devices, fused
 from sfedhp.filters import Columns
 from sfedhp.keys import key
 from sfedhp.networks import Network
@@ -23,7 +23,7 @@ from sfedhp.types import Clock
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)
-OBSTACLE = fused.obstacle
+OBSTACLE = devices.obstacle
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -68,7 +68,7 @@ def everywhere(monkeypatch):
     """As if every device had kernels, with passes counted."""
     usable, passes = fused.usable, []  # no GPU is asked for
     monkeypatch.setattr(fused, "usable", lambda blocks, shape, _: usable(blocks, shape, torch.device("cuda")))
-    monkeypatch.setattr(fused, "obstacle", lambda device: "")
+    monkeypatch.setattr(devices, "obstacle", lambda device: "")
 
     class Counted(fused.FusedPass):
         def __init__(self, *given):
@@ -155,7 +155,7 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
     monkeypatch.setattr("sfedhp.kernels.pool", lambda raw: raw.reshape(7))
     assert OBSTACLE(here).startswith("Triton cannot run here (shape '[7]'")
     OBSTACLE.cache_clear()
-    monkeypatch.setattr(fused, "find_spec", lambda name: None)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
     assert OBSTACLE(here) == "Triton is not installed"
     OBSTACLE.cache_clear()
 
@@ -180,8 +180,10 @@ def test_the_kernels_compile_for_a_gpu():
         "_fold",
         "_gather",
         "_matrices",
+        "_move",
         "_owe",
         "_pool",
+        "_product",
         "_settle",
         "_spread",
     ]

@@ -4,15 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from sfedhp.perceptron import (
-    Affine,
-    CrossEntropy,
-    Models,
-    add_product,
-    columns_first,
-    gradient,
-    plus_product,
-)
+from sfedhp.perceptron import Affine, CrossEntropy, Models, gradient
+from sfedhp.products import add_product, columns_first, plus_product
 from sfedhp.types import Batch
 from sfedhp.vectors import Layer
 
