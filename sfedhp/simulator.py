@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.capture import PENDING, Recorder, Worker
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.scalars import on_device
-from sfedhp.stacks import Chosen, in_pieces
+from sfedhp.stacks import Chosen, Piece, in_pieces, pieces
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import dense, keep, tree_map
+from sfedhp.vectors import dense, keep, placed, tree_map
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 
@@ -34,9 +35,8 @@ class State:
     edges: Served | None  # the edges at the end of the last round; None before it, or with two tiers
     personal: Any  # the clients' own
     statistics: Tensor  # (*lead, s), the clients' running statistics
-    sent: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # the last messages down, where links need them as bases
+    # The last messages down, by direction, where links need them as bases.
+    sent: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Clients(NamedTuple):
@@ -44,6 +44,10 @@ class Clients(NamedTuple):
 
     personal: Any
     statistics: Tensor  # (*lead, s), running
+
+
+# The edges, what clients weighed in their edge's last real step, what they keep, and the book.
+Answer = tuple[Served, Tensor, Clients, tuple[Entry, ...]]
 
 
 @dataclass
@@ -60,9 +64,8 @@ class Simulator:
     tail: Tensor  # (runs?, s)
     stream: Tensor  # (runs?,) the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
-    links: Mapping[str, Link] = field(
-        default_factory=dict
-    )  # by direction; where none is given, nothing is changed
+    # By direction; where none is given, nothing is changed.
+    links: Mapping[str, Link] = field(default_factory=dict)
     lost: Lost | None = None  # who does not answer
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
@@ -167,14 +170,35 @@ class Simulator:
         function = self.edge_rounds if self.algorithm.tiers == 3 else self._client_steps
         return nullcontext(Recorder(function, self.initial.device, self._obstacle()))
 
-    def edge_rounds(
-        self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients
-    ) -> tuple[Served, Tensor, Clients, tuple[Entry, ...]]:
-        """All edges serve their clients for the edge rounds.
+    def edge_rounds(self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients) -> Answer:
+        """All edges serve their clients for the edge rounds, some edges after the others if not all at once.
 
-        Returns:
-            The edges, what clients weighed in their edge's last real step, what they keep, and the book.
+        Edges do not meet before the cloud's turn: what some of them hold stays near the processor until they
+        are done, and only then is it put where the state of all is.
         """
+        edges, clients = self.task.lead[-2:]
+        width = max(self.clients_at_once // clients, 1) if self.clients_at_once else edges
+        if width >= edges:
+            return self._edge_rounds(turn, received, tail, held)
+        whole: Any = None
+        for piece in pieces(self.runs, edges, width):
+            part = self._only(piece)
+            result = part._edge_rounds(turn, piece.cut(received), tail, tree_map(piece.cut, held))
+            new = (result, tuple(part.state.sent.values()))
+            whole = placed(whole, new, self.runs, piece.first, edges, shared=False)
+        self.state = replace(self.state, sent=dict(zip(part.state.sent, whole[1], strict=True)))
+        return whole[0]  # type: ignore[no-any-return]
+
+    def _only(self, piece: Piece) -> Simulator:
+        """A simulator of some edges, which sees the same memory."""
+        part = copy(self)
+        part.task, part.ids = self.task.map(piece.cut), piece.cut(self.ids)
+        sent = {name: piece.cut(base) for name, base in self.state.sent.items()}
+        part.state = replace(self.state, sent=sent)
+        return part
+
+    def _edge_rounds(self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients) -> Answer:
+        """See `edge_rounds`: all of them at once."""
         algorithm, clients, ledger = self.algorithm, self.task.lead[-1], Ledger()
 
         def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
@@ -262,17 +286,10 @@ class Simulator:
         return upload, weights, after
 
     def step(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
-        """`client_step` for the whole stack, in pieces where not all clients are computed at once.
-
-        Pieces are whole edges as far as possible: an edge's clients share its model, and often its products.
-        """
+        """`client_step` for the whole stack, in pieces where not all clients are computed at once."""
         task = replace(task, statistics=held.statistics)
-        axis, at_once = len(task.lead) - 1, self.clients_at_once
-        widths = {axis: at_once}
-        if axis > self.runs:
-            widths = {axis - 1: at_once // task.lead[axis] or min(at_once, 1), axis: at_once}
         work = partial(self._stepped, clock=clock)
-        return in_pieces(work, widths, received, held, task)
+        return in_pieces(work, len(task.lead) - 1, self.clients_at_once, received, held, task)
 
     def _stepped(self, received: Tensor, held: Clients, task: Task, clock: Clock) -> tuple[Any, Clients]:
         result = self.algorithm.client_step(received, held.personal, task, clock)
@@ -287,10 +304,7 @@ class Simulator:
             return f"the device is a {self.initial.device.type}"
         if self.lost is not None:
             return "who is lost is asked for on the host"
-        within = [self._link(direction).options for direction in _WITHIN]
-        if self.algorithm.tiers == 3 and any(
-            options.count != "off" or options.values == "int8" or options.difference for options in within
-        ):
+        if self.algorithm.tiers == 3 and any(self._link(direction).on_host for direction in _WITHIN):
             return "messages between clients and edges are coded on the host"
         return ""
 

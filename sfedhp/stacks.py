@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from sfedhp.vectors import placed, tree_map
 
 @dataclass(frozen=True)
 class Piece:
-    """Some consecutive clients of a stack."""
+    """Some consecutive clients or edges of a stack."""
 
     axis: int
     first: int
@@ -26,6 +26,11 @@ class Piece:
         if tensor.shape[self.axis] == 1:
             return tensor  # an anchor that all clients share
         return tensor.narrow(self.axis, self.first, self.width)
+
+
+def pieces(axis: int, total: int, width: int) -> list[Piece]:
+    """All of `total`, so many at a time."""
+    return [Piece(axis, first, min(width, total - first)) for first in range(0, total, width)]
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Chosen:
 
 def in_pieces(
     work: Callable[[Tensor, Any, Task], tuple[Any, Any]],
-    widths: Mapping[int, int],
+    axis: int,
+    width: int,
     received: Tensor,
     held: Any,
     task: Task,
@@ -63,24 +69,20 @@ def in_pieces(
     Args:
         work: a step of some of them: what they received, what they hold, their task; it gives what they send
             and what they hold then, `personal` and `statistics`.
-        widths: how many members at a time along these axes, the clients' last; 0: all.
+        axis: the clients'.
+        width: how many at a time; 0: all.
         received: of all clients.
         held: likewise.
         task: likewise.
     """
-    if not widths:
-        return work(received, held, task)
-    (axis, width), *others = widths.items()
-    inner, total, whole = dict(others), task.lead[axis], None
+    total = task.lead[axis]
     if not 0 < width < total:
-        return in_pieces(work, inner, received, held, task)
-    for first in range(0, total, width):
-        piece = Piece(axis, first, min(width, total - first))
-        some = tree_map(piece.cut, held)
-        sent, after = in_pieces(work, inner, piece.cut(received), some, task.map(piece.cut))
+        return work(received, held, task)
+    whole: Any = None
+    for piece in pieces(axis, total, width):
+        sent, after = work(piece.cut(received), tree_map(piece.cut, held), task.map(piece.cut))
         # What a client sends and keeps may be one thing, and is then written once.
         same = sent is after.personal
-        whole = placed(whole, (() if same else sent, after), axis, first, total, shared=not others)
-    assert whole is not None, "there is at least one client"
+        whole = placed(whole, (() if same else sent, after), axis, piece.first, total)
     sent, after = whole
     return after.personal if same else sent, after

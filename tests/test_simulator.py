@@ -9,9 +9,10 @@ from torch import nn
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
 from sfedhp.config import EngineOptions, Experiment
+from sfedhp.data import DataOptions
 from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
-from sfedhp.preparation import prepare
+from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.vectors import Factored, dense
@@ -23,7 +24,15 @@ def close(first, second, tolerance=1e-9):
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 4, 9])
-@pytest.mark.parametrize("method", [SFedHP(edge_rounds=3), FedAvg(local_steps=4), HeurFedAMP(local_steps=4)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        SFedHP(edge_rounds=3),
+        SFedHP(edge_rounds=3, start="carried", client_proximity=5.0),
+        FedAvg(local_steps=4),
+        HeurFedAMP(local_steps=4),
+    ],
+)
 def test_clients_in_pieces_give_the_same(case, method, at_once):
     whole = case.simulator(method)
     pieces = case.simulator(method, clients_at_once=at_once)
@@ -57,6 +66,50 @@ def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
         seen.clear()
         next(case.simulator(SFedHP(edge_rounds=1), clients_at_once=at_once).run(1))
         assert set(seen) == shapes
+
+
+@pytest.mark.parametrize("at_once", [1, CLIENTS, 2 * CLIENTS])
+def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_once):
+    """Differences on the links need what was sent before, and somebody is lost in the first cloud round."""
+    options = {
+        "links": {name: Link(WireOptions(difference=True)) for name in ("cloud_edge", "edge_client")},
+        "lost": lambda clock, ids: (ids < CLIENTS + 1) & (clock.cloud_round == 0),
+    }
+    whole, some = (
+        case.simulator(SFedHP(edge_rounds=3), clients_at_once=count, **options) for count in (0, at_once)
+    )
+    for first, second in zip(whole.run(2), some.run(2), strict=True):
+        assert first.sent.keys() == second.sent.keys() == options["links"].keys()
+        mine, other = (
+            (each.served, each.edges, each.personal, tuple(each.sent.values())) for each in (first, second)
+        )
+        for one, two in zip(leaves(mine), leaves(other), strict=True):
+            assert close(two, one)
+        books = whole.ledger.close(), some.ledger.close()
+        assert books[0].keys() == books[1].keys()
+        for name, entry in books[0].items():
+            assert all(torch.equal(one, two) for one, two in zip(entry, books[1][name], strict=True))
+
+
+def test_edges_of_stacked_runs_one_after_the_other(case):
+    experiments = [
+        Experiment(
+            edges=3,
+            clients_per_edge=2,
+            seed=seed,
+            dtype="float64",
+            data=DataOptions(train_per_label=6, test_per_label=4, validation_per_label=0),
+            algorithm=SFedHP(edge_rounds=2, client_proximity=10.0 + seed),
+        )
+        for seed in range(2)
+    ]
+    some = [replace(each, engine=EngineOptions(clients_at_once=3)) for each in experiments]
+    whole, parts = (prepare_stack(each).simulator for each in (experiments, some))
+    assert parts.clients_at_once == 3
+    for first, second in zip(whole.run(2), parts.run(2), strict=True):
+        mine, other = ((each.served, each.edges, dense(each.personal)) for each in (first, second))
+        for one, two in zip(leaves(mine), leaves(other), strict=True):
+            assert close(two, one)
 
 
 @pytest.mark.parametrize("at_once", [0, 4, 3])
@@ -201,6 +254,14 @@ def test_batch_norm_keeps_statistics_at_the_clients_and_their_mean_above(method)
         assert (own != case.tail).any(-1).all()
         assert len(own.unique(dim=0)) == 12
         assert close(state.served.tail, own.mean(0), 1e-12)
+
+
+def test_statistics_of_edges_one_after_the_other_are_their_own():
+    case = normed(5, torch.full((3, 4), 10))
+    whole, some = (case.simulator(SFedHP(edge_rounds=2), clients_at_once=count) for count in (0, 4))
+    for first, second in zip(whole.run(2), some.run(2), strict=True):
+        assert close(second.statistics, first.statistics)
+        assert close(second.served.tail, first.served.tail)
 
 
 def test_padding_never_enters_batch_norm():

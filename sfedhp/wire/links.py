@@ -48,6 +48,11 @@ class Link:
     def _untouched(self) -> bool:
         return self.options == WireOptions()
 
+    @property
+    def on_host(self) -> bool:
+        """Whether messages are coded on the host."""
+        return self.options.count != "off" or self.options.values == "int8" or self.options.difference
+
     def carry(self, messages: Tensor | Factored, size: int, base: Tensor | None = None) -> Carried:
         """What arrives, and how many bytes each message took.
 
