@@ -85,9 +85,8 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                 axes.set_xscale("log")
             axes.grid(alpha=0.3)
         # Below the panels, where it covers no curve; families of variants stand side by side.
-        figure.legend(
-            *axes.get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=columns
-        )
+        named = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*named, loc="outside lower center", fontsize=7, ncols=columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
