@@ -14,7 +14,7 @@ body { color: #1d2733; background: #fff }
 h1 { font-size: 1.7rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #d5dbe1 }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
 td, th { padding: .2rem .8rem; border-bottom: 1px solid #e6eaee; text-align: right; white-space: nowrap }
-td:first-child, th:first-child { text-align: left } td.words { text-align: left; white-space: normal }
+td:first-child, th:first-child, td.words { text-align: left; white-space: normal }
 tr:hover td { background: #f3f6f9 }
 .claim { border-left: 6px solid #9aa5b1; padding: .2rem 1rem; margin: 1rem 0 }
 .claim b { display: inline-block; padding: 0 .5rem; border-radius: .3rem; color: white; background: #77818c }
