@@ -74,7 +74,22 @@ class ErrorFile:
         sys.stderr = os.fdopen(os.dup(self._before), "w", 1, "utf-8", "backslashreplace")
 
     def look(self) -> None:
-        """Pass on the lines that are new."""
+        """Pass on the lines that are new; a file that is too large begins anew."""
+        self._pass_on()
+        if self._read > _LARGEST:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Nothing is lost: whatever was written before standard error went to the new file is read first."""
+        fresh = self._path.with_name(f"{self._path.name}.new")
+        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        os.dup2(file, _STANDARD_ERROR)
+        os.close(file)
+        self._pass_on()
+        fresh.replace(self._path)
+        self._read = 0
+
+    def _pass_on(self) -> None:
         with self._path.open("rb") as file:
             file.seek(self._read)
             new = file.read()
@@ -87,9 +102,6 @@ class ErrorFile:
             if reason is not None:
                 self._refusals.note(reason)
         self._refusals.write()
-        if self._read > _LARGEST:
-            os.truncate(self._path, 0)
-            self._read = 0
 
     def watch(self) -> None:
         """Look again and again, in the background."""

@@ -102,6 +102,33 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
     assert [(line["event"], line["reason"]) for line in events] == [("refused", "plain text in place of TLS")]
 
 
+CROWDED = """
+import os, sys
+from pathlib import Path
+from sfedhp.deploy import refusals
+from sfedhp.deploy.journal import Journal
+folder = Path(sys.argv[1])
+kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
+refusals._LARGEST, opened = 5, os.open
+def late(*given):
+    os.write(2, b"just before the new file\\n")
+    return opened(*given)
+os.open = late
+os.write(2, b"more than there is room for\\n")
+kept.look()
+os.write(2, b"after it\\n")
+"""
+
+
+def test_no_line_is_lost_where_the_file_begins_anew(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == "more than there is room for\njust before the new file\n"
+    assert (tmp_path / "errors.txt").read_text() == "after it\n"
+    assert not (tmp_path / "errors.txt.new").exists()
+
+
 def test_a_role_works_without_room_for_its_errors(tmp_path, found, caplog):
     flare = pytest.importorskip("sfedhp.deploy.flare", reason="the extra sfedhp[deploy] is not installed")
     before = sys.stderr
