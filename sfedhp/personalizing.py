@@ -105,16 +105,11 @@ def personalize(
         ragged=False,
         plain=experiment.engine.inner == "plain",
     )
-    made: list[nn.Module] = []
-    for halvings in range(_HALVINGS + 1):
-        made.append(
-            _taught(_slower(experiment.algorithm, halvings), received, replace(task, statistics=tail))
-        )
-        if _score(made[-1], inputs, labels)[1] <= losses[chosen]:
+    for halvings in (*range(_HALVINGS + 1), 0):
+        slower = _slower(experiment.algorithm, halvings)
+        model = _taught(slower, received, replace(task, statistics=tail))
+        if _score(model, inputs, labels)[1] <= losses[chosen]:
             break
-    else:
-        halvings = 0
-    model = made[halvings]
     return Personalized(
         model,
         chosen,

@@ -8,7 +8,7 @@ from torch import Tensor
 from sfedhp import devices
 
 _NARROW = 16  # numbers that a CPU's widest registers hold
-_FEW = 32  # terms of a product that a GPU kernel takes at once; with more of them it would be slower
+_FEW = 32  # terms of a product that a GPU kernel takes at once
 
 
 def columns_first(columns: int, device: torch.device) -> bool:
@@ -97,7 +97,9 @@ def rise(outputs: Tensor, into: Tensor | None = None) -> Tensor:
 
 def bend(slopes: Tensor, height: Tensor, into: Tensor | None = None) -> Tensor:
     """Slopes below a ReLU whose outputs were `height`: none where it was off."""
-    backward = torch.ops.aten.threshold_backward
-    if into is None:
-        return backward(slopes, height, 0)  # type: ignore[no-any-return]
-    return backward.grad_input(slopes, height, 0, grad_input=into)  # type: ignore[no-any-return]
+    backward, bent = torch.ops.aten.threshold_backward, into
+    if bent is None:
+        bent = backward(slopes, height, 0)
+    else:
+        backward.grad_input(slopes, height, 0, grad_input=bent)
+    return bent

@@ -183,11 +183,13 @@ class Simulator:
         whole: Any = None
         for piece in pieces(self.runs, edges, width):
             part = self._only(piece)
-            result = part._edge_rounds(turn, piece.cut(received), tail, tree_map(piece.cut, held))
-            new = (result, tuple(part.state.sent.values()))
-            whole = placed(whole, new, self.runs, piece.first, edges, shared=False)
-        self.state = replace(self.state, sent=dict(zip(part.state.sent, whole[1], strict=True)))
-        return whole[0]  # type: ignore[no-any-return]
+            own = part._edge_rounds(turn, piece.cut(received), tail, tree_map(piece.cut, held))
+            both = (own, tuple(part.state.sent.values()))
+            whole = placed(whole, both, self.runs, piece.first, edges, shared=False)
+        answer: Answer
+        answer, bases = whole
+        self.state = replace(self.state, sent=dict(zip(part.state.sent, bases, strict=True)))
+        return answer
 
     def _only(self, piece: Piece) -> Simulator:
         """A simulator of some edges, which sees the same memory."""

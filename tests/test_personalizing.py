@@ -132,13 +132,19 @@ def test_steps_that_overshoot_are_taken_again_with_smaller_rates(trained):
 
 def test_where_no_rate_helps_the_runs_own_are_used(trained):
     run, newcomer = trained
-    # So strong a pull to zero costs fit at any rate.
-    sparse = SFedHP(client_sparsity=50.0, smoothing=1e-3, personal_rate=1e-3, client_proximity=0.1)
-    found = personalize(replace(whole(run), algorithm=sparse), shared_models(run), newcomer)
+    # A start that fits the newcomer already: so strong a pull to zero costs fit at any rate.
+    fitting = replace(whole(run), algorithm=SFedHP(personal_steps=500, client_proximity=0.01))
+    models = {"global": personalize(fitting, shared_models(run), newcomer).model}
+    sparse = SFedHP(client_sparsity=50.0, smoothing=1.0, personal_rate=1e-2, client_proximity=0.1)
+    found = personalize(replace(whole(run), algorithm=sparse), models, newcomer)
     assert found.halvings == 0
-    start = dict(shared_models(run)[found.start].named_parameters())
-    moved = [(value - start[name]).abs().max() for name, value in found.model.named_parameters()]
-    assert max(moved) > 0.1
+    inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
+    assert nn.functional.cross_entropy(found.model(inputs), labels) > found.losses["global"]
+    start = dict(models["global"].named_parameters())
+    moved = [
+        (value - start[name]).norm() / start[name].norm() for name, value in found.model.named_parameters()
+    ]
+    assert min(moved) > 0.5, "a smaller rate would have left it where it was"
 
 
 def test_the_runs_models_are_not_changed(trained):

@@ -91,7 +91,7 @@ def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_on
             assert all(torch.equal(one, two) for one, two in zip(entry, books[1][name], strict=True))
 
 
-def test_edges_of_stacked_runs_one_after_the_other(case):
+def test_edges_of_stacked_runs_one_after_the_other():
     experiments = [
         Experiment(
             edges=3,

@@ -64,12 +64,10 @@ class ErrorFile:
 
     def __init__(self, path: Path, refusals: Refusals):
         self._path, self._refusals = path, refusals
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._read = path.stat().st_size  # what was there before is old
+        self._read = path.stat().st_size if path.exists() else 0  # what was there before is old
         self._line = b""
         self._before = os.dup(_STANDARD_ERROR)
-        os.dup2(file, _STANDARD_ERROR)
-        os.close(file)
+        _divert(path)
         # Python's own words need no detour.
         sys.stderr = os.fdopen(os.dup(self._before), "w", 1, "utf-8", "backslashreplace")
 
@@ -82,9 +80,8 @@ class ErrorFile:
     def _begin_anew(self) -> None:
         """Nothing is lost: whatever was written before standard error went to the new file is read first."""
         fresh = self._path.with_name(f"{self._path.name}.new")
-        file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.dup2(file, _STANDARD_ERROR)
-        os.close(file)
+        fresh.unlink(missing_ok=True)
+        _divert(fresh)
         self._pass_on()
         fresh.replace(self._path)
         self._read = 0
@@ -113,6 +110,13 @@ class ErrorFile:
                 time.sleep(_GLANCE)
 
         threading.Thread(target=looking, name="errors", daemon=True).start()
+
+
+def _divert(path: Path) -> None:
+    """Let standard error go to the end of a file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, _STANDARD_ERROR)
+    os.close(file)
 
 
 def refused(line: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Shares as actors of Ray. test_cluster.py runs this file in a network that is loopback alone."""
+"""Shares as actors of Ray. test_actors.py runs this file in a network that is loopback alone."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_cluster import check_same, some_lost
+from sharing import check_same, some_lost
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, HeurFedAMP, PFedMe, SFedHP
