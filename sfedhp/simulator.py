@@ -106,9 +106,8 @@ class Simulator:
         if self.algorithm.tiers == 3:
             return tensor
         flat = tensor.flatten(self.runs, self.runs + 1)
-        return (
-            flat if len(self._seats) == flat.shape[self.runs] else flat.index_select(self.runs, self._seats)
-        )
+        full = len(self._seats) == flat.shape[self.runs]
+        return flat if full else flat.index_select(self.runs, self._seats)
 
     def place(self, edge: int, client: int) -> tuple[int, ...] | None:
         """Where the client on this seat stands in the stack of a run; None for an empty seat."""
@@ -186,9 +185,8 @@ class Simulator:
             own = part._edge_rounds(turn, piece.cut(received), tail, tree_map(piece.cut, held))
             both = (own, tuple(part.state.sent.values()))
             whole = placed(whole, both, self.runs, piece.first, edges, shared=False)
-        answer: Answer
-        answer, bases = whole
-        self.state = replace(self.state, sent=dict(zip(part.state.sent, bases, strict=True)))
+        answer: Answer = whole[0]
+        self.state = replace(self.state, sent=dict(zip(part.state.sent, whole[1], strict=True)))
         return answer
 
     def _only(self, piece: Piece) -> Simulator:
