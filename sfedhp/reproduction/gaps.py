@@ -59,7 +59,7 @@ def far(rows: Sequence[Row]) -> Sheet:
             "; ".join((_passed(row), *(note.words for note in NOTES if note.fits(row)))),
         )
         for row in rows
-        if row.gap is not None and abs(row.gap) > NEAR and row.reading.startswith("2-label")
+        if row.gap is not None and abs(row.gap) > NEAR and row.compared
     )
     return Sheet(
         f"Cells more than {NEAR} points from the paper",

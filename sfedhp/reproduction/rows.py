@@ -47,6 +47,11 @@ class Row:
         """Ours − paper, by the paper's likely convention: the best evaluated round."""
         return None if self.paper is None else self.ours_best - self.paper
 
+    @property
+    def compared(self) -> bool:
+        """Whether claims are judged by it: two labels a client, and batch norm as in the paper's numbers."""
+        return self.reading in ("2-label", "2-label, local")
+
 
 def rows(studies: Sequence[Study], records: Sequence[Record]) -> list[Row]:
     """The rows of the tables among these studies, in the order of their files."""

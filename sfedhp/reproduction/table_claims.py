@@ -26,7 +26,7 @@ def best_global(rows: Sequence[Row]) -> Claim:
     overview = first_table(rows)
 
     def of_table(table: str) -> Iterator[Decided]:
-        mine = _global(overview, table)
+        mine = _of(overview, table)
         yield compare(_best(mine, _last, "sfedhp"), _best(mine, _last))
 
     return _claim(
@@ -42,7 +42,7 @@ def best_tuned(rows: Sequence[Row]) -> Claim:
     """Is it first where every method may choose its row on validation data?"""
 
     def of_table(table: str) -> Iterator[Decided]:
-        mine = [row for row in _global(rows, table) if row.paper is not None]
+        mine = [row for row in _of(rows, table) if row.paper is not None]
         yield compare(_best(mine, _judged, "sfedhp"), _best(mine, _judged))
 
     return _claim(
@@ -59,9 +59,9 @@ def equal_work(rows: Sequence[Row]) -> Claim:
     overview = first_table(rows)
 
     def of_table(table: str) -> Iterator[Decided]:
-        ours = _best(_global(overview, table), _last, "sfedhp")
+        ours = _best(_of(overview, table), _last, "sfedhp")
         for rival in _EQUAL:
-            found = [row for row in _global(rows, table) if ours is not None and rival(row, ours)]
+            found = [row for row in _of(rows, table) if ours is not None and rival(row, ours)]
             if found:
                 yield compare(ours, found[0])
 
@@ -80,7 +80,7 @@ def hierarchy(rows: Sequence[Row]) -> Claim:
     overview = first_table(rows)
 
     def of_table(table: str) -> Iterator[Decided]:
-        mine = _global(overview, table)
+        mine = _of(overview, table)
         # On CIFAR-10 the paper itself has pFedMe above.
         for flat in ("fedavg",) if TABLES[table][0] == "cifar10" else ("fedavg", "pfedme"):
             yield compare(_best(mine, _last, "hierfavg"), _best(mine, _last, flat))
@@ -98,11 +98,7 @@ def personal(rows: Sequence[Row]) -> Claim:
     """Is sFedHP's personalized model as good as any?"""
 
     def of_table(table: str) -> Iterator[Decided]:
-        mine = [
-            row
-            for row in rows
-            if (row.table, row.metric) == (table, "pm") and row.paper is not None and row.ours_validated
-        ]
+        mine = [row for row in _of(rows, table, "pm") if row.paper is not None and row.ours_validated]
         ours, rival = _best(mine, _validated, "sfedhp"), _best(mine, _validated)
         if ours is None or rival is None:
             yield None, "not run yet"
@@ -134,10 +130,9 @@ def _claim(statement: str, rule: str, of_table: Callable[[str], Iterator[Decided
     return Claim(statement, rule, of_cells(outcomes, wanted), tuple(findings))
 
 
-def _global(rows: Sequence[Row], table: str) -> list[Row]:
-    """The global models of a table in the reading that is compared with the paper."""
-    readings = ("2-label", "2-label, local")
-    return [row for row in rows if (row.table, row.metric) == (table, "gm") and row.reading in readings]
+def _of(rows: Sequence[Row], table: str, metric: str = "gm") -> list[Row]:
+    """The rows of a table, the global models' if not asked otherwise."""
+    return [row for row in rows if (row.table, row.metric) == (table, metric) and row.compared]
 
 
 def _best(rows: Sequence[Row], by: Callable[[Row], float], method: str | None = None) -> Row | None:

@@ -16,12 +16,19 @@ from sfedhp.reproduction.studies import Point, Study
 def study() -> Callable[..., Study]:
     """A study of these variants, each a list of experiments."""
 
-    def make(name: str = "table2", *, table: str = "table2", paper: bool = True, **variants: Any) -> Study:
+    def make(
+        name: str = "table2",
+        *,
+        table: str = "table2",
+        reading: str = "2-label",
+        paper: bool = True,
+        **variants: Any,
+    ) -> Study:
         points = {
             variant: tuple(Point(f"{variant} {turn}", each) for turn, each in enumerate(experiments))
             for variant, experiments in variants.items()
         }
-        return Study(name, table, "2-label", paper, 200, points)
+        return Study(name, table, reading, paper, 200, points)
 
     return make
 

@@ -63,6 +63,28 @@ def test_a_winner_on_one_dataset_holds_partly_and_nowhere_not(study, made):
     assert "below" in claims[BEST].findings[0]
 
 
+def test_another_reading_decides_nothing(study, made):
+    def of(name, reading, ours):
+        one = study(
+            name,
+            table="table2",
+            reading=reading,
+            sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)],
+            pfedme=[experiment("pfedme", client_proximity=15.0)],
+        )
+        columns = ("gm", "pm", "gm_validation", "pm_validation")
+        records = [
+            made(one, method, seed, **{column: [value] for column in columns})
+            for method, value in (("sfedhp", ours), ("pfedme", 90.0))
+            for seed in range(3)
+        ]
+        return rows([one], records)
+
+    claims = judge(of("table2", "2-label", 80.0) + of("table2-as-written", "as-written", 99.0), {})
+    assert [claims[claim].verdict for claim in (BEST, TUNED, PERSONAL)] == ["does not hold"] * 3
+    assert "sfedhp 80.00" in claims[PERSONAL].findings[0]
+
+
 def test_a_gap_within_the_seeds_is_no_win(study, made):
     main = study(
         sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)], fedavg=[experiment("fedavg")]

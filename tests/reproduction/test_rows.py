@@ -86,6 +86,15 @@ def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
     assert far(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
 
 
+def test_the_text_s_own_reading_is_counted_by_itself(study, made):
+    written = study("table2-as-written", reading="as-written", fedavg=[experiment("fedavg")])
+    found = rows([written], [made(written, "fedavg", 0, gm=[96.0, 92.0])])
+    (line,) = agreement(found)
+    assert line.startswith("tables 2–5, as the text has it (five labels a client): within 2.5 points")
+    assert "0 of 1 cells (0 %) on the best round, 1 (100 %) on the last" in line
+    assert not far(found).lines
+
+
 def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, made):
     collapse = study(pfedme=[experiment("pfedme", client_proximity=30.0)])
     runs = [made(collapse, "pfedme", seed, gm=[10.0 * seed, 10.2, 12.0]) for seed in (0, 2)]
