@@ -210,7 +210,7 @@ def hold_out(
 ) -> tuple[Federation, tuple[Newcomer, ...]]:
     """A federation without some of its clients, and those clients as newcomers.
 
-    Their seats stay empty, the others keep their order; scaling is by the rows of those that stay.
+    The others keep their order and seats; scaling is by the rows of those that stay.
 
     Args:
         federation: who holds what.

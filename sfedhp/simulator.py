@@ -113,7 +113,7 @@ class Simulator:
         """Where the client on this seat stands in the stack of a run; None for an empty seat."""
         seat = edge * self._clients_per_edge + client
         at = (self._seats == seat).nonzero().flatten().tolist()
-        if not at:
+        if client >= self._clients_per_edge or not at:
             return None
         return (edge, client) if self.algorithm.tiers == 3 else (at[0],)
 

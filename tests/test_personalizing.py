@@ -14,7 +14,7 @@ import sfedhp
 from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.data import DataOptions, federate
 from sfedhp.personalizing import hold_out, newcomer_of, personalize, read_models, shared_models
-from sfedhp.preparation import FROM_PYTHON
+from sfedhp.preparation import FROM_PYTHON, prepare
 from sfedhp.types import InputError
 from sfedhp.vectors import smooth_l1_slope
 
@@ -49,6 +49,27 @@ def test_who_is_held_out_is_nowhere_in_the_training():
         assert newcomer.test_labels.tolist() == full.labels[full.test[client]].tolist()
         assert newcomer.inputs.dtype == np.float32
     assert sfedhp.run(replace(SMALL, rounds=1, dtype="float32"), data=rest).finished
+
+
+@pytest.mark.parametrize("method", ["sfedhp", "fedavg"])
+def test_seats_that_nobody_has_change_nothing_but_the_time(method):
+    rest, _ = hold_out(federation(), [2, 5])
+    assert rest.seats.tolist() == [[0, 1], [2, 3]]
+    empty = replace(rest, seats=np.pad(rest.seats, ((0, 0), (0, 1)), constant_values=-1))
+    experiment = replace(SMALL, rounds=2, algorithm=ALGORITHMS[method]())
+    narrow, wide = (sfedhp.run(experiment, data=each) for each in (rest, empty))
+    assert not prepare(experiment, rest).simulator.task.ragged
+    for one, other in zip(parts(narrow), parts(wide), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    assert [[model is None for model in edge] for edge in narrow.client_models] == [
+        [model is None for model in edge] for edge in wide.client_models
+    ]
+
+
+def parts(run):
+    """The weights of all models of a run."""
+    every = [run.global_model, *run.edge_models, *(model for edge in run.client_models for model in edge)]
+    return [value for model in every if model is not None for value in model.state_dict().values()]
 
 
 def test_scaling_is_by_those_that_stay():

@@ -212,13 +212,13 @@ def test_arrays_are_not_a_source_that_can_be_loaded():
         federate(resolved, **PLACE)
 
 
-def test_clients_that_are_held_out_leave_their_seats_empty():
+def test_clients_that_are_held_out_leave_no_seats_behind():
     layout = {"edges": 2, "clients_per_edge": 3, "seed": 0}
     whole, _ = federate(DataOptions(), **layout)
     rest, options = federate(DataOptions(held_out=1), **layout)
     assert options.held_out == 1
     assert held_out(whole, 1) == [2, 5]
-    assert rest.seats.tolist() == [[0, 1, -1], [2, 3, -1]]
+    assert rest.seats.tolist() == [[0, 1], [2, 3]]
     kept = [rows.tolist() for client, rows in enumerate(whole.train) if client not in (2, 5)]
     assert [rows.tolist() for rows in rest.train] == kept
     assert len(rest.test) == len(rest.validation) == 4
