@@ -20,6 +20,11 @@ class Curve:
     seeds: int
     columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
 
+    @property
+    def strength(self) -> float:
+        """The number in the first word of the variant's name: 0.001 of "γ=1e-3 scheduled"."""
+        return float(self.variant.split()[0].partition("=")[2])
+
     def last(self, name: str) -> float:
         """The last value."""
         return self.columns[name][-1]

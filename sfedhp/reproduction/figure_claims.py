@@ -131,17 +131,19 @@ def _trend(
     rising: bool,
 ) -> Claim:
     curves = figures.get(study, ())
-    steps = []
+    steps: list[bool] = []
+    findings: list[str] = []
     for kind in dict.fromkeys(curve.kind for curve in curves):
-        values = [curve.last("gm") for curve in curves if curve.kind == kind]
+        family = sorted((curve for curve in curves if curve.kind == kind), key=lambda curve: curve.strength)
+        findings += map(line, family)
         # A collapse ends the trend: what explodes is part of the claim.
-        pairs = itertools.pairwise(values)
+        pairs = itertools.pairwise(curve.last("gm") for curve in family)
         steps += [(after > before) == rising for before, after in pairs if not rising or after > 20]
     verdict: Verdict = "not run yet"
     if steps:
         share = sum(steps) / len(steps)
         verdict = "holds" if share == 1 else "holds partly" if share >= 0.5 else "does not hold"
-    return Claim(statement, rule, verdict, tuple(line(curve) for curve in curves))
+    return Claim(statement, rule, verdict, tuple(findings))
 
 
 def speedup(figures: Figures) -> Claim:

@@ -149,16 +149,29 @@ def test_bytes_and_what_sparsity_costs(sparse, sent, verdict, cost):
 
 
 def test_trends_end_where_a_run_collapses():
-    rising = [curve(f"λ={lam}", [value]) for lam, value in ((5, 50.0), (15, 60.0), (20, 70.0), (40, 10.0))]
-    assert judge([], {"fig4": rising})[LAMBDA].verdict == "holds"
-    assert judge([], {"fig4": rising[::-1]})[LAMBDA].verdict == "does not hold"
-    assert judge([], {"fig4": [*rising[:3], rising[1]]})[LAMBDA].verdict == "holds partly"
-    falling = [
-        curve(f"γ={turn}", [value], density_global=[0.5]) for turn, value in enumerate((90.0, 80.0, 85.0))
-    ]
-    assert judge([], {"fig5": falling})[GAMMA].verdict == "holds partly"
-    assert judge([], {"fig5": falling[:2]})[GAMMA].verdict == "holds"
-    assert judge([], {"fig5": falling[1::-1]})[GAMMA].verdict == "does not hold"
+    def verdict(*values):
+        lams = (5, 15, 20, 40)
+        found = [curve(f"λ={lam}", [value]) for lam, value in zip(lams, values, strict=False)]
+        return judge([], {"fig4": found})[LAMBDA].verdict
+
+    assert verdict(50.0, 60.0, 70.0, 10.0) == "holds"
+    assert verdict(70.0, 60.0, 50.0) == "does not hold"
+    assert verdict(50.0, 60.0, 70.0, 60.0) == "holds partly"
+
+
+@pytest.mark.parametrize(
+    ("points", "verdict"),
+    [
+        ({"γ=0": 90.0, "γ=1e-3": 80.0, "γ=8e-3": 85.0}, "holds partly"),
+        ({"γ=0": 90.0, "γ=1e-3": 80.0}, "holds"),
+        ({"γ=0": 80.0, "γ=1e-3": 90.0}, "does not hold"),
+        # Whatever their order in the file, and each family by itself.
+        ({"γ=8e-3 scheduled": 80.0, "γ=2.5e-4 scheduled": 90.0, "γ=0": 70.0, "γ=1e-3": 60.0}, "holds"),
+    ],
+)
+def test_a_trend_is_along_the_strength(points, verdict):
+    found = [curve(name, [value], density_global=[0.5]) for name, value in points.items()]
+    assert judge([], {"fig5": found})[GAMMA].verdict == verdict
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(4, "holds"), (2, "holds partly"), (1, "does not hold")])
