@@ -54,7 +54,7 @@ class Case:
         self.batch = Batch(inputs, labels, torch.ones_like(labels, dtype=torch.bool))
         sizes = torch.full((clients,), ROWS, device=device)
         stream = key(0, torch.arange(clients, device=device))
-        task = partial(Task, self.network, inputs, labels, sizes, stream, ROWS, ragged=False)
+        task = partial(Task, self.network, inputs, labels, sizes, stream, ROWS, fewest=ROWS)
         self.task, self.plain = task(statistics=self.worn), task(statistics=self.worn, plain=True)
         self.operations = OPERATIONS * clients * ROWS
 
@@ -75,16 +75,16 @@ class Case:
         """The stack by vmap and autograd."""
         return self.plain.gradient(self.models, self.batch)
 
-    def by_hand(self, filters: Filters | None = None, ragged: bool = False) -> Tensor:
+    def by_hand(self, filters: Filters | None = None, padded: bool = False) -> Tensor:
         """The stack by hand."""
         found, _ = self.convolutions.gradient(
-            self.models, self.worn, self.batch, ragged=ragged, filters=filters
+            self.models, self.worn, self.batch, padded=padded, filters=filters
         )
         return found
 
     def edges(self) -> Tensor:
         """Models shared by the clients of four edges."""
-        return self.convolutions.gradient(self.shared, self.worn, self.batch, ragged=False)[0]
+        return self.convolutions.gradient(self.shared, self.worn, self.batch, padded=False)[0]
 
     def inner(self) -> Tensor:
         """Five inner steps as sFedHP takes them, the draw of the batch included."""
@@ -159,7 +159,7 @@ def ways(case: Case) -> dict[str, Callable[[], Tensor]]:
         "autograd": case.autograd,
         "autograd, TF32 off": partial(precisely, case.autograd),
         "product": case.by_hand,
-        "product, ragged": partial(case.by_hand, ragged=True),
+        "product, padded": partial(case.by_hand, padded=True),
         "product, models of 4 edges": case.edges,
         "client by client": partial(case.by_hand, Direct()),
         "block by block": partial(case.by_hand, Columns()),

@@ -51,7 +51,7 @@ class Convolutions(NamedTuple):
         worn: Tensor,
         batch: Batch,
         *,
-        ragged: bool,
+        padded: bool,
         slope: Slope | None = None,
         filters: Filters | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -61,24 +61,24 @@ class Convolutions(NamedTuple):
             models: (groups, d).
             worn: (clients, s), the running statistics.
             batch: every client's real rows first.
-            ragged: whether some rows may only pad.
+            padded: whether some rows may only pad.
             slope: of the loss with respect to all clients' scores (clients, rows, outputs); None: of the mean
                 cross-entropy.
             filters: how to convolve; None: as the device does best.
         """
-        whole = filters is None and not ragged and self.fused(batch.inputs.shape[2:], models.device)
+        whole = filters is None and not padded and self.fused(batch.inputs.shape[2:], models.device)
         filters = filters or filters_for(models.device)
         clients, width = batch.labels.shape
         flat, moved = models.new_zeros(clients, models.shape[-1]), worn.clone()
         waiting = []
-        for who, count in _pieces(filters, batch, clients // models.shape[0], ragged):
+        for who, count in _pieces(filters, batch, clients // models.shape[0], padded):
             some = Batch(*(part[who, :count] for part in batch))
-            own, padded = _of(models, who, clients), ragged and not filters.rows
+            own = _of(models, who, clients)
             work: Passing
             if whole:
                 work = fused.FusedPass(self.blocks, self.head, own, some)
             else:
-                work = Pass(self.blocks, self.head, filters, own, some, padded)
+                work = Pass(self.blocks, self.head, filters, own, some, padded and not filters.rows)
             work.move(moved[who], self.momentum)
             if slope is None:
                 work.descend(CrossEntropy(some, work.scores, work.scores.shape[-1])(work.scores), flat[who])
@@ -142,7 +142,7 @@ def filters_for(device: torch.device) -> Filters:
     return Direct() if device.type == "cpu" else Columns()
 
 
-def _pieces(filters: Filters, batch: Batch, share: int, ragged: bool) -> Iterator[tuple[slice, int]]:
+def _pieces(filters: Filters, batch: Batch, share: int, padded: bool) -> Iterator[tuple[slice, int]]:
     """Which clients to work on together, and how many of their rows.
 
     They are consecutive, have equally many rows, and share a model where several do.
@@ -151,7 +151,7 @@ def _pieces(filters: Filters, batch: Batch, share: int, ragged: bool) -> Iterato
     if not filters.rows:
         yield slice(0, clients), width
         return
-    counts = batch.real.sum(-1).tolist() if ragged else [width] * clients
+    counts = batch.real.sum(-1).tolist() if padded else [width] * clients
     first = 0
     while first < clients:
         last, end = first + 1, clients if share == 1 else (first // share + 1) * share

@@ -27,7 +27,7 @@ class Problem(NamedTuple):
     batch: Callable[[int], Batch]  # the mini-batch of a step
     fresh: bool  # whether every step has its own
     factored: bool  # whether a `Factored` will do
-    ragged: bool = True  # whether rows of a mini-batch may only pad a shorter client
+    padded: bool = True  # whether rows of a mini-batch may only pad a shorter client
     ahead: Factor | None = None  # α; slopes are taken one step of this rate ahead, on a mini-batch of its own
 
     @property
@@ -84,7 +84,7 @@ def _taken(problem: Problem, turn: int, rate: Factor) -> tuple[Tensor, CrossEntr
     """A mini-batch's rows (clients, rows, features), and the slopes of its loss times −rate."""
     batch = problem.batch(turn)
     rows = batch.inputs.reshape(problem.lead.numel(), batch.labels.shape[-1], -1)
-    return rows, CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * rate, problem.ragged)
+    return rows, CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * rate, problem.padded)
 
 
 def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Moving:

@@ -151,23 +151,26 @@ class Evaluator:
         }
 
     def _densities(self) -> dict[str, Tensor]:
-        """The share of weights that are not near zero, by kind of model; the mean over those of a kind."""
+        """The share of weights that are not near zero, by kind of model; the mean over those of a kind.
+
+        Seats without a client, and edges of such seats alone, do not count.
+        """
         state, algorithm = self.simulator.state, self.simulator.algorithm
-        models = {"global": algorithm.global_model(state.served.state)}
+        seated = self._task.sizes > 0
+        models: list[tuple[str, Tensor | None, Tensor | None]]
+        models = [("global", algorithm.global_model(state.served.state), None)]
         if state.edges is not None:
-            models["edge"] = algorithm.edge_model(state.edges.state)
+            models.append(("edge", algorithm.edge_model(state.edges.state), seated.any(-1)))
         if isinstance(state.personal, Tensor | Factored):
-            models["client"] = dense(state.personal)
-        runs = self.simulator.runs
-        shares = {
-            f"density_{name}": density(model, self.density_threshold).double()
-            for name, model in models.items()
-            if model is not None
-        }
-        return {
-            name: share.flatten(runs).mean(-1) if share.ndim > runs else share
-            for name, share in shares.items()
-        }
+            models.append(("client", dense(state.personal), seated))
+        found = {}
+        for name, model, there in models:
+            if model is not None:
+                share = density(model, self.density_threshold).double()
+                if there is not None:
+                    share = self._sum(torch.where(there, share, 0.0)) / self._sum(there.double())
+                found[f"density_{name}"] = share
+        return found
 
     def _micro(self, score: Score) -> Tensor:
         return 100 * self._sum(score.correct) / self._sum(score.rows).clamp_min(1)

@@ -81,7 +81,7 @@ def minimize(
             batch=lambda turn: task.batch(clock, step + turn),
             fresh=fresh,
             factored=factored,
-            ragged=task.ragged,
+            padded=task.padded(task.batch_size or task.labels.shape[-1]),
             ahead=None if ahead is None else _factor(ahead, task, anchor),
         )
         return descend(problem)

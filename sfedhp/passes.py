@@ -36,7 +36,7 @@ class Pass:
         filters: Filters,
         models: Tensor,
         batch: Batch,
-        ragged: bool,
+        padded: bool,
     ):
         """Go forward.
 
@@ -46,10 +46,10 @@ class Pass:
             filters: how to convolve.
             models: (groups, d).
             batch: of these clients.
-            ragged: whether some rows may only pad; they enter no statistics then.
+            padded: whether some rows may only pad; they enter no statistics then.
         """
         self.blocks, self.filters, self.models = blocks, filters, models
-        self.real = batch.real if ragged else None
+        self.real = batch.real if padded else None
         self.passed: list[Passed] = []
         rows = channels_last(batch.inputs)
         for block in blocks:

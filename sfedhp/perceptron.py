@@ -106,7 +106,7 @@ class CrossEntropy:
         rows: Tensor,
         classes: int,
         factor: float | Tensor = 1.0,
-        ragged: bool = True,
+        padded: bool = True,
     ):
         """Prepare what does not depend on the scores.
 
@@ -115,7 +115,7 @@ class CrossEntropy:
             rows: the batch's inputs as (clients, rows, features).
             classes: how many.
             factor: of all slopes, or one for each client, (clients, 1, 1).
-            ragged: whether some rows may only pad a shorter client.
+            padded: whether some rows may only pad a shorter client.
         """
         labels = batch.labels.reshape(*rows.shape[:2], 1)
         if columns_first(classes, rows.device):
@@ -123,7 +123,7 @@ class CrossEntropy:
         else:
             target = rows.new_zeros(*rows.shape[:2], classes)
         self.weights: float | Tensor
-        if ragged:
+        if padded:
             real = batch.real.reshape(rows.shape[:2])
             share = real.to(rows.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
             self.weights = share.unsqueeze(-1) * factor

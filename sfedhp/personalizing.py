@@ -102,7 +102,7 @@ def personalize(
         key(experiment.seed, ROLES["client"], torch.tensor(experiment.edges * experiment.clients_per_edge)),
         experiment.batch_size,
         experiment.model.weight_decay,
-        ragged=False,
+        fewest=len(labels),
         plain=experiment.engine.inner == "plain",
     )
     for halvings in (*range(_HALVINGS + 1), 0):

@@ -163,7 +163,7 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         together(streams),
         experiment.batch_size,
         experiment.model.weight_decay,
-        ragged=bool((train.sizes != train.labels.shape[-1]).any()),
+        fewest=int(train.sizes[train.sizes > 0].min()),
         classes=first.federation.classes,
         plain=engine.inner == "plain",
     )

@@ -44,7 +44,7 @@ class Task:
     batch_size: int  # 0: all rows
     weight_decay: float = 0.0
     statistics: Tensor | None = None  # (..., s)
-    ragged: bool = True  # whether clients may differ in size
+    fewest: int = 0  # as many rows every client has that has any; 0: not known
     plain: bool = False  # autograd and built models even where the network could be worked by hand
     classes: int = 0  # of the federation's labels; a method that predicts without a head needs it
 
@@ -74,10 +74,18 @@ class Task:
         way = "linear layers by hand" if self.layers else "convolutions by hand"
         if self.layers and devices.fuses(device):
             return f"{way}, small products fused"
-        if self.convolutions and not self.ragged and self.convolutions.fused(shape, device):
+        short = self.padded(self.batch_size or self.labels.shape[-1])
+        if self.convolutions and not short and self.convolutions.fused(shape, device):
             return f"{way}, fused kernels"
         reason = devices.obstacle(device) if device.type == "cuda" else ""
         return f"{way}, not fused: {reason}" if reason else way
+
+    def padded(self, rows: int) -> bool:
+        """Whether some of so many rows of a client may only pad.
+
+        A client without any is not asked: whatever it computes, nobody reads it.
+        """
+        return rows > self.fewest
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""
@@ -96,7 +104,8 @@ class Task:
         wanted = self.batch_size if count is None else count
         if not wanted:
             return self.everything()
-        rows, real = choose(keys, self.sizes, self.labels.shape[-1], wanted, self.ragged)
+        width = self.labels.shape[-1]
+        rows, real = choose(keys, self.sizes, width, wanted, self.padded(width))
         return Batch(_taken(self.inputs, rows), self.labels.gather(-1, rows), real)
 
     def everything(self) -> Batch:
@@ -163,7 +172,7 @@ class Task:
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
         known = None
         if loss is cross_entropy:
-            known = CrossEntropy(batch, rows, self.layers[-1].outputs, ragged=self.ragged)
+            known = CrossEntropy(batch, rows, self.layers[-1].outputs, padded=self.padded(rows.shape[1]))
         models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
         slopes = perceptron.gradient(self.layers, models, rows, known or _slope(loss, batch))
         return slopes.view(*self.lead, -1)
@@ -175,7 +184,7 @@ class Task:
             grouped(model, self.lead),
             self._statistics(model).reshape(clients, self.network.s),
             flat,
-            ragged=self.ragged,
+            padded=self.padded(batch.labels.shape[-1]),
             slope=None if loss is cross_entropy else _slope(loss, batch),
         )
         if self.network.s:
@@ -207,9 +216,9 @@ class Task:
     def _train(self, leaves: dict[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
         """A training forward. Batch norm sees every row it is given, so padded rows are kept from it."""
         worn = self._statistics(next(iter(leaves.values())))
-        if not (self.network.s and self.ragged):
-            return self.network.run(leaves, worn, batch.inputs, self.lead, train=True)
         axes, width = len(self.lead), batch.labels.shape[-1]
+        if not (self.network.s and self.padded(width)):
+            return self.network.run(leaves, worn, batch.inputs, self.lead, train=True)
         counts = batch.real.sum(-1).reshape(-1)
         outputs = moved = None
         flat = {name: leaf.reshape(-1, *leaf.shape[axes:]) for name, leaf in leaves.items()}

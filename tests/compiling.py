@@ -64,7 +64,7 @@ def linear_layers(dtype):
         torch.full(shape, rows),
         key(1, torch.arange(2 * CLIENTS).reshape(shape)),
         rows,
-        ragged=False,
+        fewest=rows,
     )
     anchor = spread(torch.zeros(2, network.d, dtype=dtype), CLIENTS)
     for proximity in (15.0, 20.0, PerRun([15.0, 20.0]), 0.0):

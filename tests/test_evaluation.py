@@ -184,3 +184,18 @@ def test_densities_count_and_change_nothing(case):
     assert 0.9 < figures["density_client"] <= 1
     assert 0.9 < figures["density_edge"] <= 1
     assert torch.equal(simulator.state.served.state, model)
+
+
+def test_seats_that_nobody_has_have_no_density(case):
+    sizes = case.task.sizes.clone()
+    sizes[0], sizes[1, 0] = 0, 0
+    simulator = replace(case, task=replace(case.task, sizes=sizes)).simulator(SFedHP(edge_rounds=1))
+    next(simulator.run(1))
+    personal, edges = torch.zeros_like(dense(simulator.state.personal)), simulator.state.edges
+    model = torch.zeros_like(edges.state.personal)
+    personal[0], personal[1, 0], model[0] = 1.0, 1.0, 1.0
+    edges = edges._replace(state=edges.state._replace(personal=model))
+    simulator.state = replace(simulator.state, personal=personal, edges=edges)
+    figures = evaluator(simulator, rows(case)).measure()[0]
+    assert figures["density_client"] == 0
+    assert figures["density_edge"] == 0

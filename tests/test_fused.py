@@ -58,7 +58,7 @@ def task(net, **options):
     stream, sizes = key(5, torch.arange(4).reshape(LEAD)), torch.full(LEAD, ROWS)
     worn = some(*LEAD, net.s).square() + 0.1
     made = Task(
-        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, ragged=False, **options
+        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, fewest=ROWS, **options
     )
     return made.to(torch.device(DEVICE))
 
@@ -134,7 +134,7 @@ def test_what_is_not_a_number_does_not_vanish():
 
 def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
     net = network()
-    ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), ragged=True)
+    ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), fewest=1)
     ragged.gradient(some(*LEAD, net.d).to(DEVICE), ragged.everything())
     assert not everywhere
     blocks = net.convolutions.blocks
@@ -163,7 +163,8 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
 def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
     stack = task(network())
     assert stack.gradients == "convolutions by hand, fused kernels"
-    assert replace(stack, ragged=True).gradients == "convolutions by hand"
+    assert replace(stack, fewest=2).gradients == stack.gradients  # a mini-batch has two rows
+    assert replace(stack, fewest=1).gradients == "convolutions by hand"
 
 
 def test_the_kernels_compile_for_a_gpu():

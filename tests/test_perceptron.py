@@ -46,16 +46,16 @@ def test_clients_that_share_a_model_get_their_own_outputs(outputs, groups):
 
 
 @pytest.mark.parametrize("classes", [FEW, MANY])
-@pytest.mark.parametrize("ragged", [False, True])
-def test_slopes_of_the_loss_equal_autograds(classes, ragged):
+@pytest.mark.parametrize("padded", [False, True])
+def test_slopes_of_the_loss_equal_autograds(classes, padded):
     labels = torch.arange(CLIENTS * ROWS).view(CLIENTS, ROWS) % classes
     real = torch.ones_like(labels, dtype=torch.bool)
-    if ragged:
+    if padded:
         real[1, 2:] = False
     scores = random(CLIENTS, ROWS, classes).requires_grad_()
     each = cross_entropy(scores.mT, labels, reduction="none")
     (torch.where(real, each, 0.0).sum(-1) / real.sum(-1)).sum().backward()
-    slope = CrossEntropy(Batch(scores, labels, real), scores.detach(), classes, 2.0, ragged)
+    slope = CrossEntropy(Batch(scores, labels, real), scores.detach(), classes, 2.0, padded)
     torch.testing.assert_close(slope(scores.detach()), 2 * scores.grad)
 
 

@@ -14,7 +14,7 @@ import sfedhp
 from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.data import DataOptions, federate
 from sfedhp.personalizing import hold_out, newcomer_of, personalize, read_models, shared_models
-from sfedhp.preparation import FROM_PYTHON, prepare
+from sfedhp.preparation import FROM_PYTHON
 from sfedhp.types import InputError
 from sfedhp.vectors import smooth_l1_slope
 
@@ -58,7 +58,6 @@ def test_seats_that_nobody_has_change_nothing_but_the_time(method):
     empty = replace(rest, seats=np.pad(rest.seats, ((0, 0), (0, 1)), constant_values=-1))
     experiment = replace(SMALL, rounds=2, algorithm=ALGORITHMS[method]())
     narrow, wide = (sfedhp.run(experiment, data=each) for each in (rest, empty))
-    assert not prepare(experiment, rest).simulator.task.ragged
     for one, other in zip(parts(narrow), parts(wide), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     assert [[model is None for model in edge] for edge in narrow.client_models] == [

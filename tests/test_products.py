@@ -159,7 +159,7 @@ def task(lead=(2, 2), sizes=(40, 20, 18, 3), rows=3, dtype=torch.float64, **opti
     stream, labels = torch.arange(total).reshape(lead), torch.arange(total * count).reshape(*lead, count)
     full = torch.full(lead, count)
     inputs = some(*lead, count, sizes[0], dtype=dtype)
-    made = Task(network, inputs, labels % sizes[-1], full, key(1, stream), rows, ragged=False, **options)
+    made = Task(network, inputs, labels % sizes[-1], full, key(1, stream), rows, fewest=count, **options)
     return made.to(torch.device(DEVICE))
 
 

@@ -11,8 +11,9 @@ from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.data import DataOptions
 from sfedhp.keys import ROLES, key
+from sfedhp.models import ModelOptions
 from sfedhp.networks import Network
-from sfedhp.preparation import prepare, prepare_stack
+from sfedhp.preparation import federation_of, prepare, prepare_stack
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.vectors import Factored, dense
@@ -120,6 +121,18 @@ def test_models_of_pieces_stay_factored(at_once):
     simulator = prepare(experiment).simulator
     next(simulator.run(1))
     assert isinstance(simulator.state.personal, Factored)
+
+
+def test_how_few_rows_a_client_has_is_known_without_those_that_have_none():
+    data = DataOptions(partition="dirichlet", concentration=0.3)
+    experiment = Experiment(edges=2, clients_per_edge=4, data=data, model=ModelOptions("mlr"), batch_size=5)
+    federation, _ = federation_of(experiment)
+    sizes = [len(held) for held in federation.train]
+    assert len(set(sizes)) > 1
+    assert prepare(experiment).simulator.task.fewest == min(sizes)
+    fewer = federation.without([sizes.index(min(sizes))])
+    assert (fewer.seats < 0).any()
+    assert prepare(experiment, fewer).simulator.task.fewest == sorted(sizes)[1]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -145,8 +145,28 @@ def test_statistics_move_by_the_real_rows_and_are_not_read():
 def test_clients_of_one_size_go_through_batch_norm_together():
     whole = task(NORMALIZED).map(lambda tensor: tensor[:, ::2])
     whole.sizes = torch.full((2, 2), 5)
-    slopes = replace(whole, ragged=False).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
+    slopes = replace(whole, fewest=5).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
     assert_close(slopes, whole.gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK)))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
+def test_mini_batches_that_all_can_fill_have_no_padding(network, plain):
+    options = {"batch_size": 3, "plain": plain, "statistics": torch.zeros(*LEAD, network.s).double()}
+    sizes = torch.tensor([[7, 3, 5], [4, 0, 7]])
+    known, unknown = (replace(task(network, fewest=rows, **options), sizes=sizes) for rows in (3, 0))
+    assert not known.padded(3)
+    assert known.padded(4)
+    one, other = known.batch(CLOCK), unknown.batch(CLOCK)
+    assert torch.equal(one.labels, other.labels)
+    there = sizes > 0
+    assert one.real[there].all()
+    assert_close(known.gradient(models(network), one)[there], unknown.gradient(models(network), other)[there])
+    assert_close(known.statistics[there], unknown.statistics[there])
+    # All rows of clients that differ are padded still.
+    everything = known.everything()
+    slopes = known.gradient(models(network), everything)
+    assert_close(slopes, unknown.gradient(models(network), everything))
 
 
 def squared(scores, labels, real):

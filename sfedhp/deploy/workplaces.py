@@ -90,7 +90,7 @@ def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Ho
         key(experiment.seed, ROLES["client"], torch.tensor(site.client)),
         experiment.batch_size,
         experiment.model.weight_decay,
-        ragged=False,
+        fewest=train.labels.shape[-1],
         classes=site.classes,
         plain=experiment.engine.inner == "plain",
     )

@@ -87,7 +87,7 @@ def quadratics(
     network = Network(nn.Linear(size, 1, bias=False).double())
     stream = key(seed, ROLES["client"], ids)
     return Quadratics(
-        network, inputs, labels, torch.full(lead, rows), stream, 0, weight_decay=convexity, ragged=False
+        network, inputs, labels, torch.full(lead, rows), stream, 0, weight_decay=convexity, fewest=rows
     )
 
 

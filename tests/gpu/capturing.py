@@ -78,7 +78,7 @@ def normed() -> Problem:
     network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
     case = problem()
     sizes = torch.full_like(case.task.sizes, case.task.labels.shape[-1])
-    task = replace(case.task, network=network, sizes=sizes, ragged=False)
+    task = replace(case.task, network=network, sizes=sizes, fewest=case.task.labels.shape[-1])
     initial, tail = network.initial()
     return replace(case, task=task, initial=initial, tail=tail)
 
