@@ -19,6 +19,7 @@ import torch
 from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.cli import main
 from sfedhp.cli.options import read_settings
+from sfedhp.cli.sweep import grid
 from sfedhp.config import from_dict, keys_of
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +115,9 @@ def understand(words: list[str]) -> None:
         command, words = found, words[1:]
     parameters = command.make_context("sfedhp", list(words)).params
     if "words" in parameters:
-        read_settings(parameters["words"]).experiment()
+        given = parameters["words"]
+        for each in [point.words for point in grid(given)] if command.name == "sweep" else [given]:
+            read_settings(each).experiment()
 
 
 @each_page
