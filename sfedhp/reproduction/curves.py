@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sfedhp.reproduction.records import Record
 from sfedhp.reproduction.rows import finished
@@ -19,6 +21,8 @@ class Curve:
     kind: str  # the words of the variant's name but the first: which family it belongs to
     seeds: int
     columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
+    runs: tuple[Mapping[str, Sequence[Any]], ...] = ()  # the same of every seed
+    diverged: bool = False  # whether a run did
 
     @property
     def strength(self) -> float:
@@ -37,6 +41,15 @@ class Curve:
         """The first evaluated round in which the goal is reached."""
         found = self.at_goal("round", name, goal)
         return None if found is None else int(found)
+
+    def each_to(self, name: str, goals: Sequence[float]) -> list[float]:
+        """The first evaluated round in which every seed reaches a goal of its own; infinite: never."""
+        return [
+            next(
+                (turn for turn, value in zip(run["round"], run[name], strict=True) if value >= goal), math.inf
+            )
+            for run, goal in zip(self.runs, goals, strict=False)
+        ]
 
     def at_goal(self, what: str, name: str, goal: float) -> float | None:
         """The value of one column where another first reaches the goal."""
@@ -63,5 +76,14 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
             for name in names
         }
         columns = {name: column for name, column in columns.items() if len(column) == length}
-        found.append(Curve(variant, variant.partition(" ")[2], len(runs), columns))
+        found.append(
+            Curve(
+                variant,
+                variant.partition(" ")[2],
+                len(runs),
+                columns,
+                tuple(run.curve for run in runs),
+                any(run.trouble for run in runs),
+            )
+        )
     return found

@@ -11,6 +11,8 @@ from sfedhp.reproduction.significance import LEVEL, paired
 
 Verdict = Literal["holds", "holds partly", "does not hold", "not run yet"]
 
+Decided = tuple[bool | None, str]  # whether it is so in a cell, None where that was not run; a line saying so
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -22,17 +24,21 @@ class Claim:
     findings: tuple[str, ...]  # one line each
 
 
-def of_cells(outcomes: Sequence[bool | None], wanted: int) -> Verdict:
-    """The verdict of a claim about `wanted` cells; None stands for one that was not run."""
-    known = [each for each in outcomes if each is not None]
+def of_cells(statement: str, rule: str, cells: Sequence[Decided], wanted: int) -> Claim:
+    """A claim about `wanted` cells: it holds if it does in all of them, and partly if in some."""
+    known = [outcome for outcome, _ in cells if outcome is not None]
+    rule = f"{rule} Holds: in all {wanted}. Partly: in some."
+    findings = tuple(line for _, line in cells)
     if not known:
-        return "not run yet"
+        return Claim(statement, rule, "not run yet", findings)
+    verdict: Verdict = "holds partly" if any(known) else "does not hold"
     if all(known) and len(known) == wanted:
-        return "holds"
-    return "holds partly" if any(known) else "does not hold"
+        verdict = "holds"
+    missing = f"; {wanted - len(known)} are not run yet" if len(known) < wanted else ""
+    return Claim(statement, rule, verdict, (f"so in {sum(known)} of {len(known)}{missing}", *findings))
 
 
-def compare(left: Row | None, right: Row | None) -> tuple[bool | None, str]:
+def compare(left: Row | None, right: Row | None) -> Decided:
     """Whether the left one is significantly above in the last round, and a line saying so."""
     if left is None or right is None:
         return None, "not run yet"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from small_experiments import experiment
 
@@ -47,8 +49,9 @@ def test_a_clear_winner_holds(study, made):
     claims = judge(first_tables(study, made, lambda method, _: order[method]), {})
     assert claims[BEST].verdict == claims[TUNED].verdict == claims[HIERARCHY].verdict == "holds"
     assert claims[PERSONAL].verdict == "holds"
-    assert len(claims[BEST].findings) == 6
-    assert "10.01 above hierfavg" in claims[BEST].findings[0]
+    assert claims[BEST].findings[0] == "so in 6 of 6"
+    assert len(claims[BEST].findings) == 7
+    assert "10.01 above hierfavg" in claims[BEST].findings[1]
 
 
 def test_a_winner_on_one_dataset_holds_partly_and_nowhere_not(study, made):
@@ -60,7 +63,7 @@ def test_a_winner_on_one_dataset_holds_partly_and_nowhere_not(study, made):
     assert claims[PERSONAL].verdict == "holds partly"
     claims = judge(first_tables(study, made, lambda method, _: 60 if method == "sfedhp" else 70), {})
     assert claims[BEST].verdict == claims[HIERARCHY].verdict == "does not hold"
-    assert "below" in claims[BEST].findings[0]
+    assert "below" in claims[BEST].findings[1]
 
 
 def test_another_reading_decides_nothing(study, made):
@@ -82,7 +85,10 @@ def test_another_reading_decides_nothing(study, made):
 
     claims = judge(of("table2", "2-label", 80.0) + of("table2-as-written", "as-written", 99.0), {})
     assert [claims[claim].verdict for claim in (BEST, TUNED, PERSONAL)] == ["does not hold"] * 3
-    assert "sfedhp 80.00" in claims[PERSONAL].findings[0]
+    assert claims[PERSONAL].findings[:2] == (
+        "so in 0 of 1; 5 are not run yet",
+        "MNIST, Setting 1: sfedhp 80.00, best other of pfedme: pfedme 90.00 (-10.00)",
+    )
 
 
 def test_a_gap_within_the_seeds_is_no_win(study, made):
@@ -93,7 +99,7 @@ def test_a_gap_within_the_seeds_is_no_win(study, made):
     records += [made(main, "fedavg", seed, gm=[88.0]) for seed in range(3)]
     claim = judge(rows([main], records), {})[BEST]
     assert claim.verdict == "does not hold"
-    assert "within the seeds" in claim.findings[0]
+    assert "within the seeds" in claim.findings[1]
 
 
 def test_equal_work_is_compared_with_the_extras(study, made):
@@ -111,13 +117,14 @@ def test_equal_work_is_compared_with_the_extras(study, made):
         records += [made(extras, variant, seed, gm=[low + 1.1 * seed]) for seed in range(3)]
     claim = judge(rows([main, extras], records), {})[EQUAL]
     assert claim.verdict == "holds partly"
-    assert len(claim.findings) == 2
-    assert "below pfedme λ̄=10" in claim.findings[1]
+    assert claim.findings[0] == "so in 1 of 2; 16 are not run yet"
+    assert len(claim.findings) == 3
+    assert "below pfedme λ̄=10" in claim.findings[2]
 
 
 def curve(variant, gm, **columns):
-    rounds = [20.0 * (turn + 1) for turn in range(len(gm))]
-    return Curve(variant, variant.partition(" ")[2], 3, {"round": rounds, "gm": gm, **columns})
+    means = {"round": [20.0 * (turn + 1) for turn in range(len(gm))], "gm": gm, **columns}
+    return Curve(variant, variant.partition(" ")[2], 3, means, (means,) * 3)
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [([80.0, 90.0], "holds"), ([10.0, 20.0], "does not hold")])
@@ -126,6 +133,28 @@ def test_faster_is_fewer_rounds_to_the_others_accuracy(ours, verdict):
     claims = judge([], {"fig2": [*others, curve("sfedhp", ours)]})
     assert claims[CONVEX].verdict == verdict
     assert claims[OTHERS].verdict == "not run yet"
+
+
+def test_sooner_in_some_seeds_only_is_not_faster():
+    def seeds(variant, *turns):
+        """Curves that reach 80 in these rounds; None: never."""
+        runs = tuple(
+            {"round": [20, 40, 60], "gm": [80.0 if turn and each >= turn else 10.0 for each in (20, 40, 60)]}
+            for turn in turns
+        )
+        return replace(curve(variant, [10.0, 20.0, 80.0]), runs=runs)
+
+    def finding(*turns):
+        figure = [seeds("sfedhp", *turns), seeds("pfedme", 60, 60, 60)]
+        return judge([], {"fig2": figure})[CONVEX]
+
+    clear, mixed, never = finding(20, 20, 20), finding(20, 60, 60), finding(20, 20, None)
+    assert clear.verdict == "holds partly"  # two of the three rivals are not run
+    assert clear.findings[1] == "sFedHP in rounds 20, 20, 20, pfedme in rounds 60, 60, 60 (p = 0.000)"
+    assert mixed.verdict == never.verdict == "does not hold"
+    assert mixed.findings[1].endswith("(p = 0.423, within the seeds)")
+    assert never.findings[1].startswith("sFedHP in rounds 20, 20, never,")
+    assert never.findings[1].endswith("(not in every seed)")
 
 
 @pytest.mark.parametrize(
@@ -148,21 +177,24 @@ def test_bytes_and_what_sparsity_costs(sparse, sent, verdict, cost):
     assert claims[SPARSE].verdict == cost
 
 
-def test_trends_end_where_a_run_collapses():
-    def verdict(*values):
-        lams = (5, 15, 20, 40)
-        found = [curve(f"λ={lam}", [value]) for lam, value in zip(lams, values, strict=False)]
+def test_a_trend_ends_where_a_run_diverges():
+    def verdict(values, diverged=()):
+        found = [
+            replace(curve(f"λ={lam}", [value]), diverged=lam in diverged)
+            for lam, value in zip((5, 15, 20, 40), values, strict=False)
+        ]
         return judge([], {"fig4": found})[LAMBDA].verdict
 
-    assert verdict(50.0, 60.0, 70.0, 10.0) == "holds"
-    assert verdict(70.0, 60.0, 50.0) == "does not hold"
-    assert verdict(50.0, 60.0, 70.0, 60.0) == "holds partly"
+    assert verdict([50.0, 60.0, 70.0, 10.0], diverged=[40]) == "holds"
+    assert verdict([50.0, 60.0, 70.0, 10.0]) == "does not hold"
+    assert verdict([70.0, 60.0, 50.0]) == "does not hold"
 
 
 @pytest.mark.parametrize(
     ("points", "verdict"),
     [
-        ({"γ=0": 90.0, "γ=1e-3": 80.0, "γ=8e-3": 85.0}, "holds partly"),
+        ({"γ=0": 90.0, "γ=1e-3": 80.0, "γ=8e-3": 85.0}, "does not hold"),
+        ({"γ=0": 80.0, "γ=1e-3": 90.0, "γ=0 scheduled": 80.0, "γ=1e-3 scheduled": 70.0}, "holds partly"),
         ({"γ=0": 90.0, "γ=1e-3": 80.0}, "holds"),
         ({"γ=0": 80.0, "γ=1e-3": 90.0}, "does not hold"),
         # Whatever their order in the file, and each family by itself.
