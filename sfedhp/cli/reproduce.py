@@ -20,7 +20,7 @@ from sfedhp.reproduction.curves import Curve, curves
 from sfedhp.reproduction.gaps import far
 from sfedhp.reproduction.rows import Row, first_table, plain, rows
 from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, sheets
-from sfedhp.reproduction.studies import Effort
+from sfedhp.reproduction.studies import Effort, check
 from sfedhp.reproduction.verdicts import Claim
 from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
@@ -121,6 +121,7 @@ def _found(experiments: Path, folder: Path) -> Found:
     files = [experiments / f"{name}.toml" for name in ALL]
     studies = [read_study(path) for path in files if path.exists()]
     known = records.read(folder, [study.name for study in studies])
+    check(studies, known)
     found = rows(studies, known)
     drawn = {study.name: curves(study, known) for study in studies if study.name in FIGURES}
     return Found(list(dict.fromkeys(study.table for study in studies)), found, drawn, judge(found, drawn))

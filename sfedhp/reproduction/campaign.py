@@ -15,7 +15,7 @@ from sfedhp.driving import Progress, Stop
 from sfedhp.preparation import device_of
 from sfedhp.reproduction import records
 from sfedhp.reproduction.records import Record, commit_here
-from sfedhp.reproduction.studies import Effort, Job, Study, finals, trials
+from sfedhp.reproduction.studies import Effort, Job, Study, check, finals, trials
 from sfedhp.sweeping import plan, sweep
 
 
@@ -66,6 +66,7 @@ def run(
     commit, versions = commit_here(), _versions(effort)
     names = [study.name for study in studies]
     known = records.read(folder, names)
+    check(studies, known)
     total, done = outstanding(studies, effort, known), 0
     while jobs := missing(studies, effort, known):
         for stack in plan([job.experiment for job in jobs]):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, to_dict
 from sfedhp.reproduction.records import Record
+from sfedhp.types import InputError
+
+_SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,44 @@ class Effort:
     def rounds_of(self, wanted: int, most: int) -> int:
         """The rounds a file asks for, or fewer."""
         return min(wanted, most) if most else wanted
+
+
+def check(studies: Iterable[Study], records: Iterable[Record]) -> None:
+    """See that records were run as their experiment files are now.
+
+    Raises:
+        InputError: one was run with other settings.
+    """
+    named = {study.name: study for study in studies}
+    for record in records:
+        points = named[record.study].variants.get(record.variant)
+        if points is None:
+            continue
+        same = [point for point in points if point.words == record.words]
+        if not same:
+            raise InputError(
+                _outdated(record, repr(record.words), " or ".join(repr(each.words) for each in points))
+            )
+        before, now = _flat(record.config), _flat(to_dict(same[0].experiment))
+        for key in before.keys() & now.keys():
+            settled = key in _SET_LATER or key.startswith("engine.") or now[key] == "auto"
+            if not settled and before[key] != now[key]:
+                raise InputError(_outdated(record, f"{key} = {before[key]}", str(now[key])))
+
+
+def _outdated(record: Record, before: str, now: str) -> str:
+    return (
+        f"A record of {record.variant!r} in {record.study}.jsonl was run with {before}, but the experiment "
+        f"file has {now}: take such lines out to run them again, or undo the change."
+    )
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """A config's values by their keys."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return found
 
 
 def trials(study: Study, effort: Effort) -> list[Job]:
