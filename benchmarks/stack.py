@@ -20,12 +20,12 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from sfedhp import devices
 from sfedhp.algorithms import SFedHP
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import ceilings, machine
+from sfedhp.bench.meter import Meter
 from sfedhp.bench.worker import seconds_of
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.preparation import Prepared, prepare_stack
@@ -36,11 +36,11 @@ WARMUPS, ROUNDS, REPEATS = 3, 9, 20
 Product = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]  # its name, shapes and strides
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, notes every matrix product."""
+class Products(Meter):
+    """While entered, notes every matrix product and counts its operations."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.seen: Counter[Product] = Counter()
 
     def __torch_dispatch__(
@@ -50,7 +50,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.overloadpacket.__name__
         if name in ("bmm", "baddbmm", "baddbmm_"):
             self.seen[name, tuple((tuple(part.shape), part.stride()) for part in args[:3])] += 1
-        return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def experiments(source: Path, device: str, lambdas: tuple[float, ...], seeds: int) -> list[Experiment]:
@@ -67,12 +67,13 @@ def round_seconds(prepared: Prepared, device: str) -> float:
     return statistics.median(taken[WARMUPS:])
 
 
-def products_of(prepared: Prepared) -> Counter[Product]:
+def products_of(prepared: Prepared) -> Products:
     """The products of a round, none of them in a kernel of ours."""
     prepared.simulator.graphs = False
-    with patch.object(devices, "fuses", lambda device: False), Products() as noted:
+    noted = Products()
+    with patch.object(devices, "fuses", lambda device: False), noted:
         next(prepared.simulator.run(1))
-    return noted.seen
+    return noted
 
 
 def product_seconds(product: Product, device: str) -> float:
@@ -95,13 +96,6 @@ def repeated(work: Callable[[], Tensor], device: str) -> float:
     return min(seconds_of(graph.replay, device) for _ in range(5)) / REPEATS
 
 
-def operations(product: Product) -> int:
-    """Multiplications and additions."""
-    _, layouts = product
-    (clients, rows, terms), (_, _, columns) = (shape for shape, _ in layouts[-2:])
-    return 2 * clients * rows * terms * columns
-
-
 def main() -> None:
     """Measure and print a table."""
     reader = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -115,15 +109,14 @@ def main() -> None:
         source = Path(folder) / "data.npz"
         Case("sfedhp", "dnn").write_data(source)
         for stack in (experiments(source, device, (20.0,), 1), experiments(source, device, LAMBDAS, SEEDS)):
-            products, runs = products_of(prepare_stack(stack)), len(stack)
-            work = sum(count * operations(product) for product, count in products.items())
+            noted, runs = products_of(prepare_stack(stack)), len(stack)
             for factors in ("float32", "TF32") if device != "cpu" else ("float32",):
                 torch.backends.cuda.matmul.allow_tf32 = factors == "TF32"
                 whole = round_seconds(prepare_stack(stack), device)
-                alone = sum(count * product_seconds(product, device) for product, count in products.items())
+                alone = sum(count * product_seconds(product, device) for product, count in noted.seen.items())
                 print(
                     f"| {runs} | {factors} | {1e3 * whole / runs:.2f} | {1e3 * alone / runs:.2f} "
-                    f"| {work / alone / 1e12:.3g} |",
+                    f"| {noted.operations / alone / 1e12:.3g} |",
                     flush=True,
                 )
 

@@ -81,7 +81,7 @@ def minimize(
             batch=lambda turn: task.batch(clock, step + turn),
             fresh=fresh,
             factored=factored,
-            padded=task.padded(task.batch_size or task.labels.shape[-1]),
+            padded=task.short,
             ahead=None if ahead is None else _factor(ahead, task, anchor),
         )
         return descend(problem)

@@ -44,7 +44,7 @@ class Task:
     batch_size: int  # 0: all rows
     weight_decay: float = 0.0
     statistics: Tensor | None = None  # (..., s)
-    fewest: int = 0  # as many rows every client has that has any; 0: not known
+    fewest: int = 0  # rows that every client has at least, unless it has none; 0: not known
     plain: bool = False  # autograd and built models even where the network could be worked by hand
     classes: int = 0  # of the federation's labels; a method that predicts without a head needs it
 
@@ -74,11 +74,16 @@ class Task:
         way = "linear layers by hand" if self.layers else "convolutions by hand"
         if self.layers and devices.fuses(device):
             return f"{way}, small products fused"
-        short = self.padded(self.batch_size or self.labels.shape[-1])
-        if self.convolutions and not short and self.convolutions.fused(shape, device):
+        if self.convolutions and not self.short and self.convolutions.fused(shape, device):
             return f"{way}, fused kernels"
         reason = devices.obstacle(device) if device.type == "cuda" else ""
         return f"{way}, not fused: {reason}" if reason else way
+
+    @property
+    def short(self) -> bool:
+        """Whether mini-batches may be: whether some of their rows may only pad."""
+        width = self.labels.shape[-1]
+        return self.padded(min(self.batch_size or width, width))
 
     def padded(self, rows: int) -> bool:
         """Whether some of so many rows of a client may only pad.

@@ -157,6 +157,10 @@ def test_mini_batches_that_all_can_fill_have_no_padding(network, plain):
     known, unknown = (replace(task(network, fewest=rows, **options), sizes=sizes) for rows in (3, 0))
     assert not known.padded(3)
     assert known.padded(4)
+    assert not known.short
+    assert replace(known, batch_size=4).short
+    assert replace(known, batch_size=0).short
+    assert not replace(known, batch_size=9, fewest=ROWS).short
     one, other = known.batch(CLOCK), unknown.batch(CLOCK)
     assert torch.equal(one.labels, other.labels)
     there = sizes > 0
