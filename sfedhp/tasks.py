@@ -207,8 +207,10 @@ class Task:
         return self._flat(slopes)
 
     def _statistics(self, model: Tensor) -> Tensor:
-        given = self.statistics
-        return model.new_zeros(()).expand(*self.lead, self.network.s) if given is None else given
+        # Where there are none, a saved stack of nothing must not look like one of different statistics.
+        if self.statistics is None or not self.network.s:
+            return model.new_zeros(()).expand(*self.lead, self.network.s)
+        return self.statistics
 
     def _leaves(self, model: Tensor) -> dict[str, Tensor]:
         # Differentiating through slices of the flat vector would cost five times as much.

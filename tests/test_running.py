@@ -107,7 +107,7 @@ def test_methods_without_some_models(tmp_path):
     assert run.folder is None
 
 
-@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), PFedMe(local_rounds=2)])
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), PFedMe(local_rounds=2), PFedGP(local_steps=1)])
 def test_stop_and_resume_equals_straight_through(tmp_path, method):
     experiment = replace(SMALL, algorithm=method, model=ModelOptions(name="dnn-small"))
     straight = sfedhp.run(experiment, out=tmp_path / "straight")
