@@ -116,8 +116,10 @@ def build(
 def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Initial weights (d,) and statistics (s,) from a safetensors file under the module's names.
 
+    What is fixed in the network, such as frozen parameters, becomes the file's where the file has it.
+
     Raises:
-        InputError: the file cannot be read, or its names or shapes are not the model's.
+        InputError: the file cannot be read, its names or shapes are not the model's, or it holds NaN.
     """
     try:
         found = load_file(path)
@@ -125,7 +127,9 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
         raise InputError(f"model.initial: there is no file {path}.") from None
     except (OSError, SafetensorError) as error:
         raise InputError(f"model.initial: {path} is not a safetensors file ({error}).") from None
-    for name, shape in network.weights.items():
+    fixed = {name: value for name, value in network.fixed().items() if name in found}
+    shapes = {**network.weights, **{name: value.shape for name, value in fixed.items()}}
+    for name, shape in shapes.items():
         if name not in found:
             raise InputError(
                 f"model.initial: {path} lacks {name}; it has {', '.join(sorted(found)) or 'nothing'}."
@@ -135,9 +139,20 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
                 f"model.initial: {name} in {path} has shape {tuple(found[name].shape)}, not the model's "
                 f"{tuple(shape)}: use weights of the same model."
             )
-    _, statistics = network.initial()
-    if all(name in found and found[name].shape == shape for name, shape in network.buffers.items()):
-        statistics = join(found, network.buffers)
+    statistics, worn = network.initial()[1], network.buffers
+    if all(name in found and found[name].shape == shape for name, shape in worn.items()):
+        statistics = join(found, worn)
+        shapes |= worn
+    for name in shapes:
+        # What is fixed may be infinite on purpose, as a mask; the others, in the type of the run, may not.
+        strange = found[name].isnan() if name in fixed else ~found[name].to(dtype).isfinite()
+        if strange.any():
+            raise InputError(
+                f"model.initial: {name} in {path} holds NaN or infinite values, with which nothing can be "
+                f"trained: use weights of a run that did not diverge."
+            )
+    for name, value in fixed.items():
+        value.copy_(found[name])
     return join(found, network.weights).to(dtype), statistics.to(dtype)
 
 
@@ -171,15 +186,25 @@ def _made(maker: Callable[..., Any], shape: Sequence[int], classes: int) -> nn.M
 
 
 def _renewed(module: nn.Module) -> nn.Module:
-    """The module with fresh weights: repeats that share one initialization would not be repeats."""
-    module = copy.deepcopy(module)
+    """The module with fresh weights: repeats that share one initialization would not be repeats.
+
+    What is frozen stays as it is given, with the buffers of its part.
+    """
+    given, module = module, copy.deepcopy(module)
     for name, part in module.named_modules():
+        own = [value.requires_grad for value in part.parameters(recurse=False)]
         reset = getattr(part, "reset_parameters", None)
+        if own and not any(own):
+            continue
         if callable(reset):
             reset()
-        elif next(part.parameters(recurse=False), None) is not None:
+        elif own:
             raise InputError(
                 f"The model's part {name or type(part).__name__!r} cannot draw its weights from the seed: "
                 f"give a function that makes the module, or give its part a reset_parameters method."
             )
+    with torch.no_grad():
+        for value, before in zip(module.parameters(), given.parameters(), strict=True):
+            if not value.requires_grad:
+                value.copy_(before)
     return module

@@ -19,29 +19,60 @@ Shapes = Mapping[str, torch.Size]
 class Network:
     """The architecture of a module; its weights are a flat vector (..., d), its running statistics (..., s).
 
-    Statistics are the floating buffers (batch norm's running mean and variance). They never enter training.
+    Weights are the parameters that train. Statistics are the floating buffers of the module's state (batch
+    norm's running mean and variance); they never enter training. All else belongs to the architecture.
     """
 
     def __init__(self, module: nn.Module):
         self.module = copy.deepcopy(module)
-        self.weights: Shapes = {name: value.shape for name, value in module.named_parameters()}
-        buffers = dict(module.named_buffers())
-        self.buffers: Shapes = {
-            name: value.shape for name, value in buffers.items() if value.is_floating_point()
+        self._refuse_what_cannot_stack()
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        saved = module.state_dict().keys()  # a buffer that is not is made with the module
+        self.weights: Shapes = {
+            name: value.shape for name, value in parameters.items() if value.requires_grad
         }
-        self.counters = [name for name, value in buffers.items() if not value.is_floating_point()]
+        self.buffers: Shapes = {
+            name: value.shape
+            for name, value in buffers.items()
+            if name in saved and value.is_floating_point()
+        }
+        self._counters = [name for name, value in buffers.items() if not value.is_floating_point()]
         self.d = sum(shape.numel() for shape in self.weights.values())
         self.s = sum(shape.numel() for shape in self.buffers.values())
+        # What is worked by hand has all its parameters in the flat vector.
+        whole = len(self.weights) == len(parameters)
         # The linear layers of a network that is nothing else but them and ReLU; none of any other network.
-        self.layers, self.flattens = perceptron.recognize(self.module)
+        self.layers, self.flattens = perceptron.recognize(self.module) if whole else ((), False)
         # The blocks and linear layers of one that is nothing else but them; None of any other.
-        self.convolutions = recognition.recognize(self.module)
-        self._refuse_what_cannot_stack()
+        self.convolutions = recognition.recognize(self.module) if whole else None
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The module's own weights (d,) and statistics (s,)."""
         values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return join(values, self.weights), join(values, self.buffers)
+
+    def fixed(self) -> dict[str, Tensor]:
+        """What is neither a weight nor a statistic, by name: frozen parameters, and the other buffers."""
+        values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {
+            name: value.detach()
+            for name, value in values.items()
+            if name not in self.weights and name not in self.buffers
+        }
+
+    def check_fixed(self, other: Network) -> None:
+        """Refuse to stand for another run's network, of which something fixed is not the same.
+
+        Raises:
+            InputError: it is not.
+        """
+        there = other.fixed()
+        for name, value in self.fixed().items():
+            if not torch.equal(value, there[name]):
+                raise InputError(
+                    f"The model's {name} does not train and differs between the seeds, but runs of a stack "
+                    f"share it: sweep with --at-once 1, or draw it by a seed of its own."
+                )
 
     def run(
         self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, lead: torch.Size, train: bool
@@ -89,6 +120,12 @@ class Network:
             classes: how many scores a row must get; None where any number of features will do.
         """
         model, statistics = self.initial()
+        for key, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
+            if not value.isfinite().all():
+                raise InputError(
+                    f"The model's {key} holds NaN or infinite values before any training: mend it, or, if it "
+                    f"is a constant such as a mask, register it as a buffer with persistent=False."
+                )
         name = type(self.module).__name__
         stack = torch.Size([2])
         spread = {key: value.expand(2, *value.shape) for key, value in split(model, self.weights).items()}
@@ -119,7 +156,7 @@ class Network:
     ) -> tuple[Tensor, Tensor]:
         # Batch norm writes its buffers in place: it gets copies, which are then the moved statistics.
         buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
-        counters = {name: torch.zeros((), dtype=torch.int64, device=inputs.device) for name in self.counters}
+        counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
         outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
         return outputs, join(buffers, self.buffers) if buffers else statistics
 
@@ -142,11 +179,25 @@ class Network:
                     f"convolution, normalization and attention layers."
                 )
         strange = [name for name, value in self.module.named_parameters() if not value.is_floating_point()]
-        if strange or not self.weights:
+        if strange or not any(value.requires_grad for value in self.module.parameters()):
             what = f"parameter {strange[0]} is not real" if strange else "has no parameters to train"
             raise InputError(
-                f"The model {type(self.module).__name__}: {what}; use a module with real weights."
+                f"The model {type(self.module).__name__}: {what}; use a module with real weights that are "
+                f"not all frozen."
             )
+        self._refuse_two_names()
+
+    def _refuse_two_names(self) -> None:
+        """A tensor with two names would be trained as one and saved as two."""
+        names: dict[int, str] = {}
+        for named in (self.module.named_parameters, self.module.named_buffers):
+            for name, value in named(remove_duplicate=False):
+                first = names.setdefault(id(value), name)
+                if first != name:
+                    raise InputError(
+                        f"The model's {first} and {name} are one tensor under two names, which cannot be "
+                        f"trained and saved as two: keep one of the names, and use that one twice in forward."
+                    )
 
 
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:

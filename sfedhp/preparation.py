@@ -66,7 +66,11 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
         data: instead of `experiment.data.source`: a `Federation`, a mapping of arrays named as in an npz
             (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset` of (input, label).
         model: instead of `experiment.model.name`: a module, or a function that makes one.
+
+    Raises:
+        InputError: the experiment cannot be run as it is.
     """
+    check_draws(experiment)
     if experiment.engine.kind == "ray":
         check_reachable(experiment.engine.address)
     return _assembled([_parts(*federation_of(experiment, data), model)], stacked=False)
@@ -82,12 +86,38 @@ def prepare_stack(experiments: Sequence[Experiment]) -> Prepared:
     divided: dict[Hashable, tuple[Federation, Experiment]] = {}
     parts = []
     for experiment in experiments:
+        check_draws(experiment)
         same = (experiment.data, experiment.edges, experiment.clients_per_edge, experiment.seed)
         if same not in divided:
             divided[same] = federation_of(experiment)
         federation, resolved = divided[same]
         parts.append(_parts(federation, replace(experiment, data=resolved.data), None))
     return _assembled(parts, stacked=True)
+
+
+def check_draws(experiment: Experiment) -> None:
+    """Refuse a number of drawn members that the method would never look at.
+
+    Raises:
+        InputError: `sampled_clients` is set for a method of three tiers, or `sampled_edges` for one of two.
+    """
+    name, tiers = experiment.algorithm_name, experiment.algorithm.tiers
+    idle, used = ("clients", "edges") if tiers == 3 else ("edges", "clients")
+    if given := getattr(experiment, f"sampled_{idle}"):
+        raise InputError(
+            f"sampled_{idle} = {given} has no effect: {name}, a method of {tiers} tiers, draws {used} and "
+            f"not {idle}; leave it out, or set sampled_{used}."
+        )
+
+
+def with_own_draws(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Experiments that one user set for methods of two tiers and of three; each takes the draws it has."""
+    if len({each.algorithm.tiers for each in experiments}) == 1:
+        return list(experiments)
+    return [
+        replace(each, sampled_clients=0) if each.algorithm.tiers == 3 else replace(each, sampled_edges=0)
+        for each in experiments
+    ]
 
 
 class _Parts(NamedTuple):
@@ -137,6 +167,8 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     first = parts[0]
     experiment, network = first.experiment, first.network
     engine, device = experiment.engine, _device(experiment)
+    for part in parts[1:]:
+        network.check_fixed(part.network)
     if device.type == "cpu":
         keep_freed_memory()
     network.module.to(device)

@@ -1,10 +1,15 @@
 """The models of the paper and the user's own."""
 
+from itertools import chain
+
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import sfedhp
+from sfedhp import DataOptions, Experiment
+from sfedhp.algorithms import ALGORITHMS
 from sfedhp.models import MODELS, build, load_initial
 from sfedhp.types import InputError
 
@@ -121,6 +126,36 @@ def test_a_function_module_with_stubborn_parts_is_fine():
     assert make(Stubborn).d == 7840
 
 
+def test_what_is_frozen_in_a_module_stays_as_it_is_given():
+    """Whoever freezes weights has trained them before."""
+    module = nn.Sequential(nn.Flatten(), Stubborn(), nn.BatchNorm1d(10), nn.Linear(10, 10), nn.Linear(10, 10))
+    module[1].requires_grad_(False)
+    module[2].requires_grad_(False)
+    module[2].running_mean.fill_(2.0)
+    module[3].weight.requires_grad_(False)
+    made = make(module).module
+    assert torch.equal(made[1].scale, module[1].scale)
+    assert torch.equal(made[2].running_mean, module[2].running_mean)
+    assert torch.equal(made[3].weight, module[3].weight)
+    assert not torch.equal(made[3].bias, module[3].bias)
+    assert not torch.equal(made[4].weight, module[4].weight)
+
+
+@pytest.mark.parametrize("name", ["sfedhp", "fedavg", "pfedme"])
+def test_a_run_leaves_what_is_frozen(name):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 6), nn.ReLU(), nn.Linear(6, 10))
+    module[1].requires_grad_(False)
+    data = DataOptions(train_per_label=5, test_per_label=2)
+    experiment = Experiment(rounds=1, edges=2, clients_per_edge=3, algorithm=ALGORITHMS[name](), data=data)
+    run = sfedhp.run(experiment, model=module)
+    initial = make(module, (1, 28, 28)).module
+    models = [run.global_model, *run.edge_models, *chain(*run.client_models)]
+    for model in filter(None, models):
+        assert torch.equal(model[1].weight, module[1].weight)
+        assert not torch.equal(model[3].weight, initial[3].weight)
+    assert run.global_model is not None
+
+
 class Branches(Own):
     def forward(self, inputs):
         return super().forward(inputs) if inputs.sum() > 0 else super().forward(-inputs)
@@ -176,6 +211,38 @@ def test_wrong_initial_weights_are_refused(tmp_path):
         load_initial(network, path, torch.float32)
     save_file({"head.weight": torch.zeros(2, 784), "head.bias": torch.zeros(10)}, path)
     with pytest.raises(InputError, match="has shape"):
+        load_initial(network, path, torch.float32)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e300])
+@pytest.mark.parametrize("name", ["norm1.weight", "norm1.running_var"])
+def test_initial_weights_must_be_finite(tmp_path, name, value):
+    network = make("vgg", COLOR)
+    state = {key: part.double() for key, part in network.state_dict(*network.initial()).items()}
+    state[name][1] = value
+    save_file(state, tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match=rf"{name} in .*w.safetensors holds NaN or infinite values"):
+        load_initial(network, tmp_path / "w.safetensors", torch.float32)
+
+
+def test_what_is_frozen_comes_from_the_file_too(tmp_path):
+    """A site of a deployment has its initial weights from a file."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    module[0].requires_grad_(False)
+    network, path = make(module, (4,), 2), tmp_path / "w.safetensors"
+    own = network.fixed()["0.weight"].clone()
+    state = {name: torch.full_like(value, 0.5) for name, value in module.state_dict().items()}
+    save_file({name: value for name, value in state.items() if name[0] == "1"}, path)
+    load_initial(network, path, torch.float32)
+    assert torch.equal(network.fixed()["0.weight"], own)
+    save_file(state, path)
+    model, statistics = load_initial(network, path, torch.float32)
+    assert network.build(model, statistics)[0].weight.unique().tolist() == [0.5]
+    save_file(state | {"0.bias": torch.full((3,), torch.nan)}, path)
+    with pytest.raises(InputError, match=r"0.bias in .* holds NaN"):
+        load_initial(network, path, torch.float32)
+    save_file(state | {"0.bias": torch.zeros(4)}, path)
+    with pytest.raises(InputError, match=r"0.bias in .* has shape \(4,\), not the model's \(3,\)"):
         load_initial(network, path, torch.float32)
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from sfedhp import perceptron as by_hand
 from sfedhp.networks import Network, join, split
 from sfedhp.types import InputError
 
@@ -70,9 +71,130 @@ def test_the_module_that_was_given_stays_as_it_is():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
+def _frozen():
+    module = perceptron(nn.ReLU())
+    module[1].requires_grad_(False)
+    return module
+
+
+def test_frozen_parameters_are_no_weights():
+    module = _frozen()
+    network = Network(module)
+    assert list(network.weights) == ["3.weight", "3.bias"]
+    assert network.d == 8
+    assert list(network.fixed()) == ["1.weight", "1.bias"]
+    models, rows = torch.randn(2, network.d), torch.randn(2, 5, 4)
+    outputs, _ = network.run(
+        split(models, network.weights), torch.zeros(2, 0), rows, torch.Size([2]), train=True
+    )
+    for place in range(2):
+        built = network.build(models[place], torch.zeros(0))
+        assert torch.equal(built[1].weight, module[1].weight)
+        assert [value.requires_grad for value in built.parameters()] == [False, False, True, True]
+        assert_close(outputs[place], built(rows[place]))
+
+
+def test_what_is_worked_by_hand_has_nothing_frozen():
+    assert Network(_frozen()).layers == ()
+    convolutions = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+    assert Network(convolutions).convolutions is not None
+    convolutions[0].bias.requires_grad_(False)
+    assert Network(convolutions).convolutions is None
+
+
+class Constants(nn.Module):
+    """Buffers of every kind that are no running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("order", torch.tensor([3, 1, 0, 2]))
+        self.register_buffer("mask", torch.tensor([True, False]))
+        self.register_buffer("factor", torch.tensor(3))
+        self.register_buffer("hidden", torch.tensor([0.0, -torch.inf]), persistent=False)
+
+    def forward(self, inputs):
+        scores = self.head(inputs[:, self.order]) * self.factor
+        return torch.where(self.mask, scores, self.hidden)
+
+
+def test_buffers_that_are_no_statistics_stay_as_they_are():
+    module = Constants()
+    network = Network(module)
+    assert network.s == 0
+    network.probe(torch.randn(2, 4), 2)
+    model, rows = network.initial()[0].expand(2, -1), torch.randn(2, 5, 4)
+    outputs, _ = network.run(split(model, network.weights), torch.zeros(2, 0), rows, torch.Size([2]), True)
+    assert_close(outputs, torch.stack([module(each) for each in rows]))
+    assert outputs.isinf().any()
+    built = network.build(model[0], torch.zeros(0))
+    assert_close(built(rows[0]), outputs[0])
+    assert all(torch.equal(value, module.get_buffer(name)) for name, value in built.named_buffers())
+
+
+def test_runs_of_a_stack_share_what_is_fixed():
+    one, other = Network(Constants()), Network(Constants())
+    one.check_fixed(other)
+    with torch.no_grad():
+        other.module.order.copy_(torch.arange(4))
+    with pytest.raises(InputError, match="order does not train and differs between the seeds"):
+        one.check_fixed(other)
+
+
+def _tied():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    return module
+
+
+def _shared():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+def _tied_buffers():
+    module = nn.Sequential(Normalized(), nn.Linear(3, 3), nn.BatchNorm1d(3))
+    module[2].running_mean = module[0].norm.running_mean
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        (_tied(), "0.weight and 2.weight"),
+        (_shared(), "0.weight and 2.weight"),
+        (_tied_buffers(), "0.norm.running_mean and 2.running_mean"),
+    ],
+)
+def test_a_tensor_under_two_names_is_refused(module, names):
+    with pytest.raises(InputError, match=f"{names} are one tensor under two names"):
+        Network(module)
+
+
+def test_a_layer_that_is_used_twice_under_one_name_is_fine():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, inputs):
+            return self.layer(torch.tanh(self.layer(inputs)))
+
+    Network(Twice()).probe(torch.randn(2, 4), 4)
+
+
+@pytest.mark.parametrize("name", ["first.weight", "norm.running_var"])
+def test_a_module_that_begins_with_nan_is_refused(name):
+    module = Normalized()
+    module.state_dict()[name].flatten()[0] = torch.nan
+    with pytest.raises(InputError, match=f"The model's {name} holds NaN or infinite values before"):
+        Network(module).probe(torch.randn(2, 4), 3)
+
+
 @pytest.mark.parametrize(
     ("module", "word"),
     [
+        (perceptron().requires_grad_(False), "no parameters to train"),
         (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), "random numbers"),
         (Normalized(momentum=None), "momentum=None"),
         (nn.Sequential(nn.RNN(4, 3)), "cannot be stacked"),
@@ -124,11 +246,6 @@ def _hooked():
     return module
 
 
-def _shared():
-    layer = nn.Linear(4, 4)
-    return nn.Sequential(layer, nn.ReLU(), layer)
-
-
 @pytest.mark.parametrize(
     "module",
     [
@@ -141,8 +258,11 @@ def _shared():
         Twice(4, 3),
         Normalized(),
         _hooked(),
-        _shared(),
     ],
 )
 def test_whatever_does_more_is_not_worked_by_hand(module):
     assert Network(module).layers == ()
+
+
+def test_a_layer_in_two_places_is_not_two_layers():
+    assert by_hand.recognize(_shared()) == ((), False)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition
-from sfedhp.data.pool import Pool, Rows, pool_of
+from sfedhp.data.pool import Pool, Rows, pool_of, with_classes
 from sfedhp.data.registry import load
 from sfedhp.data.scaling import Scaling, scaling_of
 from sfedhp.data.seating import seat
@@ -92,9 +92,23 @@ class Federation:
 
 
 def federate(
-    options: DataOptions, *, edges: int, clients_per_edge: int, seed: int, folder: Path | None = None
+    options: DataOptions,
+    *,
+    edges: int,
+    clients_per_edge: int,
+    seed: int,
+    folder: Path | None = None,
+    classes: int | None = None,
 ) -> tuple[Federation, DataOptions]:
     """Load the source, divide it among the clients and seat them; also the options as resolved.
+
+    Args:
+        options: the source, and who holds what of it.
+        edges: servers between the cloud and the clients.
+        clients_per_edge: seats under each of them.
+        seed: decides every draw.
+        folder: where published image sets lie.
+        classes: of a user's file, where they are known; None: as many as its labels reach.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
@@ -104,10 +118,13 @@ def federate(
         raise InputError(
             "This data came from Python arrays: give them again with from_arrays or from_dataset."
         )
-    if options.source.endswith(".npz"):
+    own = options.source.endswith(".npz")
+    if own:
         # A run is resumed from wherever the user then stands.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     pool = load(options, clients=edges * clients_per_edge, seed=seed, folder=folder)
+    if own:
+        pool = with_classes(pool, classes)
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -129,7 +146,7 @@ def from_arrays(
     """
     options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
     _check(options, edges, clients_per_edge, seed)
-    pool = pool_of("the data", inputs, labels, client, test)
+    pool = with_classes(pool_of("the data", inputs, labels, client, test), None)
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -188,7 +205,7 @@ def _assemble(
     split, options = partition(pool, options, clients=edges * clients_per_edge, seed=seed)
     holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
     seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
-    notes = list(split.notes)
+    notes = [*pool.notes, *split.notes]
     if empty := int((seats < 0).sum()):
         notes.append(f"{empty} of {seats.size} seats are empty: {pool.name} has {len(split.train)} clients.")
     if pool.inputs.dtype != np.uint8:

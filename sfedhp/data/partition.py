@@ -101,12 +101,17 @@ def _given(
     """The source itself says who holds a row; there may be fewer clients than seats."""
     if pool.client is None:
         raise InputError(f"data.partition = 'given' needs an array `client`, and {pool.name} has none.")
-    named = int(pool.client.max()) + 1
-    if named > clients:
+    held = np.unique(pool.client)
+    named = len(held)
+    seats = f"set edges and clients_per_edge so that their product, now {clients}, is at least {named}"
+    if held[-1] >= named:
+        more = f", and {seats}" if named > clients else ""
         raise InputError(
-            f"{pool.name} has clients up to number {named - 1}, but edges × clients_per_edge is {clients}: "
-            f"set edges and clients_per_edge so that their product is at least {named}."
+            f"{pool.name} has {named} clients whose numbers go up to {held[-1]} with gaps: number them 0 to "
+            f"{named - 1}, for example with np.unique(client, return_inverse=True)[1]{more}."
         )
+    if named > clients:
+        raise InputError(f"{pool.name} has {named} clients, 0 to {named - 1}: {seats}.")
     return _by_owner(pool, pool.client, named, options, draw)
 
 

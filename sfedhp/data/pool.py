@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sfedhp.types import InputError
 
 Rows = NDArray[np.int64]  # row numbers of a pool
+_NAMED = 5  # classes without rows that a remark names
 
 
 class Counts(NamedTuple):
@@ -32,22 +33,17 @@ class Pool:
     client: NDArray[np.int64] | None = None  # who holds the row, where the source says so
     test: NDArray[np.bool_] | None = None  # which rows are for testing, where the source says so
     counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
+    notes: tuple[str, ...] = ()  # lines worth printing
 
 
 def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None) -> Pool:
-    """A pool of a user's arrays, checked.
+    """A pool of a user's arrays, checked; it has as many classes as its labels reach.
 
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
     inputs = _inputs(name, inputs)
     labels = _integers(name, "labels", labels, len(inputs))
-    # Classes without any row are allowed, but a count beyond the rows is a mistake (ids, not labels).
-    if labels.max() >= len(labels):
-        raise InputError(
-            f"{name}: a label is {labels.max()} but there are only {len(labels)} rows: "
-            "number the classes 0, 1, 2, … without gaps."
-        )
     if client is not None:
         client = _integers(name, "client", client, len(inputs))
     if test is not None:
@@ -55,6 +51,36 @@ def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any =
         if test.dtype != np.bool_:
             raise InputError(f"{name}: `test` must be an array of bool, not {test.dtype}.")
     return Pool(name, inputs, labels, int(labels.max()) + 1, client, test)
+
+
+def with_classes(pool: Pool, classes: int | None) -> Pool:
+    """The same pool with so many classes, or with as many as its labels reach where nobody knows the number.
+
+    A small sample may lack a class, which is then remarked on. If most are lacking, the labels are no labels.
+
+    Raises:
+        InputError: a label is beyond the classes, or most classes have no rows.
+    """
+    if classes is not None:
+        if pool.classes > classes:
+            raise InputError(
+                f"{pool.name} has labels up to {pool.classes - 1}, but there are {classes} classes, 0 to "
+                f"{classes - 1}: leave such rows out, or number the classes as the others do."
+            )
+        return replace(pool, classes=classes)
+    held = np.unique(pool.labels)
+    if 2 * len(held) < pool.classes:
+        raise InputError(
+            f"{pool.name} has labels up to {pool.classes - 1}, but only {len(held)} of these {pool.classes} "
+            f"classes have rows: number the classes 0, 1, 2, … without gaps, for example with "
+            f"np.unique(labels, return_inverse=True)[1]."
+        )
+    lacking = np.setdiff1d(np.arange(pool.classes), held)
+    if not len(lacking):
+        return pool
+    names = ", ".join(map(str, lacking[:_NAMED])) + (", …" if len(lacking) > _NAMED else ".")
+    note = f"{len(lacking)} of {pool.classes} classes have no rows in {pool.name}: {names}"
+    return replace(pool, notes=(note,))
 
 
 def _inputs(name: str, values: Any) -> NDArray[Any]:

@@ -72,10 +72,6 @@ def _rank_within(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _check_both(pool: Pool, client: int, rows: Rows, is_test: NDArray[np.bool_]) -> None:
-    if not len(rows):
-        raise InputError(
-            f"{pool.name}: client {client} has no rows; number the clients 0, 1, 2, … without gaps."
-        )
     if is_test.all():
         raise InputError(f"{pool.name}: client {client} has no rows to train on ({len(rows)} to test).")
     if not is_test.any():

@@ -14,7 +14,7 @@ from sfedhp.types import Bounds, InputError, check_bounds
 
 LOOPBACK = "127.0.0.1"
 Port = Annotated[int, Bounds(1, 65535)]
-Seconds = Annotated[float, Bounds(0, exclusive=True)]
+Seconds = Annotated[float, Bounds(0, 1e7, exclusive=True)]
 Quorum = Annotated[int, Bounds(1)]
 
 
@@ -33,7 +33,7 @@ class Limits:
     client_quorum: Quorum = 1  # replies an edge (or the cloud of a two-tier method) needs for a round
     edge_quorum: Quorum = 1  # replies the cloud needs for a round, of edges
     client_seconds: Seconds = 60.0  # a client's time for one answer
-    edge_seconds: Annotated[float, Bounds(0)] = 0.0  # an edge's for its edge rounds; 0: their sum and more
+    edge_seconds: Annotated[float, Bounds(0, 1e7)] = 0.0  # an edge's for its edge rounds; 0: enough for them
     start_seconds: Seconds = 120.0  # how long a new run waits for everybody before its first round
     silent_seconds: Seconds = 8.0  # a member that has said nothing for so long is not waited for
 
@@ -91,7 +91,10 @@ def read_federation(path: Path) -> FederationFile:
     if not isinstance(edges, list):
         raise InputError("edges must be tables, one [[edges]] for each edge.")
     values["edges"] = tuple(_section(Address, edge, "edges.") for edge in edges)
-    values["inputs"] = tuple(values.get("inputs", ()))
+    inputs = values.get("inputs", [])
+    if not isinstance(inputs, list) or any(type(size) is not int or size < 1 for size in inputs):
+        raise InputError(f"inputs = {inputs!r} cannot be used: write the shape of one input, as [784].")
+    values["inputs"] = tuple(inputs)
     if bool(values["inputs"]) != bool(values.get("classes", 0)):
         raise InputError("inputs and classes go together: give both, or neither where the data can be read.")
     federation: FederationFile = _section(FederationFile, values, "")

@@ -14,7 +14,7 @@ from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.sites import Site, client_name, edge_name, write_site
 from sfedhp.deploy.workplaces import INITIAL, network_of
 from sfedhp.models import load_initial
-from sfedhp.preparation import federation_of
+from sfedhp.preparation import check_draws, federation_of
 from sfedhp.runs.files import write_atomically
 from sfedhp.types import InputError
 
@@ -48,6 +48,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     Raises:
         InputError: the experiment cannot be deployed as it is.
     """
+    check_draws(experiment)
     seats = torch.arange(experiment.edges * experiment.clients_per_edge)
     seats = seats.reshape(experiment.edges, experiment.clients_per_edge)
     shape, classes = tuple(file.inputs), file.classes

@@ -77,6 +77,7 @@ def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Ho
         edges=1 if own else experiment.edges,
         clients_per_edge=1 if own else experiment.clients_per_edge,
         seed=experiment.seed,
+        classes=site.classes if own else None,
     )
     client = 0 if own else site.client
     _check(site, federation, client, own)

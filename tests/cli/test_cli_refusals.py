@@ -7,9 +7,12 @@ from importlib.metadata import entry_points
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from sfedhp import cli
+from sfedhp.algorithms import ALGORITHMS
 from sfedhp.data import registry
+from sfedhp.running import read_experiment
 
 SMALL = "edges=2 clients_per_edge=2 model.name=mlr rounds=1 algorithm.edge_rounds=1"
 
@@ -24,7 +27,12 @@ def write_inputs(here):
     np.savez("floats.npz", inputs=inputs, labels=labels + 0.5)
     np.savez("negative.npz", inputs=inputs, labels=labels - 1)
     np.savez("gap.npz", inputs=inputs, labels=labels, client=np.array([0, 1, 3] * 4))
+    np.savez("many.npz", inputs=inputs, labels=labels, client=np.arange(12) % 6 * 5)
+    np.savez("ids.npz", inputs=inputs, labels=7 + 100 * labels)
     np.savez("good.npz", inputs=inputs, labels=labels)
+    bias = np.zeros(10, np.float32)
+    bias[3] = np.nan
+    save_file({"head.weight": np.ones((10, 784), np.float32), "head.bias": bias}, "nan.safetensors")
     content = (here / "good.npz").read_bytes()
     (here / "truncated.npz").write_bytes(content[: len(content) // 2])
     (here / "corrupt.npz").write_bytes(content[:150] + bytes(50) + content[200:])
@@ -47,6 +55,10 @@ def write_inputs(here):
         "    def __init__(self):\n        super().__init__(784, 3)\n"
         "    def forward(self, x):\n        return super().forward(x.flatten(1))\n"
         "number = 3\n"
+        "def tied():\n    layer = torch.nn.Linear(784, 784)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), layer, layer, torch.nn.Linear(784, 10))\n"
+        "def frozen():\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).requires_grad_(False)\n"
     )
     mnist = here / "datasets" / "mnist"
     mnist.mkdir(parents=True)
@@ -71,6 +83,10 @@ REFUSED = {
     "run seed=-1": "seed = -1 is out of range",
     "run sampled_edges=5": "sampled_edges = 5 is more than the 4 edges",
     "run algorithm=fedavg sampled_clients=21": "sampled_clients = 21 is more than the 20 clients",
+    "run sampled_clients=3": "sampled_clients = 3 has no effect: sfedhp, a method of 3 tiers, draws edges",
+    "run algorithm=fedavg sampled_edges=2": "leave it out, or set sampled_clients.",
+    "sweep sampled_clients=3 seeds=2": "sampled_clients = 3 has no effect",
+    "compare --only sfedhp,hierfavg sampled_clients=3": "sampled_clients = 3 has no effect",
     "run data.labels_per_client=11": "data.labels_per_client = 11 is above the 10 classes",
     "run data.train_per_label=5000": "training and 50 test images per label and client do not fit",
     "run data.validation_per_label=1000": "lower it",
@@ -98,7 +114,9 @@ REFUSED = {
     "run data.source=nan.npz": "`inputs` holds NaN",
     "run data.source=floats.npz": "`labels` must be integers from 0",
     "run data.source=negative.npz": "`labels` must be integers from 0 (found -1)",
-    "run data.source=gap.npz": "client 2 has no rows",
+    "run data.source=gap.npz": "gap.npz has 3 clients whose numbers go up to 3 with gaps: number them 0 to 2",
+    "run data.source=many.npz": "return_inverse=True)[1], and set edges and clients_per_edge so that their",
+    "run data.source=ids.npz": "labels up to 107, but only 2 of these 108 classes have rows",
     "data get mnits": "did you mean mnist?",
     "data get fmnist-mini": "there is nothing to get",
     "data get fmnist --from nowhere": "fmnist is not complete there",
@@ -112,6 +130,9 @@ REFUSED = {
     "run model.name=vgg": "The vgg models need images of at least 32 × 32",
     "run model.initial=missing.safetensors": "there is no file missing.safetensors",
     "run model.initial=text.npz": "is not a safetensors file",
+    "run model.name=mlr model.initial=nan.safetensors": "head.bias in nan.safetensors holds NaN or infinite",
+    "run model.name=three:tied": "The model's 1.weight and 2.weight are one tensor under two names",
+    "run model.name=three:frozen": "has no parameters to train; use a module with real weights that are not",
     # folders
     "run --out taken": "taken already holds a run: choose another folder, or go on with",
     "compare --out taken": "taken already holds a run",
@@ -142,6 +163,21 @@ def test_bad_input_is_refused_with_a_sentence(sfedhp, here, line):
 
 def _about_size(line):
     return "sampled" in line or "model.initial" in line or ".toml" in line or "gap" in line
+
+
+def test_methods_of_two_tiers_and_of_three_take_the_draws_they_have(sfedhp, tiny, here):
+    draws = ["sampled_clients=1", "sampled_edges=2"]
+    result = sfedhp("compare", *tiny, *draws, "--only", "sfedhp,fedavg", "--out", "one")
+    assert (result.exit_code, "has no effect" in result.stderr) == (0, False)
+    result = sfedhp("sweep", *tiny, *draws, "algorithm=sfedhp,fedavg", "--out", "many")
+    assert result.exit_code == 0
+    folders = {"sfedhp": ["one/sfedhp", "many/algorithm=sfedhp,seed=0"]}
+    folders["fedavg"] = ["one/fedavg", "many/algorithm=fedavg,seed=0"]
+    for method, both in folders.items():
+        for folder in both:
+            experiment = read_experiment(here / folder)
+            expected = (0, 2) if ALGORITHMS[method].tiers == 3 else (1, 0)
+            assert (experiment.sampled_clients, experiment.sampled_edges) == expected
 
 
 def test_a_folder_that_cannot_be_made_here(sfedhp, tiny, here):
@@ -179,6 +215,14 @@ def test_a_reader_that_leaves_is_no_error_of_ours(sfedhp, monkeypatch):
     monkeypatch.setattr("sfedhp.data.listing", leave)
     result = sfedhp("data", "list")
     assert (result.exit_code, result.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", [["run"], ["provision", "federation.toml"]])
+def test_an_empty_out_does_not_fill_the_folder_where_one_stands(sfedhp, here, command):
+    result = sfedhp(*command, "--out", "")
+    assert result.exit_code == 2
+    assert "--out is empty" in result.stderr
+    assert [path.name for path in here.iterdir()] == ["tiny.npz"]
 
 
 def test_a_signal_before_the_first_round_ends_at_once(sfedhp, tiny, monkeypatch):

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sfedhp.config import Experiment
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
+from sfedhp.deploy.federation import FederationFile
+from sfedhp.deploy.layout import lay_out
+from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
+from sfedhp.personalizing import newcomer_of
 from sfedhp.types import InputError
 
 INPUTS = np.arange(60.0).reshape(20, 3)
@@ -53,14 +58,31 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
         ({"inputs": INPUTS, "labels": LABELS + 0.5}, "`labels` must be integers from 0 (found float64)"),
         ({"inputs": INPUTS, "labels": LABELS * 1.0}, "`labels` must be integers from 0 (found float64)"),
         ({"inputs": INPUTS, "labels": np.full(20, 2**64 - 1, np.uint64)}, "`labels` must be integers from 0"),
-        ({"inputs": INPUTS, "labels": LABELS * 10**9}, "a label is 1000000000 but there are only 20 rows"),
+        (
+            {"inputs": INPUTS, "labels": LABELS * 10**9},
+            "my.npz has labels up to 1000000000, but only 2 of these 1000000001 classes have rows: "
+            "number the classes 0, 1, 2, … without gaps, for example with np.unique(labels, "
+            "return_inverse=True)[1].",
+        ),
+        ({"inputs": INPUTS, "labels": 7 + np.arange(20) % 3 * 100}, "only 3 of these 208 classes have rows"),
+        ({"inputs": INPUTS, "labels": LABELS * 4}, "only 2 of these 5 classes have rows"),
         ({"inputs": INPUTS, "labels": LABELS, "client": LABELS - 1}, "`client` must be integers from 0"),
         ({"inputs": INPUTS, "labels": LABELS, "test": LABELS}, "`test` must be an array of bool, not int64"),
-        ({"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 2 * 2}, "client 1 has no rows"),
-        ({"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5}, "product is at least 5"),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5},
+            "my.npz has 5 clients, 0 to 4: set edges and clients_per_edge so that their product, now 4, is "
+            "at least 5.",
+        ),
         (
             {"inputs": INPUTS, "labels": LABELS, "client": LABELS * 10**15},
-            "clients up to number 1000000000000000",
+            "my.npz has 2 clients whose numbers go up to 1000000000000000 with gaps: number them 0 to 1, for "
+            "example with np.unique(client, return_inverse=True)[1].",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 10 * 3},
+            "my.npz has 10 clients whose numbers go up to 27 with gaps: number them 0 to 9, for example with "
+            "np.unique(client, return_inverse=True)[1], and set edges and clients_per_edge so that their "
+            "product, now 4, is at least 10.",
         ),
         (
             {"inputs": INPUTS, "labels": LABELS, "client": LABELS, "test": LABELS > 0},
@@ -88,6 +110,39 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
 def test_each_fault_has_its_sentence(tmp_path, arrays, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         load(saved(tmp_path, **arrays))
+
+
+def test_a_class_without_rows_is_remarked_on(tmp_path):
+    federation = load(saved(tmp_path, inputs=INPUTS, labels=1 + LABELS))
+    assert federation.classes == 3
+    assert federation.notes == ("1 of 3 classes have no rows in my.npz: 0.",)
+    ten = np.where(np.arange(20) < 10, np.arange(20), 19)
+    [note] = load(saved(tmp_path, inputs=INPUTS, labels=ten)).notes
+    assert note == "9 of 20 classes have no rows in my.npz: 10, 11, 12, 13, 14, …"
+    assert load(saved(tmp_path, inputs=INPUTS, labels=LABELS)).notes == ()
+
+
+def test_classes_that_are_known_are_used(tmp_path):
+    """Of ten classes a small device has two, and fewer rows than classes."""
+    place = {"edges": 1, "clients_per_edge": 1, "seed": 0}
+    options = DataOptions(saved(tmp_path, inputs=INPUTS[:6], labels=LABELS[:6] * 9))
+    federation, _ = federate(options, **place, classes=10)
+    assert (federation.classes, federation.notes) == (10, ())
+    assert len(federation.describe()[0].train) == 10
+    with pytest.raises(InputError, match=r"labels up to 9, but there are 9 classes, 0 to 8: leave such rows"):
+        federate(options, **place, classes=9)
+    with pytest.raises(InputError, match="only 2 of these 10 classes have rows"):
+        federate(options, **place)
+
+
+def test_a_newcomer_and_a_device_may_have_fewer_rows_than_classes(tmp_path):
+    path = saved(tmp_path, inputs=INPUTS[:6], labels=LABELS[:6] * 9)
+    newcomer = newcomer_of(Experiment(), path)
+    assert sorted({*newcomer.labels.tolist(), *newcomer.test_labels.tolist()}) == [0, 9]
+    site = lay_out(FederationFile(inputs=(3,), classes=10), Experiment()).clients[0]
+    network = network_of(site.experiment, site.shape, site.classes)
+    held = holdings_of(site, network, own_data(DataOptions(), path))
+    assert (int(held.task.sizes), int(held.test.sizes), held.task.classes) == (4, 2, 10)
 
 
 def test_object_arrays_are_never_unpickled(tmp_path):

@@ -81,6 +81,10 @@ def test_the_clouds_limit_covers_the_edges_rounds():
         ("[limits]\nclient_secs = 3", "limits.client_seconds"),
         ("[limits]\nclient_seconds = 0", "above 0"),
         ("[limits]\nclient_seconds = 'long'", "cannot be used"),
+        ("[limits]\nclient_seconds = inf", "at most"),
+        ("classes = 3\ninputs = 3", "as [784]"),
+        ("classes = 3\ninputs = [4.5]", "as [784]"),
+        ("classes = 3\ninputs = [0]", "as [784]"),
         ("[cloud]\nport = 0", "cloud.port"),
         ("[cloud]\nport = 90000", "cloud.port"),
         ("cloud = 3", "must be a table"),
@@ -173,6 +177,11 @@ def test_a_client_with_a_file_of_its_own(tmp_path):
         with pytest.raises(InputError) as caught:
             holdings_of(site, network, own_data(DataOptions(), str(own_file(tmp_path, labels, shape))))
         assert word in str(caught.value)
+
+
+def test_a_number_of_drawn_members_without_effect_is_refused():
+    with pytest.raises(InputError, match="sampled_edges = 1 has no effect"):
+        lay_out(FederationFile(), replace(experiment("fedavg"), sampled_edges=1))
 
 
 def test_what_only_all_clients_together_know_is_refused(tmp_path):
