@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import io
 import json
@@ -133,18 +134,19 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     """The experiment of a resolved config, as `to_dict` gives it.
 
     Raises:
-        InputError: the algorithm is not one of this package's.
+        InputError: a key is not known, or the algorithm is not one of this package's.
     """
     values = dict(config)
     for name, kind in SECTIONS.items():
         if name in values:
-            values[name] = _built(kind, values[name])
+            values[name] = _built(kind, values[name], name)
     if "algorithm" in values:
-        fields = dict(values["algorithm"])
-        name = fields.pop("name")
+        fields = dict(_table("algorithm", values["algorithm"]))
+        name = fields.pop("name", None)
         if name not in ALGORITHMS:
             raise InputError(f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}.")
-        values["algorithm"] = ALGORITHMS[name](**fields)
+        values["algorithm"] = _built(ALGORITHMS[name], fields, "algorithm")
+    _check_keys(Experiment, values, "")
     return Experiment(**values)
 
 
@@ -186,12 +188,31 @@ def _values(options: Any) -> dict[str, Any]:
     }
 
 
-def _built(kind: Any, values: Mapping[str, Any]) -> Any:
+def _built(kind: Any, values: Any, section: str) -> Any:
     """The dataclass of options of a table."""
-    tables = tables_of(kind)
+    values, tables = _table(section, values), tables_of(kind)
+    _check_keys(kind, values, f"{section}.")
     return kind(
-        **{name: _built(tables[name], value) if name in tables else value for name, value in values.items()}
+        **{
+            name: _built(tables[name], value, f"{section}.{name}") if name in tables else value
+            for name, value in values.items()
+        }
     )
+
+
+def _table(section: str, values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{section} = {values!r} is no section: write its keys under [{section}].")
+    return values
+
+
+def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str) -> None:
+    known = [option.name for option in keys_of(kind)]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else "leave it out."
+            raise InputError(f"There is no key {prefix}{name}: {hint}")
 
 
 def _filled(option: dataclasses.Field[Any]) -> bool:

@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, to_dict
 from sfedhp.preparation import Prepared
 from sfedhp.runs import checkpoints
 from sfedhp.runs.artifacts import Models
 from sfedhp.runs.files import write_text
+from sfedhp.runs.origins import fingerprint
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.simulator import State
 from sfedhp.vectors import tree_map
@@ -101,6 +102,7 @@ def drive(
     rounds, runs = experiment.rounds, range(len(histories))
     troubles: dict[int, str] = {}
     states = dict.fromkeys(runs, simulator.state)  # the last good one of each run
+    origin = {} if checkpoint is None else origin_of(prepared)
     began = time.perf_counter()
     for state in simulator.run(rounds):
         finite = _finite(state, simulator.runs)
@@ -123,8 +125,9 @@ def drive(
             if exploded:
                 troubles[run] = exploded
         asked = stop is not None and stop()
-        if checkpoint is not None and state.round % experiment.checkpoint.every == 0 and state.round < rounds:
-            checkpoints.save(simulator.state, checkpoint)
+        due = state.round % experiment.checkpoint.every == 0 and state.round < rounds
+        if checkpoint is not None and due and not troubles:
+            checkpoints.save(simulator.state, checkpoint, **origin)
         if report is not None and histories[0].rows:
             report(Progress(histories[0].rows[-1], rounds))
         if asked or len(troubles) == len(runs):
@@ -132,10 +135,19 @@ def drive(
     if len(runs) == 1:
         simulator.state = states[0]
     if checkpoint is not None:
-        checkpoints.save(simulator.state, checkpoint)
+        trouble = {"trouble": troubles[0]} if 0 in troubles else {}
+        checkpoints.save(simulator.state, checkpoint, **origin, **trouble)
     return [
         _ended(prepared, run, states[run], histories[run], folders[run], troubles.get(run)) for run in runs
     ]
+
+
+def origin_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
+    """What a checkpoint of a run says of where its numbers come from."""
+    return {
+        "config": to_dict(prepared.experiments[run]),
+        "data": fingerprint(prepared.federations[run]),
+    }
 
 
 def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | None]:

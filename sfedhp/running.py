@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,9 @@ from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.driving import Outcome, Report, Run, Stop, drive
 from sfedhp.preparation import ARRAYS, FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
+from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.files import sweep_up, write_text
+from sfedhp.runs.origins import METHOD, SOURCE, contrast, difference, fingerprint, flat
 from sfedhp.runs.records import History, read_rows
 from sfedhp.types import InputError
 
@@ -117,8 +120,16 @@ def resume(
         model: the module, where the run began with the user's own from Python.
         report: called after every round.
         stop: asked after every round; True saves the state and ends the run there.
+
+    Raises:
+        InputError: there is nothing to go on with, or the settings or the data are not those of the run.
+        DivergenceError: a value left the finite numbers, or the training loss exploded.
     """
     folder = Path(folder)
+    config, found = read_config(folder), checkpoints.read(folder / "checkpoint")
+    if found is not None:
+        _check_not_diverged(found, folder)
+        _check_method(found, folder, config)
     experiment = read_experiment(folder, algorithm)
     for what, missing in (
         ("data", experiment.data.source == ARRAYS and data is None),
@@ -128,14 +139,31 @@ def resume(
             raise InputError(
                 f"The {what} of {folder} came from Python: go on with sfedhp.resume(folder, {what}=...)."
             )
+    if found is not None:
+        _check_settings(found, folder, experiment, algorithm)
     prepared = prepare(experiment, data, model)
+    if found is not None:
+        _check_data(found, folder, prepared)
+        prepared.simulator.state = checkpoints.restored(prepared.simulator, found)
     sweep_up(folder)
-    state = checkpoints.load(prepared.simulator, folder / "checkpoint")
-    if state is not None:
-        prepared.simulator.state = state
     rows = read_rows(folder / "history.jsonl", prepared.simulator.state.round)
     history = History(folder / "history.jsonl", rows)
     return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The tables of a run's config, as they stand in its file.
+
+    Raises:
+        InputError: the folder holds no run, or its config cannot be read.
+    """
+    path = folder / "config.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): start the run anew.") from None
 
 
 def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:
@@ -144,17 +172,74 @@ def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experim
     Raises:
         InputError: the folder holds no run, or its config cannot be read.
     """
-    path = folder / "config.toml"
+    config = read_config(folder)
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-        if algorithm is None:
-            return from_dict(config)
-        del config["algorithm"]
-        return replace(from_dict(config), algorithm=algorithm)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, KeyError) as error:
-        raise InputError(f"{path} cannot be read ({error}): start the run anew.") from None
+        return _experiment(config, algorithm)
+    except InputError as error:
+        raise InputError(f"In {folder / 'config.toml'}: {error}") from None
+
+
+def _experiment(config: Mapping[str, Any], algorithm: Algorithm | None) -> Experiment:
+    """The experiment of a run's config; its method given where it is the user's own."""
+    if algorithm is None:
+        return from_dict(config)
+    known = {name: value for name, value in config.items() if name != "algorithm"}
+    return replace(from_dict(known), algorithm=algorithm)
+
+
+def _check_not_diverged(found: Checkpoint, folder: Path) -> None:
+    """Refuse to go on with a run that diverged: from the same state it would do so again."""
+    # Runs of before this was written down have a checkpoint of round 0 where the first round diverged.
+    trouble = found.about.get("trouble") or (None if found.round else "diverged in round 1")
+    if trouble:
+        raise InputError(
+            f"The run in {folder} {trouble}; there is nothing to resume: start a new run with smaller rates "
+            f"(`sfedhp check {folder / 'config.toml'}` shows what is too large)."
+        )
+
+
+def _check_method(found: Checkpoint, folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse another method than the run's, before anything is said about the keys that it has."""
+    here, then = flat(config).get(METHOD), flat(found.about.get("config", config)).get(METHOD)
+    if here != then:
+        raise _changed(folder, contrast(METHOD, here, then))
+
+
+def _check_settings(
+    found: Checkpoint, folder: Path, experiment: Experiment, algorithm: Algorithm | None
+) -> None:
+    """Refuse a config.toml that was changed in what decides the numbers, and one with too few rounds."""
+    path = folder / "config.toml"
+    then = found.about.get("config")
+    if then is not None:
+        # What a later version added has its default; a user's own method is known by its table alone.
+        before = to_dict(_experiment(then, algorithm))
+        before |= {"algorithm": then["algorithm"]} if algorithm is not None else {}
+        here = json.loads(json.dumps(to_dict(experiment)))  # as a file has it
+        if changed := difference(here, before):
+            raise _changed(folder, changed)
+    if experiment.rounds < found.round:
+        raise InputError(
+            f"{path} has rounds = {experiment.rounds}, but {found.round} rounds are done: set at least that."
+        )
+
+
+def _check_data(found: Checkpoint, folder: Path, prepared: Prepared) -> None:
+    """Refuse data that is not what the run began with."""
+    then = found.about.get("data")
+    if then is None or then == fingerprint(prepared.federation):
+        return
+    source, before = prepared.experiment.data.source, found.about["config"]["data"]["source"]
+    if source != before:
+        raise _changed(folder, contrast(SOURCE, source, before))
+    raise InputError(
+        f"The data of {source} is not what the run in {folder} was computed with: put the old data back, or "
+        f"start a new run."
+    )
+
+
+def _changed(folder: Path, what: str) -> InputError:
+    return InputError(f"{folder / 'config.toml'} has {what}: put that back, or start a new run.")
 
 
 def _sound(outcome: Outcome) -> Run:

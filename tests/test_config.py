@@ -168,6 +168,35 @@ def test_an_unknown_method_is_refused():
         from_dict({"algorithm": {"name": "fedsgd"}})
 
 
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"round": 3}, "There is no key round: did you mean rounds?"),
+        ({"zzz": 3}, "There is no key zzz: leave it out."),
+        ({"data": {"scales": 1}}, "There is no key data.scales: did you mean data.scale?"),
+        (
+            {"algorithm": {"name": "fedavg", "local_rat": 1}},
+            "There is no key algorithm.local_rat: did you mean algorithm.local_rate?",
+        ),
+        (
+            {"links": {"edge_cloud": {"los": 1}}},
+            "There is no key links.edge_cloud.los: did you mean links.edge_cloud.loss?",
+        ),
+        ({"model": "mlr"}, "model = 'mlr' is no section: write its keys under [model]."),
+        ({"algorithm": "fedavg"}, "algorithm = 'fedavg' is no section: write its keys under [algorithm]."),
+        (
+            {"links": {"edge_cloud": 1}},
+            "links.edge_cloud = 1 is no section: write its keys under [links.edge_cloud].",
+        ),
+        ({"algorithm": {}}, f"algorithm.name = None is not known: use {', '.join(ALGORITHMS)}."),
+    ],
+)
+def test_a_key_that_is_not_known_is_refused_by_its_name(config, sentence):
+    with pytest.raises(InputError) as error:
+        from_dict(config)
+    assert str(error.value) == sentence
+
+
 def test_the_name_of_a_users_method_is_its_class():
     @dataclasses.dataclass(frozen=True)
     class MyMethod(FedAvg.__mro__[1]):

@@ -69,6 +69,16 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand and turn what went wrong into a sentence and an exit code."""
+        try:
+            return self._invoke(ctx)
+        except KeyboardInterrupt:
+            # Rounds hear the signal themselves (`execution`), so none is under way here.
+            click.echo(
+                "Stopped." if ctx.invoked_subcommand else "Stopped before anything was done.", err=True
+            )
+            raise click.exceptions.Exit(130) from None
+
+    def _invoke(self, ctx: click.Context) -> Any:
         from sfedhp.types import InputError
 
         # A user's own model (`model.name=my_module:Net`) most often lies in the folder where the user stands.
@@ -84,8 +94,6 @@ class Commands(click.Group):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise Refusal(f"{where}{error.strerror or error}.") from error
-        except KeyboardInterrupt:
-            raise click.exceptions.Exit(130) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

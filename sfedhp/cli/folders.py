@@ -1,11 +1,32 @@
-"""Where a run goes that was given no folder."""
+"""Where runs go: the folder that was given, or a new one."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import click
 
 from sfedhp.types import InputError
+
+
+class Target(click.Path):
+    """A folder or file to write to. No name is no wish to fill the folder where one stands."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path.
+
+        Raises:
+            InputError: it is empty, as where a shell variable was not set.
+        """
+        if not str(value).strip():
+            name = param.opts[0] if param is not None else "The path"
+            raise InputError(f"{name} is empty: name a folder or file, or leave it out.")
+        return super().convert(value, param, ctx)
 
 
 def new_folder(what: str, source: str) -> Path:

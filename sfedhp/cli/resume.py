@@ -8,6 +8,7 @@ import click
 
 from sfedhp import running
 from sfedhp.cli.execution import conclude, execute
+from sfedhp.runs.origins import METHOD, flat
 
 
 @click.command()
@@ -16,14 +17,16 @@ from sfedhp.cli.execution import conclude, execute
 def resume(folder: Path, as_json: bool) -> None:
     """Go on where the run in DIR stopped or was killed.
 
-    The result has the same bits as that of an unbroken run, on the same machine with as many threads.
+    The result has the same bits as that of an unbroken run, on the same machine with as many threads. In
+    DIR/config.toml, `rounds` may be raised to go on longer, and `device`, `checkpoint.every` and [engine] may
+    be changed; other settings, and the data, must be as they were.
 
     \b
     Example:
       sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
     """
-    name = running.read_experiment(folder).algorithm_name
-    ending = execute(name, lambda report, stop: running.resume(folder, report=report, stop=stop))
+    name = flat(running.read_config(folder)).get(METHOD, "resume")
+    ending = execute(str(name), lambda report, stop: running.resume(folder, report=report, stop=stop))
     if ending.run.finished and not ending.rounds:
         click.echo(f"The run in {folder} was already finished.", err=True)
     conclude(ending, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import click
 
 from sfedhp.cli.described import ConfigCommand
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.folders import new_folder
+from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import read_settings
-from sfedhp.preparation import prepare
+from sfedhp.preparation import Prepared, prepare
 from sfedhp.running import check_vacant, start
 
 
@@ -19,7 +20,7 @@ from sfedhp.running import check_vacant, start
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Target(),
     metavar="DIR",
     help="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
 )
@@ -38,6 +39,18 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
       sfedhp run experiment.toml algorithm.edge_rounds=5 --out results/five
       sfedhp run data.source=my.npz model.name=mlr --json
     """
+    try:
+        prepared = _prepared(words, out)
+    except KeyboardInterrupt:
+        click.echo("Stopped before the first round; nothing was saved.", err=True)
+        raise click.exceptions.Exit(128 + signal.SIGINT) from None
+    experiment = prepared.experiment
+    folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
+    conclude(execute(experiment.algorithm_name, partial(start, prepared, folder)), as_json=as_json)
+
+
+def _prepared(words: tuple[str, ...], out: Path | None) -> Prepared:
+    """What the words ask for, ready to run, with what is to be said of it said."""
     settings = read_settings(words)
     experiment = settings.experiment()
     for line in settings.left_out([experiment.algorithm_name]):
@@ -47,5 +60,4 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     prepared = prepare(experiment)
     for line in prepared.federation.notes:
         click.echo(line, err=True)
-    folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
-    conclude(execute(experiment.algorithm_name, partial(start, prepared, folder)), as_json=as_json)
+    return prepared

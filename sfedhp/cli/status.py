@@ -8,7 +8,7 @@ import click
 
 from sfedhp.cli.federated import standing
 from sfedhp.cli.tables import print_json, results
-from sfedhp.deploy.journal import read_status
+from sfedhp.deploy.journal import STATUS, read_status
 from sfedhp.deploy.sites import read_site
 from sfedhp.types import InputError
 
@@ -28,6 +28,11 @@ def status(kit: Path, as_json: bool) -> None:
     """
     site = read_site(kit)
     found = read_status(kit / "run")
+    if found is None and (kit / "run" / STATUS).exists():
+        raise InputError(
+            f"{kit / 'run' / STATUS} cannot be read: a role writes it anew while it runs, so look again, or "
+            f"start it with `sfedhp {site.role} {kit}`."
+        )
     if found is None:
         raise InputError(f"{site.name} has not been started yet: start it with `sfedhp {site.role} {kit}`.")
     if as_json:

@@ -116,6 +116,8 @@ class Circle:
             self._take(_GLANCE)
             now = time.monotonic()
         self._turn = None
+        for seat in turn.replies:
+            self._heard[seat] = -math.inf  # it knows, and has gone
 
     def attend(self, seconds: float) -> None:
         """Hear who is there for a while, with no question open."""

@@ -91,6 +91,7 @@ class CloudRole:
             self.journal.write("trouble", reason=trouble)
         self._tell(now=True, finished=True, trouble=trouble)
         self._circle.farewell(self.site.limits.start_seconds)
+        self._tell(now=True, finished=True, trouble=trouble)
         self.journal.write("over", round=self._round)
 
     def _rounds(self, history: History) -> str | None:
@@ -180,7 +181,7 @@ class CloudRole:
 
     def _tell(self, now: bool = False, **more: Any) -> None:
         members = {
-            name: {"up": up, **self._circle.facts.get(name, {})}
+            name: {"up": up, **(self._circle.facts[name] if up else {})}
             for name, up in self._circle.present().items()
         }
         self.journal.status(
@@ -237,12 +238,23 @@ class CloudRole:
             old.unlink()
 
     def _restore(self) -> int:
-        """Take up the newest checkpoint that can be read; how many rounds are done."""
-        for path in sorted((self.folder / "checkpoint").glob("round-*.safetensors"), reverse=True):
+        """Take up the newest checkpoint that can be read; how many rounds are done.
+
+        Raises:
+            InputError: there are checkpoints and none of them can be read; nothing was changed.
+        """
+        folder = self.folder / "checkpoint"
+        paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
+        for path in paths:
             found = load_state(path, {"cloud": self._cloud.served})
             if found is not None:
                 self._cloud.served = found[0]["cloud"]
                 return int(found[1]["round"])
+        if paths:
+            raise InputError(
+                f"No checkpoint in {folder} can be read: put one back from a copy, or begin anew with "
+                f"`sfedhp cloud {self.folder.parent} --new`, which keeps this run beside the new one."
+            )
         return 0
 
 

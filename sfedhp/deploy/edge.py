@@ -88,6 +88,8 @@ class EdgeRole:
             self._finish(answer)
             if question.kind is Kind.FAREWELL:
                 break
+        self._round += self._progress is not None  # the last one is done
+        self._tell(now=True, finished=True)
         self.journal.write("over")
 
     def _answer(self, question: Envelope) -> bytes:
@@ -165,12 +167,14 @@ class EdgeRole:
         if self._key is not None and not self._spool.asked(self._key):
             raise SupersededError
 
-    def _tell(self) -> None:
+    def _tell(self, now: bool = False, **more: Any) -> None:
         self.journal.status(
+            now,
             run=self._circle.run,
             round=self._round,
             edge_round=self._progress and self._progress.done,
             members=self._circle.present(),
+            **more,
         )
 
     def _sealed(self, question: Envelope, **content: Any) -> bytes:

@@ -47,9 +47,9 @@ class Journal:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """How things stood when the role last wrote it down; None before that."""
+    """How things stood when the role last wrote it down; None before that, or where it cannot be read."""
     try:
         status: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return status
+    return status if isinstance(status, dict) and status.keys() >= {"name", "time"} else None

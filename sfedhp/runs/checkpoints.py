@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -17,10 +19,25 @@ from sfedhp.types import InputError
 from sfedhp.vectors import Factored, Layer
 
 _KEPT = 2
+_ABOUT = "about"
 
 
-def save(state: State, folder: Path) -> None:
-    """Write the state; older checkpoints but one are removed once the new one is safely there."""
+class Checkpoint(NamedTuple):
+    """What is in a file, before it is put into a simulator."""
+
+    round: int
+    tensors: dict[str, Tensor]
+    about: Mapping[str, Any]  # what else was said when it was saved
+
+
+def save(state: State, folder: Path, **about: Any) -> None:
+    """Write the state; older checkpoints but one are removed once the new one is safely there.
+
+    Args:
+        state: between two rounds.
+        folder: of the checkpoints.
+        about: what else to say of it, in plain values.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = flatten(state.served, "cloud") | flatten(state.personal, "personal")
     tensors |= flatten(state.statistics, "statistics")
@@ -29,8 +46,9 @@ def save(state: State, folder: Path) -> None:
     for direction, messages in state.sent.items():
         tensors |= flatten(messages, f"sent.{direction}")
     path = folder / f"round-{state.round:06d}.safetensors"
-    about = {"round": str(state.round)}
-    write_atomically(path, lambda beside: save_file(tensors, beside, about))
+    # All in one entry: the file puts several in any order, and equal runs have equal files.
+    said = {_ABOUT: json.dumps({"round": state.round, **about}, sort_keys=True)}
+    write_atomically(path, lambda beside: save_file(tensors, beside, said))
     for old in sorted(folder.glob("round-*.safetensors"))[:-_KEPT]:
         old.unlink()
 
@@ -41,31 +59,58 @@ def load(simulator: Simulator, folder: Path) -> State | None:
     Raises:
         InputError: there are checkpoints and none of them can be read.
     """
+    found = read(folder)
+    return None if found is None else restored(simulator, found)
+
+
+def read(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that can be read; None where there is none.
+
+    Raises:
+        InputError: there are checkpoints and none of them can be read.
+    """
     paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
     for path in paths:
         try:
             with safe_open(path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                round_ = int(file.metadata()["round"])
-        except (SafetensorError, OSError, KeyError):
+                said = file.metadata() or {}
+            # One that was written before more was said has its round alone.
+            about = json.loads(said[_ABOUT]) if _ABOUT in said else said
+            return Checkpoint(int(about["round"]), tensors, about)
+        except (SafetensorError, OSError, KeyError, ValueError):
             continue
-        return _restored(simulator, tensors, round_)
     if paths:
         raise InputError(f"No checkpoint in {folder} can be read: start the run anew in another folder.")
     return None
 
 
-def _restored(simulator: Simulator, tensors: dict[str, Tensor], round_: int) -> State:
+def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
+    """The state of a checkpoint, shaped like this simulator's and on its device.
+
+    Raises:
+        InputError: it is the state of something else.
+    """
+    try:
+        return _restored(simulator, checkpoint)
+    except KeyError:
+        raise InputError(
+            f"The checkpoint of round {checkpoint.round} is not one of a simulation with these settings: put "
+            f"them back as they were; the cloud of a deployment goes on with `sfedhp cloud`."
+        ) from None
+
+
+def _restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
     device = simulator.initial.device
-    tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+    tensors = {name: tensor.to(device) for name, tensor in checkpoint.tensors.items()}
     fresh, algorithm = simulator.state, simulator.algorithm
     edges = None
-    if algorithm.tiers == 3:
+    if algorithm.tiers == 3 and checkpoint.round:  # before the first round no edge holds anything
         message = algorithm.cloud_message(fresh.served.state, simulator.members)
         template = Served(algorithm.edge_start(message, simulator.task.lead[-1]), simulator.tail)
         edges = unflatten(template, tensors, "edges")
     return State(
-        round_,
+        checkpoint.round,
         unflatten(fresh.served, tensors, "cloud"),
         edges,
         unflatten(fresh.personal, tensors, "personal"),

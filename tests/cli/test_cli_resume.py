@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
@@ -92,6 +94,54 @@ def test_a_finished_run_says_so_and_prints_its_summary_again(sfedhp, tiny):
     assert again.stderr == "The run in one was already finished.\n"
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert "GM, global model" in sfedhp("resume", "one").stdout
+
+
+def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
+    wild = ["algorithm.edge_rate=100", "algorithm.edge_rounds=30"]
+    assert sfedhp("run", *tiny, *wild, "--out", "one").exit_code == 3
+    result = sfedhp("resume", "one")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: The run in one diverged in round 1: ")
+    assert "there is nothing to resume: start a new run with smaller rates" in result.stderr
+
+
+def test_ctrl_c_before_the_first_round_is_said(sfedhp, tiny, here, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sfedhp.cli.run.prepare", interrupted)
+    result = sfedhp("run", *tiny, "--out", "one")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "Stopped before the first round; nothing was saved.\n"
+    assert not (here / "one").exists()
+
+
+def test_ctrl_c_outside_of_any_round_is_said(sfedhp, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sfedhp.cli.check.read_settings", interrupted)
+    result = sfedhp("check")
+    assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
+    monkeypatch.setattr("sfedhp.cli.import_module", interrupted)
+    result = sfedhp("run")
+    assert (result.exit_code, result.stderr) == (130, "Stopped before anything was done.\n")
+
+
+def test_ctrl_c_while_the_program_is_read_is_said():
+    code = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from sfedhp.cli import main
+main(["run"], prog_name="sfedhp")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "Stopped before anything was done.\n"
 
 
 def wait_for(condition, child):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sfedhp
+from sfedhp.deploy.cloud import CloudRole
 from sfedhp.deploy.messages import Envelope, Kind, seal, unseal
 from sfedhp.deploy.spool import Spool
 from sfedhp.types import InputError
@@ -154,6 +155,27 @@ def test_a_cloud_of_another_config_is_refused(tmp_path):
     other = Federation(tmp_path, experiment(rounds=1, batch_size=7))
     with pytest.raises(InputError, match="--new"):
         other._role("cloud")
+
+
+def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_path, monkeypatch):
+    federation = Federation(tmp_path, experiment(rounds=3))
+    federation.start()
+    federation.finish()
+    run = tmp_path / "cloud" / "run"
+    before, newest = sorted((run / "checkpoint").iterdir())
+    newest.write_bytes(newest.read_bytes()[:50])
+    assert federation._role("cloud")._restore() == 2, "the one before is taken"
+    before.write_bytes(b"")
+    monkeypatch.setattr(CloudRole, "_rounds", lambda *_: pytest.fail("it began again"))
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(InputError) as error:
+        federation._role("cloud").work()
+    assert str(error.value) == (
+        f"No checkpoint in {run / 'checkpoint'} can be read: put one back from a copy, or begin anew with "
+        f"`sfedhp cloud {tmp_path / 'cloud'} --new`, which keeps this run beside the new one."
+    )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+    assert [row["round"] for row in federation.rows()] == [1, 2, 3]
 
 
 def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_goes_on(tmp_path):

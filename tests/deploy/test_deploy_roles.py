@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS
+from sfedhp.deploy.journal import read_status
 from sfedhp.deploy.messages import Kind
 
 from .memory import Federation, experiment
@@ -147,3 +148,18 @@ def test_what_stands_where(tmp_path):
     }
     state = load_file(tmp_path / "client-0-0" / "run" / "state.safetensors")
     assert all(torch.isfinite(value).all() for value in state.values())
+
+
+def test_nobody_is_up_when_the_run_is_over(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2))
+    federation.start()
+    federation.finish()
+    cloud = read_status(tmp_path / "cloud" / "run")
+    assert (cloud["round"], cloud["finished"]) == (2, True)
+    assert cloud["members"] == {"edge-0": {"up": False}, "edge-1": {"up": False}}
+    for edge in (0, 1):
+        status = read_status(tmp_path / f"edge-{edge}" / "run")
+        assert (status["round"], status["finished"]) == (2, True)
+        assert status["members"] == {f"client-{edge}-0": False, f"client-{edge}-1": False}
+        client = read_status(tmp_path / f"client-{edge}-0" / "run")
+        assert (client["round"], client["finished"]) == (2, True)

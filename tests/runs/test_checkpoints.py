@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.checks.problem import leaves
@@ -62,6 +63,19 @@ def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):
     (tmp_path / "round-000001.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match="No checkpoint in"):
         checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
+
+
+def test_a_state_of_before_the_first_round_comes_back(case, tmp_path):
+    method = SFedHP(edge_rounds=1)
+    checkpoints.save(case.simulator(method).state, tmp_path)
+    loaded = checkpoints.load(case.simulator(method), tmp_path)
+    assert (loaded.round, loaded.edges) == (0, None)
+
+
+def test_a_file_that_says_nothing_of_its_round_is_no_checkpoint(case, tmp_path):
+    save_file({"cloud": torch.zeros(2)}, tmp_path / "round-000001.safetensors")
+    with pytest.raises(InputError, match="No checkpoint in"):
+        checkpoints.read(tmp_path)
 
 
 def test_no_checkpoint_is_none(case, tmp_path):
