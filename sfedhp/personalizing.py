@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from sfedhp.vectors import dense
 
 _AT_ONCE = 1024  # rows scored at a time
 _HALVINGS = 10  # of the rates, at most
+_FAR = 10  # times the norm of the start: steps that lead farther overshoot, even where they fit the rows
 
 
 class Newcomer(NamedTuple):
@@ -57,7 +59,8 @@ class Personalized:
     after: float  # of its own model
     rows: int  # it trained on
     test_rows: int
-    halvings: int  # of the method's rates, before steps with them fitted its rows better than the start did
+    halvings: int  # of the method's rates, before steps with them gave this model
+    loss: float  # of its own model on its training rows; above that of the start where no rate lowers it
 
 
 def personalize(
@@ -70,7 +73,8 @@ def personalize(
 
     Rates that suit the training, where clients stay near their models, may overshoot on somebody new. If the
     steps end with a larger loss on the newcomer's training rows than they began with, they are taken again
-    with all the method's rates halved. Where no rate helps (sparsity may cost fit), the run's own are used.
+    with all the method's rates halved. Where no rate helps (sparsity may cost fit), the run's own are used,
+    unless they lead beyond a guess.
 
     Args:
         experiment: the run's; its method and the keys of that decide the steps. `batch_size` counts too:
@@ -81,10 +85,10 @@ def personalize(
             edges' alone), or a name of `models`.
 
     Raises:
-        InputError: there is no such model, or the rows do not fit it.
+        InputError: there is no such model, the rows do not fit it, or the steps diverge with all these rates.
     """
     names = _candidates(models, start)
-    _check_rows(newcomer, next(iter(models.values())), experiment.dtype)
+    classes = _check_rows(newcomer, next(iter(models.values())), experiment.dtype)
     dtype = getattr(torch, experiment.dtype)
     inputs, test_inputs = (
         torch.from_numpy(part).to(dtype) for part in (newcomer.inputs, newcomer.test_inputs)
@@ -103,33 +107,50 @@ def personalize(
         experiment.batch_size,
         experiment.model.weight_decay,
         fewest=len(labels),
+        statistics=tail,
         plain=experiment.engine.inner == "plain",
     )
-    for halvings in (*range(_HALVINGS + 1), 0):
-        slower = _slower(experiment.algorithm, halvings)
-        model = _taught(slower, received, replace(task, statistics=tail))
-        if _score(model, inputs, labels)[1] <= losses[chosen]:
-            break
-    return Personalized(
-        model,
-        chosen,
-        losses,
-        _score(models[chosen], test_inputs, test_labels)[0],
-        _score(model, test_inputs, test_labels)[0],
-        len(labels),
-        len(test_labels),
-        halvings,
-    )
+    fitted = _fitted(experiment.algorithm, received, task, losses[chosen], math.log(classes))
+    if fitted is None:
+        raise InputError(
+            f"The steps diverge on the newcomer's rows, and to divide the rates by up to {2**_HALVINGS} does "
+            f"not help: set lower ones (algorithm.…_rate), or use the run's {chosen} model as it is."
+        )
+    model, halvings, loss = fitted
+    before, after = (_score(each, test_inputs, test_labels)[0] for each in (models[chosen], model))
+    return Personalized(model, chosen, losses, before, after, len(labels), len(test_labels), halvings, loss)
 
 
-def _taught(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module:
-    """The model of a client after its first message."""
+def _fitted(
+    algorithm: Algorithm, received: Tensor, task: Task, start: float, guess: float
+) -> tuple[nn.Module, int, float] | None:
+    """The model of the largest rates that fits the rows as the start does; else the run's, if it is sound."""
+    own = None
+    for halvings in range(_HALVINGS + 1):
+        model = _taught(_slower(algorithm, halvings), received, replace(task))
+        # A pull to zero ends, at its strongest, in a guess; a loss beyond that is a divergence.
+        if model is not None and (loss := _score(model, task.inputs, task.labels)[1]) <= max(start, guess):
+            if loss <= start:
+                return model, halvings, loss
+            own = own if halvings else (model, halvings, loss)
+    return own
+
+
+def _taught(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | None:
+    """The model of a client after its first message; None where the steps overshoot beyond any use."""
     clock = Clock(0)
-    result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
-    own = algorithm.personalize(received, result.personal, task, clock)
-    assert task.statistics is not None, "they were lent and stay"
+    try:
+        result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
+        own = algorithm.personalize(received, result.personal, task, clock)
+    except RuntimeError as error:
+        if "overflow" in str(error):  # of a rate that the tensors' numbers cannot hold
+            return None
+        raise
     # A method without personal models still trains a copy of its own, the one it would have sent.
-    return task.network.build(dense(result.upload if own is None else own), task.statistics)
+    model = dense(result.upload if own is None else own)
+    assert task.statistics is not None, "they were lent and stay"
+    near = model.double().norm() <= _FAR * received.double().norm().clamp(min=1)
+    return task.network.build(model, task.statistics) if near and task.statistics.isfinite().all() else None
 
 
 def _slower(algorithm: Algorithm, halvings: int) -> Algorithm:
@@ -249,11 +270,12 @@ def _candidates(models: Mapping[str, nn.Module], start: str) -> list[str]:
     return wanted
 
 
-def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> None:
+def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> int:
+    """How many classes the model knows, if the rows fit it."""
     sample = torch.from_numpy(newcomer.inputs[:1]).to(getattr(torch, dtype))
     try:
         with torch.no_grad():
-            classes = model.eval()(sample).shape[-1]
+            classes: int = model.eval()(sample).shape[-1]
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
@@ -266,6 +288,7 @@ def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> None:
             f"The newcomer's rows have a label {largest}, but the run's model knows {classes} classes, "
             f"0 to {classes - 1}: leave such rows out."
         )
+    return classes
 
 
 def _score(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, float]:

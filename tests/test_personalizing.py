@@ -159,7 +159,8 @@ def test_where_no_rate_helps_the_runs_own_are_used(trained):
     found = personalize(replace(whole(run), algorithm=sparse), models, newcomer)
     assert found.halvings == 0
     inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
-    assert nn.functional.cross_entropy(found.model(inputs), labels) > found.losses["global"]
+    assert found.loss == pytest.approx(nn.functional.cross_entropy(found.model(inputs), labels).item())
+    assert found.losses["global"] < found.loss < np.log(10)
     start = dict(models["global"].named_parameters())
     moved = [
         (value - start[name]).norm() / start[name].norm() for name, value in found.model.named_parameters()
@@ -315,3 +316,54 @@ def test_rows_that_do_not_fit_the_model_are_refused(trained):
         personalize(whole(run), models, newcomer, start="edge-7")
     with pytest.raises(InputError, match="There is no model 'edge' "):
         personalize(whole(run), {"global": models["global"]}, newcomer, start="edge")
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e12, 1e38, 1e300])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_steps_that_diverge_at_every_rate_give_no_model(trained, rate, dtype):
+    run, newcomer = trained
+    models = {name: module.to(getattr(torch, dtype)) for name, module in shared_models(run).items()}
+    wild = replace(whole(run), algorithm=SFedHP(personal_rate=rate), dtype=dtype)
+    with pytest.raises(
+        InputError, match=r"^The steps diverge on .* by up to 1024 .* use the run's \S+ model"
+    ):
+        personalize(wild, models, newcomer)
+
+
+@pytest.mark.parametrize("rate", [0.5, 10.0])
+def test_steps_that_fit_with_huge_weights_are_taken_again(trained, rate):
+    run, newcomer = trained
+    # Rows of one class are fit perfectly by whatever goes far enough: the loss alone would not object.
+    same = newcomer.labels == newcomer.labels[0]
+    alike = newcomer._replace(inputs=newcomer.inputs[same], labels=newcomer.labels[same])
+    models = shared_models(run)
+    found = personalize(replace(whole(run), algorithm=SFedHP(personal_rate=rate)), models, alike)
+    assert found.halvings > 0
+    assert norm(found.model) <= 10 * norm(models[found.start])
+    assert found.loss <= found.losses[found.start]
+
+
+def norm(module):
+    return torch.cat([value.detach().flatten() for value in module.parameters()]).norm().item()
+
+
+def test_a_start_of_small_weights_may_grow(trained):
+    run, newcomer = trained
+    small = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).double()
+    for value in small.parameters():
+        nn.init.zeros_(value)
+    free = replace(whole(run), algorithm=ALGORITHMS["fedavg"]())
+    found = personalize(free, {"global": small}, newcomer)
+    assert found.halvings == 0
+    assert 0.1 < norm(found.model) < 10
+
+
+def test_what_is_wrong_with_the_steps_themselves_comes_as_it_was_raised(trained, monkeypatch):
+    run, newcomer = trained
+
+    def broken(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(SFedHP, "client_step", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        personalize(whole(run), shared_models(run), newcomer)

@@ -9,6 +9,7 @@ import click
 
 from sfedhp.cli.deployment import become
 from sfedhp.cli.options import read_settings
+from sfedhp.deploy.client import check_start
 from sfedhp.deploy.sites import read_site
 from sfedhp.deploy.workplaces import own_data
 from sfedhp.types import InputError
@@ -31,7 +32,7 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
       sfedhp client kits/client-0-0
     """
     site = read_site(kit, "client")
-    data = None
+    options, data = None, None
     if words:
         strange = [word for word in words if not word.startswith("data.")]
         if strange or not any(word.startswith("data.source=") for word in words):
@@ -43,4 +44,5 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
         if not given.source.endswith(".npz") or not Path(options.source).is_file():
             raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
+    check_start(site, kit, options)
     become("client", kit, kit, data)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from sfedhp.cli.folders import Target
 from sfedhp.cli.options import METHOD, Settings, read_settings
 from sfedhp.cli.tables import print_json, results
 from sfedhp.config import Experiment
@@ -18,6 +20,7 @@ from sfedhp.runs.files import write_atomically
 from sfedhp.types import InputError
 
 _SOURCE = "data.source"
+_OUT = "choose another file with --out"
 _KEYS = (_SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 
 
@@ -33,7 +36,7 @@ _KEYS = (_SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Target(),
     metavar="FILE",
     help="Where the model goes; by default RUNDIR/newcomers/NAME.safetensors, NAME being the data file's.",
 )
@@ -56,18 +59,20 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     run = read_experiment(folder)
     given = read_settings(words)
     source = _source(given)
+    path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out
+    _check_out(path)
     newcomer = newcomer_of(replace(run, data=replace(run.data, test_share=_share(given, run))), source)
     experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
     if not any(entry.key == "batch_size" for entry in given.entries):
         experiment = replace(experiment, batch_size=0)
     found = personalized(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
-    path = out or folder / "newcomers" / f"{source.stem}.safetensors"
     _save(found, path)
     if as_json:
         print_json(
             {
                 "start": found.start,
                 "losses": found.losses,
+                "loss": found.loss,
                 "before": found.before,
                 "after": found.after,
                 "rows": found.rows,
@@ -84,6 +89,12 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     if found.halvings:
         console.print(
             f"rates      / {2**found.halvings}: with the run's own the steps overshoot on these rows",
+            soft_wrap=True,
+        )
+    if found.loss > found.losses[found.start]:
+        console.print(
+            f"own        loss {found.loss:.4f}: the steps cost fit on these rows, at lower rates too; "
+            f"sparsity may ask for it",
             soft_wrap=True,
         )
     console.print(f"before     {found.before:.2f} % of {found.test_rows} test rows")
@@ -106,7 +117,27 @@ def _share(given: Settings, run: Experiment) -> float:
     return given.experiment().data.test_share if asked else run.data.test_share
 
 
+def _check_out(path: Path) -> None:
+    """Refuse a file that is no place for a model, before any time is spent on one."""
+    if not path.name or path.is_dir():
+        raise InputError(f"The model cannot be written to '{path}', a folder: {_OUT}.")
+    held = path.resolve().parent
+    if held.name in ("models", "checkpoint") and (held.parent / "config.toml").exists():
+        raise InputError(f"{path} is a place of the run's own models, which stay as they are: {_OUT}.")
+    if not path.exists():
+        return
+    try:
+        with safe_open(path, "pt"):
+            pass
+    except (OSError, SafetensorError):
+        raise InputError(f"{path} is there and is no model, so it is not replaced: {_OUT}.") from None
+
+
 def _save(found: Personalized, path: Path) -> None:
     state = {name: value.detach().cpu().contiguous() for name, value in found.model.state_dict().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda beside: save_file(state, beside))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda beside: save_file(state, beside))
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"The model cannot be written to {path} ({reason}): {_OUT}.") from None

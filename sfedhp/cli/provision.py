@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.deployment import needs_flare, read_plan
+from sfedhp.cli.folders import Target
 from sfedhp.cli.tables import print_json
 
 
 @click.command()
 @click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("kits"), help="The folder of the kits.")
+@click.option("--out", type=Target(), default=Path("kits"), help="The folder of the kits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the folders of the kits as JSON.")
 def provision(plan: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.

@@ -64,7 +64,9 @@ def check_reachable(address: str) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise InputError("engine.kind = ray needs Ray: install it with pip install 'sfedhp[ray]'.")
-    if address in ("", "auto"):
+    if address == "auto":
+        address = _current_cluster()
+    if not address:
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
@@ -72,13 +74,35 @@ def check_reachable(address: str) -> None:
             f"engine.address = {address!r} is not known: use host:port of the cluster's head, auto for a "
             f"cluster this machine is part of, or nothing to start Ray here."
         )
+    ray = _imported(address)
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
-    except (OSError, OverflowError) as error:
+        # Somebody is there. Whether it is a Ray shows within 40 s; to join would take a quarter of an hour.
+        if not ray.is_initialized():
+            importlib.import_module("ray._raylet").GcsClient(address=address)
+    except _failures(ray) as error:
         raise InputError(
-            f"No Ray cluster answers at {address} ({error}): start one with `ray start --head`, or correct "
-            f"engine.address."
+            f"No Ray cluster answers at {address} ({_first_line(error)}): start one with "
+            f"`ray start --head`, or correct engine.address (empty: Ray is started here)."
         ) from None
+
+
+def _current_cluster() -> str:
+    """Where Ray would go for "auto". It would not ask whether that cluster still lives, and wait for it.
+
+    Empty: nowhere, for it is in a cluster already, or would start one here.
+    """
+    ray = _imported("auto")
+    if ray.is_initialized():
+        return ""
+    try:
+        found = importlib.import_module("ray._private.services").canonicalize_bootstrap_address("auto")
+    except _failures(ray) as error:
+        raise InputError(
+            f"This machine is part of no Ray cluster ({_first_line(error)}): start one with "
+            f"`ray start --head`, or leave engine.address empty to start Ray here."
+        ) from None
+    return found or ""
 
 
 @contextmanager
@@ -186,9 +210,8 @@ class Crew:
 
 def _connected(address: str) -> Any:
     """Ray, and this process a part of the cluster; nothing happens where it already is."""
-    os.environ.update(_QUIET if address else _QUIET | _LOOPBACK_ALONE)
     with _signals_kept():
-        ray = importlib.import_module("ray")
+        ray = _imported(address)
         if ray.is_initialized():
             return ray
         _divert_errors()
@@ -197,13 +220,27 @@ def _connected(address: str) -> Any:
             options |= {"address": "local", "include_dashboard": False}
         try:
             ray.init(**options)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        except _failures(ray) as error:
             where = f"The Ray cluster at {address} cannot be joined" if address else "Ray cannot be started"
             raise InputError(
-                f"{where} ({reason}): check that `ray status` answers on this machine."
+                f"{where} ({_first_line(error)}): check that `ray status` answers on this machine."
             ) from None
     return ray
+
+
+def _imported(address: str) -> Any:
+    """Ray, with the settings that it reads when it is imported."""
+    os.environ.update(_QUIET if address else _QUIET | _LOOPBACK_ALONE)
+    return importlib.import_module("ray")
+
+
+def _failures(ray: Any) -> tuple[type[Exception], ...]:
+    """What is raised where Ray cannot start or join, or an address cannot be reached."""
+    return (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _cpus_for_each(actors: int, cpus: list[int]) -> int:

@@ -27,6 +27,20 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.links import link_of
 
 
+def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
+    """Refuse a client whose data or kit cannot be used, before it connects to anybody.
+
+    Args:
+        site: the client's.
+        kit: its folder.
+        data: the options of its own data; None: its share of the experiment's.
+
+    Raises:
+        InputError: says what is wrong with them.
+    """
+    holdings_of(site, model_of(site, kit).network, data)
+
+
 class ClientRole:
     """A client at work. What it keeps is written before its answer is sent, so no answer is lost with it."""
 
@@ -61,6 +75,10 @@ class ClientRole:
                 self.journal.write("trouble", reason=str(error))
                 self._desk.answer(Kind.REPLY, question, facts={"trouble": str(error)})
         self._desk.close()
+        before = self._client.before
+        self.journal.status(
+            now=True, run=self._run, round=before[0].cloud_round + 1 if before else 0, finished=True
+        )
         self.journal.write("over")
 
     def answer(self, question: Envelope) -> None:

@@ -10,11 +10,13 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.ctx import ProvisionContext
 from nvflare.lighter.entity import Project
 from nvflare.lighter.impl.cert import CertBuilder
@@ -31,20 +33,76 @@ from sfedhp.types import InputError
 AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it belongs to nobody's kit
 _ORGANIZATION: Final = "sfedhp"
 _DAYS: Final = 3650
+_LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # IPv4 addresses too; FLARE takes no others
+_LONGEST_HOST: Final = 253  # characters
+_LONGEST_NAME: Final = 64  # characters of a name in a certificate
+_HERE: Final = ("127.0.0.1", "localhost", "::1")
+_LAST_PORT: Final = 65535
 
 
 def make_kits(layout: Layout, folder: Path) -> list[Path]:
-    """A kit for every site; the folders.
+    """A kit for every site; the folders. Where it fails, nothing is left of them.
 
     Raises:
-        InputError: the folder already holds kits, or they cannot be made.
+        InputError: the folder already holds something, a host or name cannot be used, or FLARE fails.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty: choose another folder for the kits with --out.")
-    folder.mkdir(parents=True, exist_ok=True)
-    os.chmod(folder, 0o700)  # private keys are in it
+    _check(layout)
+    with _all_or_nothing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(folder, 0o700)  # private keys are in it
+        _make(layout, folder)
+    return [folder / site.name for site in layout.sites]
+
+
+def _check(layout: Layout) -> None:
+    """Refuse, before anything is made, what FLARE or a certificate cannot hold."""
+    servers = {"cloud": layout.file.cloud}
+    servers |= {site.name: address for site, address in zip(layout.edges, layout.addresses, strict=True)}
+    for name, address in servers.items():
+        fits = _HOST.fullmatch(address.host) and len(address.host) <= _LONGEST_HOST
+        if not fits and address.host not in _HERE:
+            raise InputError(
+                f"host = {address.host!r} of {name} cannot be used: give a name of letters, digits, hyphens "
+                f"and dots, or an IPv4 address, as the members reach it."
+            )
+        if address.port > _LAST_PORT:
+            raise InputError(
+                f"{name} has no port behind the cloud's {layout.file.cloud.port}: lower cloud.port, or give "
+                f"each of [[edges]] a port of its own."
+            )
+    spare = _LONGEST_NAME - max(len(f"-{name}") for name in servers)
+    if len(layout.file.name) > spare:
+        raise InputError(f"name is too long for certificates: take {spare} characters at most.")
+
+
+@contextlib.contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[None]:
+    """Whatever stops the work in the folder, also an interruption, no half-made kit or private key stays."""
+    made: list[Path] = []
+    try:
+        made = [each for each in (folder, *folder.absolute().parents) if not each.exists()]
+        if not made and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty: choose another folder for the kits with --out.")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        yield
+    except BaseException as error:
+        for left in made[-1:] or folder.iterdir():
+            shutil.rmtree(left, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(folder, error) from None
+        raise
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    reason = error.strerror or error
+    return InputError(f"The kits cannot be written to {folder} ({reason}): choose another folder with --out.")
+
+
+def _make(layout: Layout, folder: Path) -> None:
     authorities = folder / AUTHORITIES
-    names = [site.name for site in layout.sites]
     if layout.edges:
         below = [site.name for site in layout.edges]
         kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, below, authorities)
@@ -65,14 +123,14 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
             _place(kits[name], folder / name, "client", ".")
     for site in layout.sites:
         layout.write(site, folder / site.name)
-    return [folder / name for name in names]
 
 
 def _provision(name: str, address: Address, members: Sequence[str], authorities: Path) -> dict[str, Path]:
     """FLARE's kits of one federation: the server's and each member's."""
     # FLARE's server listens on loopback alone where its own name says so.
-    host = "localhost" if address.host in ("127.0.0.1", "localhost", "::1") else address.host
-    server = host if host.replace(".", "").replace("-", "").isalnum() and not host[0].isdigit() else name
+    host = "localhost" if address.host in _HERE else address.host
+    own = not host[0].isdigit() and len(host) <= _LONGEST_NAME and host not in members
+    server = host if own else name
     project = Project(name, "", props={"api_version": 3, "allow_log_streaming": False})
     ports = {"fed_learn_port": address.port, "admin_port": address.port}
     hosts = sorted({host, "127.0.0.1" if host == "localhost" else host})
@@ -92,8 +150,9 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         context: ProvisionContext = Provisioner(str(authorities), builders).provision(project)
-    if context.get("build_error"):
-        raise InputError(f"FLARE could not make the kits of {name}: {said.getvalue().strip()[-300:]}")
+    if context.get(CtxKey.BUILD_ERROR):
+        reason = said.getvalue().strip().splitlines()[-1]
+        raise InputError(f"FLARE could not make the kits of {name} ({reason}): correct the federation file.")
     made = Path(context.get_result_location())
     return {SERVER: made / server, **{member: made / member for member in members}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,11 +73,67 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
         (["nowhere", "data.source=newcomer.npz"], "nowhere holds no run"),
         (["run", "data.source=newcomer.npz", "--start", "edge-9"], "There is no model 'edge-9'"),
         (["run", "data.source=newcomer.npz", "algorithm.personal_steps=0"], "personal_steps"),
-        (["run", "data.source=newcomer.npz", "--out", "newcomer.npz/own"], "newcomer.npz"),
+        (
+            ["run", "data.source=newcomer.npz", "--out", "newcomer.npz/own"],
+            "cannot be written to newcomer.npz/own",
+        ),
+        (["run", "data.source=newcomer.npz", "algorithm.personal_rate=1e12"], "The steps diverge"),
+        (["run", "data.source=newcomer.npz", "--out", ""], "--out is empty"),
+        (["run", "data.source=newcomer.npz", "--out", "run"], "'run', a folder: choose another file"),
+        (
+            ["run", "data.source=newcomer.npz", "--out", "run/models/global.safetensors"],
+            "the run's own models",
+        ),
+        (
+            ["run", "data.source=newcomer.npz", "--out", "run/models/edge-9.safetensors"],
+            "the run's own models",
+        ),
+        (["run", "data.source=newcomer.npz", "--out", "newcomer.npz"], "is no model, so it is not replaced"),
+        (
+            ["run", "data.source=newcomer.npz", "--out", "run/config.toml"],
+            "is no model, so it is not replaced",
+        ),
     ],
 )
-def test_bad_input_is_one_sentence(sfedhp, run, words, sentence):
+def test_bad_input_is_one_sentence(sfedhp, run, here, words, sentence):
+    before = contents(here)
     result = sfedhp("personalize", *words)
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
+    assert contents(here) == before
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_earlier_model_is_replaced(sfedhp, run):
+    base = ["personalize", "run", "data.source=newcomer.npz", "--out", "run/own.safetensors"]
+    assert sfedhp(*base).exit_code == 0
+    before = load_file("run/own.safetensors")
+    assert sfedhp(*base, "algorithm.personal_steps=1").exit_code == 0
+    after = load_file("run/own.safetensors")
+    assert any(not before[name].equal(after[name]) for name in before)
+
+
+def test_people_are_told_of_other_rates(sfedhp, run):
+    base = ["personalize", "run", "data.source=newcomer.npz"]
+    plain = sfedhp(*base).stdout
+    assert "overshoot" not in plain
+    assert "cost fit" not in plain
+    assert "rates      / " in sfedhp(*base, "algorithm.personal_rate=0.5").stdout
+
+
+def test_people_are_told_where_sparsity_costs_fit(sfedhp, run):
+    fit = ["algorithm.personal_steps=500", "algorithm.client_proximity=0.01", "algorithm.client_sparsity=0"]
+    base = ["personalize", "run", "data.source=newcomer.npz"]
+    assert sfedhp(*base, *fit, "--out", "fit.safetensors").exit_code == 0
+    for path in (run / "models").glob("*.safetensors"):
+        path.write_bytes(Path("fit.safetensors").read_bytes())
+    sparse = ["algorithm.client_sparsity=50", "algorithm.smoothing=1", "algorithm.personal_rate=0.01"]
+    words = [*base, *sparse, "algorithm.client_proximity=0.1"]
+    assert "the steps cost fit on these rows, at lower rates too" in sfedhp(*words).stdout
+    found = json.loads(sfedhp(*words, "--json").stdout)
+    assert found["loss"] > found["losses"][found["start"]]
+    assert found["halvings"] == 0

@@ -17,6 +17,7 @@ import pytest
 import torch
 from sharing import check_same, through
 
+import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.cluster import actors, check_reachable, on_ray
 from sfedhp.config import EngineOptions, Experiment
@@ -39,8 +40,8 @@ class Stand:
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, cpus=(2, 2), room=True, **failures):
-        self.cpus, self.room = cpus, room
+    def __init__(self, cpus=(2, 2), room=True, found=None, **failures):
+        self.cpus, self.room, self.found, self.greeted = cpus, room, found, []
         self.failures = {name: list(errors) for name, errors in failures.items()}  # by what is called
         self.options, self.killed, self.given, self.asked = None, 0, None, []
 
@@ -52,6 +53,17 @@ class Stand:
             raise error
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.given = options
+
+    def find(self, address):
+        assert address == "auto"
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def greet(self, address):
+        for error in self.failures.get("greet", []):
+            raise error
+        self.greeted.append(address)
 
     def nodes(self):
         alive = [{"Alive": True, "Resources": {"CPU": float(count)}} for count in self.cpus]
@@ -100,7 +112,13 @@ def stand(monkeypatch):
     def put(**options):
         ray = Stand(**options)
         monkeypatch.setitem(sys.modules, "ray", ray)
-        monkeypatch.setitem(sys.modules, "ray._private.worker", SimpleNamespace(print_to_stdstream=print))
+        inside = {
+            "_private.worker": SimpleNamespace(print_to_stdstream=print),
+            "_private.services": SimpleNamespace(canonicalize_bootstrap_address=ray.find),
+            "_raylet": SimpleNamespace(GcsClient=ray.greet),
+        }
+        for name, module in inside.items():
+            monkeypatch.setitem(sys.modules, f"ray.{name}", module)
         return ray
 
     return put
@@ -222,19 +240,60 @@ def test_ray_must_be_installed(monkeypatch):
         prepare(Experiment(engine=EngineOptions(kind="ray")))
 
 
-def test_addresses_are_checked_before_anything_is_loaded(monkeypatch):
+def test_addresses_are_checked_before_anything_is_loaded(stand, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    for address in ("", "auto"):
-        check_reachable(address)
+    check_reachable("")
+    ray = stand()
     for address in ("head", "ray://head:10001x", ":6379"):
         with pytest.raises(InputError, match="is not known: use host:port"):
             check_reachable(address)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_reachable(f"127.0.0.1:{port}")
+        assert ray.greeted == [f"127.0.0.1:{port}"]
     for wrong in (port, 70000):
         with pytest.raises(InputError, match=f"No Ray cluster answers at 127.0.0.1:{wrong}"):
             check_reachable(f"127.0.0.1:{wrong}")
+    assert len(ray.greeted) == 1
+
+
+def test_who_listens_but_is_no_ray_is_refused(stand, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    ray = stand(greet=[RayError("Timed out.\nmore")])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError, match=rf"^No Ray cluster answers at {address} \(Timed out\): start"):
+            check_reachable(address)
+        ray.given = {}  # this process is in a cluster, however it came there
+        check_reachable(address)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("127.0.0.1:1", r"^No Ray cluster answers at 127\.0\.0\.1:1 \(.*\): .* is started here\)\.$"),
+        (ConnectionError("Nobody.\nmore"), r"^This machine is part of no Ray cluster \(Nobody\): start one"),
+        (ValueError("Invalid"), r"^This machine is part of no Ray cluster \(Invalid\): start one"),
+    ],
+)
+def test_the_cluster_of_this_machine_may_be_gone(stand, monkeypatch, tmp_path, found, words):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    ray = stand(found=found)
+    experiment = Experiment(engine=EngineOptions(kind="ray", address="auto"))
+    with pytest.raises(InputError, match=words):
+        sfedhp.run(experiment, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "unset"
+    ray.given = {}
+    check_reachable("auto")
+
+
+def test_a_cluster_that_ray_would_start_is_not_looked_for(stand, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    ray = stand(found=None)
+    check_reachable("auto")
+    assert ray.greeted == []
 
 
 def test_what_ray_does_not_do_is_refused(monkeypatch):
@@ -252,16 +311,43 @@ NAMESPACE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-
 LOOPBACK = 'ip link set lo up && ip addr add 10.9.9.1/24 dev lo && ip route add default dev lo && exec "$@"'
 
 
-@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_actors_of_a_real_ray(marked):
-    """What on_ray.py tests."""
+@pytest.fixture
+def alone():
+    """The words before a command that runs it in a network, and among processes, of its own."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed")
-    alone = [*NAMESPACE, "sh", "-c", LOOPBACK, "sh"]
+    words = [*NAMESPACE, "sh", "-c", LOOPBACK, "sh"]
     try:
-        subprocess.run([*alone, "true"], check=True, capture_output=True)
+        subprocess.run([*words, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("network namespaces are not permitted here")
+    return words
+
+
+def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
+    """What Ray left behind still names it."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("10.9.9.1:6379")
+    run = [str(Path(sys.executable).parent / "sfedhp"), "run", "engine.kind=ray", "engine.address=auto"]
+    surroundings = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [*alone, *run, "--out", "run"],
+        cwd=tmp_path,
+        env={**surroundings, "HOME": str(tmp_path), "RAY_TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No Ray cluster answers at 10.9.9.1:6379 (")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_actors_of_a_real_ray(alone, marked):
+    """What on_ray.py tests."""
     here = Path(__file__).parent
     measured = ["-m", "coverage", "run"] if os.environ.get("COVERAGE_RUN") else []
     inner = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked, str(here / "on_ray.py")]

@@ -156,6 +156,20 @@ def test_how_a_federation_stands(kits, sfedhp):
     assert standing(edge).renderables[1].row_count == 1
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
+def test_a_status_that_cannot_be_read(kits, sfedhp, text):
+    folder = kits["cloud"] / "run"
+    folder.mkdir()
+    (folder / "status.json").write_text(text)
+    for more in ((), ("--json",)):
+        result = sfedhp("status", str(kits["cloud"]), *more)
+        assert result.exit_code == 2
+        assert result.stderr == (
+            "error: kits/cloud/run/status.json cannot be read: a role writes it anew while it runs, so look "
+            "again, or start it with `sfedhp cloud kits/cloud`.\n"
+        )
+
+
 def test_a_whole_federation_on_this_machine(sfedhp):
     result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "there", "--json")
     assert result.exit_code == 0, result.stderr
@@ -256,3 +270,96 @@ def test_an_experiment_of_ones_own(sfedhp, here):
     assert "algorithm.edge_rounds is left out" in result.stderr
     site = json.loads(Path("kits/cloud/sfedhp.json").read_text())
     assert site["experiment"]["rounds"] == 3
+
+
+ADDRESS = "cannot be used: give a name of letters, digits, hyphens and dots, or an IPv4 address"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[cloud]\nhost = ""', f"host = '' of cloud {ADDRESS}"),
+        ('[cloud]\nhost = "my_cloud"', f"host = 'my_cloud' of cloud {ADDRESS}"),
+        ('[cloud]\nhost = "cloud.example.org\\n"', ADDRESS),
+        ('[cloud]\nhost = "-x"', ADDRESS),
+        ('[cloud]\nhost = "a..b"', ADDRESS),
+        ('[cloud]\nhost = "fe80::1"', ADDRESS),
+        ('[cloud]\nhost = "cloud.example.org:8100"', ADDRESS),
+        (f'[cloud]\nhost = "{"abcdefgh." * 30}org"', ADDRESS),
+        ('[[edges]]\nport = 1\n[[edges]]\nhost = "a_b"', f"host = 'a_b' of edge-1 {ADDRESS}"),
+        ("[cloud]\nport = 65534", "edge-1 has no port behind the cloud's 65534"),
+        ("[cloud]\nport = -1", "cloud.port = -1 is out of range"),
+        ("[cloud]\nport = 65536", "cloud.port = 65536 is out of range"),
+        (f'name = "{"a" * 58}"', "take 57 characters at most"),
+    ],
+)
+def test_a_federation_without_kits_leaves_nothing_behind(sfedhp, here, text, said):
+    Path("federation.toml").write_text(text)
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", "new/kits")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("federation.toml", "Not a directory"), ("federation.toml/kits", "Not a directory")]
+)
+def test_a_file_is_no_folder_for_kits(sfedhp, here, out, said):
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", out)
+    assert result.exit_code == 2
+    assert f"The kits cannot be written to {out} ({said}): choose another folder" in result.stderr
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize("out", ["there", "there/deeper/kits"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_half_made_kits_are_taken_away(sfedhp, here, monkeypatch, out, error):
+    Path("there").mkdir()
+
+    def fail(*_):
+        assert list(Path(out).rglob("*.key")), "something was made"
+        raise error
+
+    monkeypatch.setattr("sfedhp.deploy.layout.Layout.write", fail)
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", out)
+    assert result.exit_code == (2 if isinstance(error, OSError) else 130)
+    assert ("(No space left on device): choose" in result.stderr) == isinstance(error, OSError)
+    assert sorted(path.name for path in here.rglob("*")) == ["federation.toml", "there"]
+
+
+def test_what_flare_cannot_do_is_one_sentence(sfedhp, here, monkeypatch):
+    monkeypatch.setattr("sfedhp.deploy.provisioning._LONGEST_NAME", 200)
+    Path("federation.toml").write_text(f'name = "{"a" * 100}"')
+    result = sfedhp("provision", "federation.toml", *SMALL)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: FLARE could not make the kits of {'a' * 100}-cloud (ValueError")
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize("host", ["edge-0", f"{'a' * 63}.{'b' * 63}.example.org"])
+def test_hosts_that_a_certificate_cannot_be_named_after(sfedhp, host):
+    Path("federation.toml").write_text(f'[cloud]\nhost = "{host}"')
+    result = sfedhp("provision", "federation.toml", *SMALL, "--json")
+    assert result.exit_code == 0, result.stderr
+    config = json.loads(Path("kits/edge-0/member/startup/fed_client.json").read_text())
+    assert config["servers"][0]["service"]["target"] == f"{host}:8100"
+    assert config["servers"][0]["identity"] == "sfedhp-cloud"
+
+
+def test_a_client_looks_at_its_data_before_it_connects(kits, sfedhp, becoming):
+    kit = str(kits["client-0-0"])
+    inputs, labels = np.zeros((20, 1, 28, 28), np.uint8), np.arange(20) % 10
+    np.savez("mine.npz", inputs=inputs, labels=labels)
+    Path("corrupt.npz").write_bytes(Path("mine.npz").read_bytes()[:1000])
+    np.savez("other.npz", inputs=inputs[:, :, :5], labels=labels)
+    for name, said in (("corrupt", "corrupt or truncated"), ("other", "the federation's model takes")):
+        result = sfedhp("client", kit, f"data.source={name}.npz")
+        assert result.exit_code == 2
+        assert said in result.stderr
+    (kits["client-0-0"] / "initial.safetensors").write_bytes(b"damaged")
+    result = sfedhp("client", kit)
+    assert result.exit_code == 2
+    assert "not a safetensors file" in result.stderr
+    assert becoming == []
