@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sfedhp.config import Experiment
-from sfedhp.driving import Outcome, Report, Stop, drive
+import torch
+
+from sfedhp.config import Experiment, to_dict
+from sfedhp.driving import Outcome, Report, Stop, drive, origin_of
 from sfedhp.memory import free_memory
-from sfedhp.preparation import device_of, prepare, prepare_stack, stackable
-from sfedhp.running import new_folder
-from sfedhp.runs.records import History
+from sfedhp.preparation import Prepared, device_of, prepare, prepare_stack, stackable
+from sfedhp.running import check_vacant, new_folder, read_experiment
+from sfedhp.runs import checkpoints
+from sfedhp.runs.files import sweep_up
+from sfedhp.runs.origins import SOURCE, contrast, difference, fingerprint
+from sfedhp.runs.records import History, read_rows
+from sfedhp.simulator import State
+from sfedhp.types import InputError
+from sfedhp.vectors import tree_map
 
 _COPIES = 8  # d-sized tensors of a client that a round holds at its widest
 
@@ -22,21 +31,45 @@ class Stack(NamedTuple):
     places: tuple[int, ...]
 
 
-def plan(experiments: Sequence[Experiment], at_once: int = 0) -> list[Stack]:
-    """Which experiments run together: those of one shape, as many as memory holds.
+def plan(
+    experiments: Sequence[Experiment], at_once: int = 0, folders: Sequence[Path | None] | None = None
+) -> list[Stack]:
+    """Which experiments run together: those of one shape that are equally far, as many as memory holds.
 
     Args:
         experiments: in any order.
         at_once: at most so many in a stack; 0: as many as fit in half of the free memory.
+        folders: of the runs, some of which may be half done.
     """
-    groups: dict[object, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for place, experiment in enumerate(experiments):
-        groups.setdefault(stackable(experiment), []).append(place)
+        done = rounds_done(folders[place]) if folders else 0
+        groups.setdefault((stackable(experiment), done), []).append(place)
     stacks = []
     for places in groups.values():
         width = at_once or _runs_that_fit(experiments[places[0]], len(places))
         stacks += [Stack(tuple(places[first : first + width])) for first in range(0, len(places), width)]
     return stacks
+
+
+def check(
+    experiments: Sequence[Experiment], stacks: Sequence[Stack], folders: Sequence[Path | None] | None = None
+) -> None:
+    """See that everything can run, and where, before the first folder is made.
+
+    Raises:
+        InputError: an experiment cannot be run, or a folder holds another run.
+    """
+    resolved: dict[Hashable, Experiment] = {}
+    for stack in stacks:
+        first = stackable(experiments[stack.places[0]])
+        if first not in resolved:
+            # What does not go together shows in two.
+            resolved[first] = _prepared([experiments[place] for place in stack.places[:2]]).experiment
+        for place in stack.places:
+            folder = folders[place] if folders else None
+            if folder is not None:
+                _check_folder(folder, replace(experiments[place], data=resolved[first].data))
 
 
 def sweep(
@@ -49,31 +82,148 @@ def sweep(
 ) -> list[Outcome]:
     """Run all experiments, stack by stack; every run gives the numbers it gives alone.
 
+    A folder that holds the same run, finished or stopped, is gone on with.
+
     Args:
         experiments: what to run.
-        folders: one for each, for its records and models; None: nothing is written.
+        folders: one for each, for its records, checkpoints and models; None: nothing is written.
         at_once: at most so many runs in a stack; 0: as many as memory holds.
         report: called after every round of a stack.
-        stop: asked after every round; True ends the sweep there.
+        stop: asked after every round; True saves the states and ends the sweep there.
 
     Returns:
         How each run ended, in the order of the experiments; those that never began are left out.
     """
     folders = [None] * len(experiments) if folders is None else folders
     outcomes: dict[int, Outcome] = {}
-    for stack in plan(experiments, at_once):
-        chosen = [experiments[place] for place in stack.places]
-        prepared = prepare(chosen[0]) if len(chosen) == 1 else prepare_stack(chosen)
+    for stack in plan(experiments, at_once, folders):
+        prepared = _prepared([experiments[place] for place in stack.places])
         targets = [folders[place] for place in stack.places]
-        histories = [
-            History() if folder is None else new_folder(prepared, index, folder)
-            for index, folder in enumerate(targets)
-        ]
-        ended = drive(prepared, histories, targets, None, report, stop)
+        histories = _opened(prepared, targets)
+        alone = targets[0] if len(targets) == 1 else None
+        ended = drive(prepared, histories, targets, _checkpoint(alone), report, stop)
+        if len(targets) > 1:
+            _save(prepared, targets, ended)
         outcomes.update(zip(stack.places, ended, strict=True))
         if stop is not None and stop():
             break
     return [outcomes[place] for place in sorted(outcomes)]
+
+
+def rounds_done(folder: Path | None) -> int:
+    """After how many rounds the run in a folder was saved last; 0 where there is none."""
+    saved = sorted(folder.glob("checkpoint/round-*.safetensors")) if folder is not None else []
+    return int(saved[-1].stem.removeprefix("round-")) if saved else 0
+
+
+def _prepared(experiments: Sequence[Experiment]) -> Prepared:
+    return prepare(experiments[0]) if len(experiments) == 1 else prepare_stack(experiments)
+
+
+def _checkpoint(folder: Path | None) -> Path | None:
+    return None if folder is None else folder / "checkpoint"
+
+
+def _check_folder(folder: Path, resolved: Experiment) -> bool:
+    """Whether there is a run to go on with.
+
+    Raises:
+        InputError: there is, but it is another one.
+    """
+    if not (folder / "config.toml").exists():
+        check_vacant(folder)
+        return False
+    then = read_experiment(folder)
+    apart = difference(to_dict(resolved), to_dict(then))
+    for key, now, before in (
+        ("rounds", resolved.rounds, then.rounds),
+        (SOURCE, resolved.data.source, then.data.source),
+    ):
+        apart = apart or (contrast(key, now, before) if now != before else None)
+    if apart:
+        raise InputError(f"{folder} holds another run: here is {apart}; choose another folder.")
+    return True
+
+
+def _opened(prepared: Prepared, folders: Sequence[Path | None]) -> list[History]:
+    """The histories of a stack's runs, and the simulator where all of them were stopped."""
+    states = [
+        _saved(prepared, index, folder)
+        for index, folder in enumerate(folders)
+        if folder is not None and _check_folder(folder, prepared.experiments[index])
+    ]
+    known = [state for state in states if state is not None]
+    if len(known) == len(folders) and len({state.round for state in known}) == 1:
+        prepared.simulator.state = known[0] if len(known) == 1 else _stacked(known)
+    histories = []
+    for index, folder in enumerate(folders):
+        if folder is None:
+            histories.append(History())
+        elif (folder / "config.toml").exists():
+            path = folder / "history.jsonl"
+            histories.append(History(path, read_rows(path, prepared.simulator.state.round)))
+        else:
+            histories.append(new_folder(prepared, index, folder))
+    return histories
+
+
+def _saved(prepared: Prepared, index: int, folder: Path) -> State | None:
+    """Where a run was stopped; None where it has no checkpoint, or diverged: then it begins anew.
+
+    Raises:
+        InputError: it was computed with other data.
+    """
+    sweep_up(folder)
+    found = checkpoints.read(folder / "checkpoint")
+    if found is None or "trouble" in found.about:
+        return None
+    if found.about.get("data") != fingerprint(prepared.federations[index]):
+        source = prepared.experiments[index].data.source
+        raise InputError(
+            f"The data of {source} is not what the run in {folder} was computed with: choose another folder."
+        )
+    return checkpoints.restored(prepared.simulator, found)
+
+
+def _save(prepared: Prepared, folders: Sequence[Path | None], ended: Sequence[Outcome]) -> None:
+    """A checkpoint in each run's own folder, as it would have if it had run alone."""
+    for index, (folder, outcome) in enumerate(zip(folders, ended, strict=True)):
+        if folder is not None and not outcome.trouble:
+            state = _of_run(prepared.simulator.state, index)
+            checkpoints.save(state, folder / "checkpoint", **origin_of(prepared, index))
+
+
+def _of_run(state: State, index: int) -> State:
+    """One run's part of a stack's state."""
+
+    def part(tree: Any) -> Any:
+        return tree_map(lambda tensor: tensor[index], tree)
+
+    return State(
+        state.round,
+        part(state.served),
+        None if state.edges is None else part(state.edges),
+        part(state.personal),
+        part(state.statistics),
+        {direction: part(messages) for direction, messages in state.sent.items()},
+    )
+
+
+def _stacked(states: Sequence[State]) -> State:
+    """The state of a stack of these runs."""
+
+    def whole(*trees: Any) -> Any:
+        return tree_map(lambda *tensors: torch.stack(tensors), *trees)
+
+    first = states[0]
+    return State(
+        first.round,
+        whole(*(state.served for state in states)),
+        None if first.edges is None else whole(*(state.edges for state in states)),
+        whole(*(state.personal for state in states)),
+        whole(*(state.statistics for state in states)),
+        {direction: whole(*(state.sent[direction] for state in states)) for direction in first.sent},
+    )
 
 
 def _runs_that_fit(experiment: Experiment, wanted: int) -> int:

@@ -8,13 +8,15 @@ import torch
 
 import sfedhp
 from sfedhp import Experiment, sweeping
-from sfedhp.algorithms import FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
 from sfedhp.preparation import merged
 from sfedhp.scalars import PerRun
-from sfedhp.sweeping import plan, sweep
+from sfedhp.sweeping import check, plan, rounds_done, sweep
+from sfedhp.types import InputError
+from sfedhp.wire.links import WireOptions
 
 SMALL = Experiment(
     rounds=3,
@@ -124,3 +126,111 @@ def test_a_sweep_can_be_stopped():
     outcomes = sweep([SMALL, replace(SMALL, batch_size=5)], stop=stop)
     assert len(outcomes) == 1
     assert len(outcomes[0].run.history) == 2
+
+
+def after(rounds):
+    """A stop that says so when it is asked for this time."""
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) >= rounds
+
+    return stop
+
+
+SHORT = {
+    "pfedgp": {"chains": 2, "gibbs_steps": 1},
+    "pfedme": {"local_rounds": 2},
+    "sfedhp": {"edge_rounds": 2},
+}
+KINDS = {name: (kind(**SHORT.get(name, {})), WireOptions()) for name, kind in ALGORITHMS.items()}
+KINDS["differences"] = (SFedHP(edge_rounds=2, start="carried"), WireOptions(difference=True, count="size"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_stack_that_is_stopped_goes_on_to_the_same_bits(tmp_path, name):
+    method, wire = KINDS[name]
+    runs = [replace(SMALL, algorithm=method, wire=wire, seed=seed) for seed in (0, 1)]
+    straight, halted = ([tmp_path / where / str(seed) for seed in (0, 1)] for where in ("a", "b"))
+    sweep(runs, straight)
+    outcomes = sweep(runs, halted, stop=after(2))
+    assert [(outcome.run.finished, len(outcome.run.history)) for outcome in outcomes] == [(False, 2)] * 2
+    assert [rounds_done(folder) for folder in halted] == [2, 2]
+    rounds = []
+    outcomes = sweep(runs, halted, report=lambda progress: rounds.append(progress.row["round"]))
+    assert rounds == [3]
+    assert all(outcome.run.finished for outcome in outcomes)
+    for one, other in zip(straight, halted, strict=True):
+        files = sorted(path.relative_to(one) for path in one.rglob("*.safetensors"))
+        assert sum(path.parts[0] == "models" for path in files) >= 1
+        for path in files:
+            assert (one / path).read_bytes() == (other / path).read_bytes(), path
+        histories = [
+            [
+                json.loads(line) | {"seconds": 0}
+                for line in (folder / "history.jsonl").read_text().splitlines()
+            ]
+            for folder in (one, other)
+        ]
+        assert histories[0] == histories[1]
+
+
+def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
+    runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+    sweep(runs, folders, stop=after(2))
+    alone = sfedhp.resume(folders[1])
+    assert (alone.finished, len(alone.history)) == (True, 3)
+    straight = sfedhp.run(runs[1])
+    assert (flat(alone.global_model) - flat(straight.global_model)).norm() < 1e-9
+    # The others go on without it.
+    assert [stack.places for stack in plan(runs, 8, folders)] == [(0,), (1,)]
+    rounds = []
+    outcomes = sweep(runs, folders, report=lambda progress: rounds.append(progress.row["round"]))
+    assert rounds == [3]
+    assert [outcome.run.finished for outcome in outcomes] == [True, True]
+
+
+def test_where_checkpoints_disagree_a_stack_begins_anew(tmp_path):
+    runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+    sweep(runs, folders, stop=after(1))
+    sweep(runs, folders, stop=after(1))
+    newest = folders[1] / "checkpoint" / "round-000002.safetensors"
+    newest.write_bytes(newest.read_bytes()[:50])
+    outcomes = sweep(runs, folders)
+    for outcome, straight in zip(outcomes, sweep(runs), strict=True):
+        assert torch.equal(flat(outcome.run.global_model), flat(straight.run.global_model))
+    assert [[row["round"] for row in outcome.run.history] for outcome in outcomes] == [[1, 2, 3]] * 2
+
+
+def test_a_run_that_was_killed_or_diverged_begins_anew(tmp_path):
+    wild = replace(SMALL, algorithm=SFedHP(edge_rounds=2, edge_rate=1e200))
+    first, again = (sweep([wild], [tmp_path / "wild"])[0] for _ in range(2))
+    assert first.trouble == again.trouble
+    sweep([SMALL], [tmp_path / "calm"], stop=after(2))
+    for path in (tmp_path / "calm/checkpoint").iterdir():
+        path.unlink()  # as if it had never come to one
+    outcome = sweep([SMALL], [tmp_path / "calm"])[0]
+    assert [row["round"] for row in outcome.run.history] == [1, 2, 3]
+
+
+def test_everything_is_checked_before_anything_is_written(tmp_path):
+    missing = replace(SMALL, data=replace(SMALL.data, source="nowhere.npz"))
+    runs = [SMALL, missing]
+    with pytest.raises(InputError, match=r"nowhere\.npz"):
+        check(runs, plan(runs))
+    (tmp_path / "file").write_text("")
+    folders = [tmp_path / "one", tmp_path / "file"]
+    runs = [SMALL, replace(SMALL, batch_size=5)]
+    with pytest.raises(InputError, match="is a file"):
+        check(runs, plan(runs), folders)
+    sweep([SMALL], [tmp_path / "one"])
+    check([SMALL], plan([SMALL]), [tmp_path / "one"])
+    check([SMALL], plan([SMALL]), [None])
+    other = replace(SMALL, batch_size=7)
+    with pytest.raises(InputError, match="one holds another run: here is batch_size = 7, but the run was"):
+        check([other], plan([other]), [tmp_path / "one"])
+    with pytest.raises(InputError, match="holds another run"):
+        sweep([other], [tmp_path / "one"])

@@ -8,9 +8,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import click
-from rich import box
-from rich.filesize import decimal
-from rich.table import Table
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.bench.cases import Case
@@ -18,6 +15,7 @@ from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import RIVALS, installed, parse
+from sfedhp.cli.columns import Column, counted, print_table
 from sfedhp.cli.tables import print_json, results
 from sfedhp.models import MODELS
 from sfedhp.preparation import device_of
@@ -25,6 +23,7 @@ from sfedhp.types import InputError
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")
+_NAME = 12  # no name is longer
 _BUSY = 0.7  # a load average above which figures are not to be trusted
 
 
@@ -124,14 +123,15 @@ def _heading(device: str, limits: Ceilings, load: float) -> str:
     return (
         f"{machine(device)}; {now}; load {load:.2f}\n"
         f"Ceilings: {limits.matmul / 1e9:.0f} GFLOP/s of float32 matrix products, "
-        f"{limits.copy / 1e9:.1f} GB/s read and written in copying."
+        f"{limits.copy / 1e9:.1f} GB/s read and written."
     )
 
 
 def _told(rows: list[Row]) -> list[Row]:
     """Say what was found, while more is being measured."""
     for row in rows:
-        words = f"{row.algorithm}, {row.model}, {row.clients} clients, {row.runs} runs: "
+        size = f"{counted(row.clients, 'client')}, {counted(row.runs, 'run')}"
+        words = f"{row.algorithm}, {row.model}, {size}: "
         words += f"{row.seconds_per_round:.4f} s a round"
         if row.ratio is not None:
             words += f", {row.against} {row.against_seconds_per_round:.4f} s, ratio {row.ratio:.1f}"
@@ -140,62 +140,63 @@ def _told(rows: list[Row]) -> list[Row]:
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("method", "model", "against"):
-        table.add_column(heading, no_wrap=True)
-    headings = ("ours\ns/round", "theirs\ns/round", "ratio", "threads", "peak\nours", "peak\ntheirs")
-    for heading in (*headings, "of matmul\nours theirs", "of copying\nours theirs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    columns = [
+        *(Column("method", words=_NAME), Column("model", words=_NAME), Column("against", words=_NAME)),
+        *(Column("ours s/round"), Column("theirs s/round"), Column("ratio"), Column("threads", spare=1)),
+        *(Column("ours MB"), Column("theirs MB"), Column("% of matmul", spare=2)),
+        Column("% of copying", spare=3),
+    ]
+    lines = [
+        (
             row.algorithm,
             row.model,
-            row.against,
+            row.against or "–",
             _seconds(row.seconds_per_round),
             _seconds(row.against_seconds_per_round),
             "–" if row.ratio is None else f"{row.ratio:.1f}",
             f"{row.threads} {row.against_threads}",
-            decimal(row.peak_bytes),
-            "–" if row.against_peak_bytes is None else decimal(row.against_peak_bytes),
-            f"{_percent(row.matmul_share)} {_percent(row.against_matmul_share)}",
-            f"{_percent(row.copy_share)} {_percent(row.against_copy_share)}",
+            _megabytes(row.peak_bytes),
+            _megabytes(row.against_peak_bytes),
+            f"{_percent(row.matmul_share)} {_percent(row.against_matmul_share):>3}",
+            f"{_percent(row.copy_share)} {_percent(row.against_copy_share):>3}",
         )
+        for row in rows
+    ]
     console = results()
-    console.print(table)
+    print_table(console, columns, lines)
     console.print(
-        "ratio: theirs / ours. Peak: memory taken beyond what the interpreter and its imports take. "
-        "Of matmul, of copying: the share of this machine's ceilings that a round reaches, its operations "
-        "and bytes counted by formula; what stays in caches can pass the ceiling of copying."
+        "ratio: theirs / ours. Two figures in a column: ours, theirs. MB: memory taken at the peak, beyond "
+        "what the interpreter and its imports take. % of matmul, of copying: the share of this machine's "
+        "ceilings that a round reaches, its operations and bytes counted by formula; what stays in caches "
+        "can pass the ceiling of copying."
     )
 
 
 def _print_growth(rows: Sequence[Row]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in (
-        "clients",
-        "runs",
-        "s/round",
-        "ms/client and run",
-        "threads",
-        "rounds",
-        "peak",
-        "of matmul",
-        "of copying",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    columns = [
+        *(Column("clients"), Column("runs"), Column("s/round"), Column("ms/client and run")),
+        *(Column("threads", spare=1), Column("rounds", spare=4), Column("MB")),
+        *(Column("% of matmul", spare=2), Column("% of copying", spare=3)),
+    ]
+    lines = [
+        (
             f"{row.clients:,}",
             str(row.runs),
             _seconds(row.seconds_per_round),
             f"{1e3 * row.seconds_per_round / row.clients / row.runs:.3f}",
             str(row.threads),
             str(row.rounds),
-            decimal(row.peak_bytes),
+            _megabytes(row.peak_bytes),
             _percent(row.matmul_share),
             _percent(row.copy_share),
         )
-    results().print(table)
+        for row in rows
+    ]
+    print_table(results(), columns, lines)
+
+
+def _megabytes(size: int | None) -> str:
+    return "–" if size is None else f"{size / 1e6:,.1f}"
 
 
 def _seconds(value: float | None) -> str:
@@ -203,4 +204,4 @@ def _seconds(value: float | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "  –" if share is None else f"{share:4.0%}"
+    return "–" if share is None else f"{100 * share:.0f}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import click
-from rich import box
+from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
+from sfedhp.cli.columns import Cell, Column, print_table
 from sfedhp.cli.described import ConfigCommand
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.tables import print_json, results
@@ -23,6 +23,9 @@ _TITLES = {
     "limits": "Practical limits",
     "forecast": "Forecast",
 }
+_WORDS = 30  # so narrow sentences may be set
+_VERDICT = 22  # no verdict is longer
+_ROOMY = 110  # from this width on notes have a column of their own
 _STYLES = {"inside": "green", "outside": "yellow"}
 
 
@@ -69,29 +72,31 @@ def _print(found: Check) -> None:
     for group, title in _TITLES.items():
         lines = [line for line in found.lines if line.group == group]
         if lines:
-            console.print(_table(title, lines))
+            _print_lines(console, title, lines)
     if experiment.algorithm_name != "sfedhp":
         console.print("The theorems speak of sFedHP alone.")
     for line in found.alarms:
-        console.print(f"ALARM  {line.what}: {line.value:.3g} is {line.verdict}; {line.note}.", soft_wrap=True)
+        console.print(
+            f"ALARM  {line.what}: {line.value:.3g} is {line.verdict}; {line.note}.",
+            soft_wrap=not console.is_terminal,
+        )
     if found.bend is None:
         console.print("No practical limits are known for a method without class scores.")
     elif not found.alarms:
         console.print("No practical limit is exceeded.")
 
 
-def _table(title: str, lines: list[Line]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column(title)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("limit", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("note")
+def _print_lines(console: Console, title: str, lines: list[Line]) -> None:
+    """The lines of a group; on a narrow terminal a note stands below what it is about."""
+    beside = console.width >= _ROOMY
+    columns = [Column(title, words=_WORDS), Column("value"), Column("limit"), Column("", words=_VERDICT)]
+    rows: list[list[Cell]] = []
     for line in lines:
         limit = "" if line.limit is None else f"{'<' if line.sense == 'below' else '>'} {line.limit:.3g}"
         verdict = Text(line.verdict, style=_STYLES.get(line.verdict.partition(",")[0], ""))
-        table.add_row(line.what, _value(line), limit, verdict, line.note)
-    return table
+        note = f"\n({line.note})" if line.note and not beside else ""
+        rows.append([f"{line.what}{note}", _value(line), limit, verdict, *([line.note] if beside else [])])
+    print_table(console, [*columns, *([Column("note", words=_WORDS)] if beside else [])], rows)
 
 
 def _value(line: Line) -> str:

@@ -10,11 +10,11 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
-from sfedhp.cli.folders import new_folder
+from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import METHOD, check_method, read_settings
-from sfedhp.cli.tables import Compared, print_comparison, print_json
+from sfedhp.cli.tables import Compared, print_comparison, print_json, stopped_after
 from sfedhp.config import Experiment
-from sfedhp.preparation import prepare
+from sfedhp.preparation import prepare, with_own_draws
 from sfedhp.running import check_vacant, start
 from sfedhp.types import InputError
 
@@ -24,7 +24,7 @@ from sfedhp.types import InputError
 @click.option("--only", metavar="A,B,…", help="Only these methods; by default all.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=Target(),
     metavar="DIR",
     help="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
 )
@@ -43,12 +43,19 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
       sfedhp compare experiment.toml --only sfedhp,pfedme --json
     """
     settings = read_settings(words)
+    asked = [entry for entry in settings.entries if entry.key == METHOD]
+    if any(not entry.typed for entry in asked):
+        raise InputError(
+            f"{METHOD}={asked[-1].value} has no effect here, for every method runs: choose with "
+            f"--only {asked[-1].value}."
+        )
     named = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
     methods = list(dict.fromkeys(named))
-    experiments = {method: settings.experiment(method) for method in methods}
+    chosen = with_own_draws([settings.experiment(method) for method in methods])
+    experiments = dict(zip(methods, chosen, strict=True))
     lines = settings.left_out(methods)
-    if any(entry.key == METHOD for entry in settings.entries):
-        lines.append(f"{METHOD} is left out: every method runs; choose some with --only.")
+    if asked:
+        lines.append(f"{METHOD} of the file is left out: every method runs; choose some with --only.")
     for line in lines:
         click.echo(line, err=True)
     for folder in [out, *(out / method for method in methods)] if out else []:
@@ -64,7 +71,10 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
             code = code or 2
             rows.append(Compared(method, None, str(error)))
             continue
-        rows.append(Compared(method, ending.run.summary, ending.trouble))
+        summary = ending.run.summary | {"trouble": ending.trouble}
+        done = stopped_after(summary)
+        halted = f"stopped after round {done} of {experiment.rounds}; these figures are not final."
+        rows.append(Compared(method, summary, ending.trouble or (None if done is None else halted)))
         if ending.trouble:
             code = DIVERGED
         if ending.signal is not None:
@@ -73,7 +83,8 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
             break
         del ending  # it holds all the clients' data, which the next method stacks anew
     if as_json:
-        print_json([row.summary for row in rows if row.summary is not None])
+        known = [row.summary for row in rows if row.summary is not None]
+        print_json([{**summary, "stopped_after": stopped_after(summary)} for summary in known])
         for row in rows:
             if row.trouble:
                 click.echo(f"error: {row.method}: {row.trouble}", err=True)

@@ -15,7 +15,7 @@ from rich.live import Live
 from sfedhp.cli.deployment import needs_flare, read_plan
 from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.federated import line, standing
-from sfedhp.cli.folders import new_folder
+from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.tables import print_json, results
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.runs.records import summarize
@@ -25,7 +25,7 @@ from sfedhp.types import InputError
 @click.command()
 @click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
 @click.option("--local", is_flag=True, help="Start every role here, on loopback alone.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The folder of the kits.")
+@click.option("--out", type=Target(), metavar="DIR", help="The folder of the kits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
 def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
     """Try a whole federation on this machine: every role a process of its own, with its own certificate.
@@ -54,7 +54,7 @@ def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) 
     kits = out or new_folder("deploy", experiment.algorithm_name) / "kits"
     make_kits(layout, kits)
     stopped = None
-    with LocalFederation(kits) as federation, Interruption() as interruption, _shown() as show:
+    with LocalFederation(kits) as federation, Interruption() as interruption, _shown(as_json) as show:
         federation.start()
         while federation.tend():
             if interruption.asked():
@@ -81,17 +81,21 @@ def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) 
 
 
 @contextmanager
-def _shown() -> Iterator[Any]:
-    """A live view on a terminal, elsewhere a line when a round ends."""
+def _shown(to_the_end: bool = False) -> Iterator[Any]:
+    """A live view on a terminal, elsewhere a line when a round ends.
+
+    The last line is the result's own, but where that is printed for a program.
+    """
     console = Console(stderr=True)
     if console.is_terminal:
-        with Live(console=console, refresh_per_second=4) as live:
+        with Live(console=console, refresh_per_second=4, transient=not to_the_end) as live:
             yield lambda status: live.update(standing(status))
         return
     seen: list[Any] = []
 
     def say(status: dict[str, Any]) -> None:
-        if status.get("round") and seen != [status["round"]]:
+        last = status.get("finished") or status.get("round") == status.get("rounds")
+        if status.get("round") and seen != [status["round"]] and (to_the_end or not last):
             seen[:] = [status["round"]]
             click.echo(line(status), err=True)
 

@@ -33,7 +33,7 @@ def _write(
     with formatter.section(title):
         if idea:
             formatter.write_text(idea)
-        formatter.write_dl([(_shown(option), option.help) for option in options], col_max=36)
+        formatter.write_dl([(_shown(option), _explained(option)) for option in options], col_max=36)
 
 
 def _shown(option: Option) -> str:
@@ -42,3 +42,7 @@ def _shown(option: Option) -> str:
         return f"{option.key}=…"
     text = option.default if isinstance(option.default, str) else json.dumps(option.default)
     return f"{option.key}={text}"
+
+
+def _explained(option: Option) -> str:
+    return f"{option.help}; one of {', '.join(option.choices)}" if option.choices else option.help

@@ -33,6 +33,11 @@ class Option(NamedTuple):
     default: Any
     help: str
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values it can have, where there are only some."""
+        return tuple(_literals(self.kind))
+
 
 class Setting(NamedTuple):
     """One key that a user did set."""
@@ -61,13 +66,11 @@ class Settings:
             InputError: a value is of the wrong type, out of range, or does not fit another.
         """
         method = method or self.method
-        known = common_options() | method_options(method)
         config: dict[str, Any] = {"algorithm": {"name": method}}
         for entry in self.entries:
-            section, _, name = entry.key.rpartition(".")
-            section = "algorithm" if section == method else section
-            option = known.get(f"{section}.{name}".lstrip("."))
+            option = option_of(method, entry.key)
             if option is not None:
+                section, _, name = option.key.rpartition(".")
                 place = config
                 for table in filter(None, section.split(".")):
                     place = place.setdefault(table, {})
@@ -109,10 +112,10 @@ def read_settings(words: Sequence[str]) -> Settings:
         )
     entries: list[Setting] = []
     for file in files:
-        table = {name: value for name, value in _read_toml(Path(file)).items() if name != STUDY}
+        table = {name: value for name, value in read_toml(Path(file)).items() if name != STUDY}
         entries += _general_first(_flattened(table))
     pairs = [word.partition("=") for word in words if word not in files]
-    entries += _general_first(Setting(_full(key.strip()), text, False) for key, _, text in pairs)
+    entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in pairs)
     known = set(common_options()) | {METHOD}
     for method in ALGORITHMS:
         own = method_options(method)
@@ -137,6 +140,13 @@ def common_options() -> dict[str, Option]:
 def method_options(method: str) -> dict[str, Option]:
     """The keys of a method in [algorithm], by name."""
     return {option.key: option for option in _options("algorithm", ALGORITHMS[method])}
+
+
+def option_of(method: str, key: str) -> Option | None:
+    """What a key sets where this method runs; None where it says nothing to it."""
+    section, _, name = key.rpartition(".")
+    known = common_options() | method_options(method)
+    return known.get(f"algorithm.{name}" if section == method else key)
 
 
 @cache
@@ -174,6 +184,14 @@ def _tables(prefix: str, kind: Any) -> Iterator[tuple[str, str]]:
         yield from _tables(f"{prefix}{name}.", inner)
 
 
+def _literals(kind: Any) -> Iterator[str]:
+    if typing.get_origin(kind) is typing.Literal:
+        yield from typing.get_args(kind)
+    else:
+        for part in typing.get_args(kind):
+            yield from _literals(part)
+
+
 def _value(option: Option, entry: Setting) -> Any:
     """The value in the option's type. TOML has types of its own, which must fit; text is read as the type."""
     adapter = TypeAdapter(option.kind, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
@@ -190,7 +208,12 @@ def _value(option: Option, entry: Setting) -> Any:
         raise InputError(f"{entry.key} = {entry.value!r} cannot be used: it {wanted}.") from None
 
 
-def _read_toml(path: Path) -> Mapping[str, Any]:
+def read_toml(path: Path) -> Mapping[str, Any]:
+    """The tables of a config file.
+
+    Raises:
+        InputError: there is no such file, or it is not TOML.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -212,10 +235,10 @@ def _flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
             # An empty table of an unknown name is kept, to be refused by that name.
             yield from _flattened(value, f"{key}.") if value else (Setting(key, value, True),)
         elif not isinstance(value, Mapping):
-            yield Setting(_full(key), value, True)
+            yield Setting(full_key(key), value, True)
 
 
-def _full(key: str) -> str:
+def full_key(key: str) -> str:
     """`algorithm=fedavg` is short for `algorithm.name=fedavg`."""
     return METHOD if key == "algorithm" else key
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from rich import box
-from rich.table import Table
 
+from sfedhp.cli.columns import Column, print_table
 from sfedhp.cli.execution import Interruption
+from sfedhp.cli.folders import Target
 from sfedhp.cli.progress import pace_shown
-from sfedhp.cli.studies import ALL, FIGURES, names_of, read_study
+from sfedhp.cli.studies import COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
 from sfedhp.cli.tables import print_json, results
 from sfedhp.reproduction import campaign, figures, page, records
 from sfedhp.reproduction.claims import judge
@@ -20,11 +20,14 @@ from sfedhp.reproduction.curves import Curve, curves
 from sfedhp.reproduction.gaps import far
 from sfedhp.reproduction.rows import Row, first_table, plain, rows
 from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, sheets
-from sfedhp.reproduction.studies import Effort, check
+from sfedhp.reproduction.studies import Effort, Study, check
 from sfedhp.reproduction.verdicts import Claim
 from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
 
+_CELL = 24  # so narrow the first column may be set
+_WORDS = 13  # and others with words: no verdict is longer
+_LEAST_NEEDED = "validated"  # the paper's own convention is the best round, ours is the last
 FAST = Effort(seeds=1, rounds=15, choice_rounds=3)
 
 
@@ -38,26 +41,24 @@ FAST = Effort(seeds=1, rounds=15, choice_rounds=3)
 @click.option(
     "--records",
     "folder",
-    type=click.Path(path_type=Path),
+    type=Target(),
     help="Where records are; by default results, with --fast runs/reproduce-fast.",
 )
 @click.option(
     "--experiments",
-    type=click.Path(path_type=Path),
+    type=Target(),
     default=Path("experiments"),
     show_default=True,
     help="The folder of the experiment files.",
 )
 @click.option(
     "--html",
-    type=click.Path(path_type=Path),
+    type=Target(),
     default=Path("runs/reproduction.html"),
     show_default=True,
     help="The page to write.",
 )
-@click.option(
-    "--markdown", type=click.Path(path_type=Path), help="The same as Markdown, with images/ beside it."
-)
+@click.option("--markdown", type=Target(), help="The same as Markdown, with images/ beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
 def reproduce(
     targets: tuple[str, ...],
@@ -94,14 +95,25 @@ def reproduce(
     effort = replace(effort, seeds=seeds or effort.seeds, device=device)
     folder = folder or Path("runs/reproduce-fast" if fast else "results")
     chosen = tuple(name for name in only.split(",") if name)
-    names = names_of(targets or ("all",))
+    asked = targets or ("all",)
+    every = {name: read_study(experiments / f"{name}.toml") for name in files_of(experiments)}
+    named = names_of(asked)
+    if folder.is_file():
+        raise InputError(f"{folder} is a file: name a folder with --records.")
+    if show:
+        _check_records(folder)
+        # Of what is only a collection, what there is is shown.
+        own = names_of(target for target in asked if target not in COLLECTIONS)
+        named = [name for name in named if name in own or name in every] or named[:1]
+    studies = narrowed(
+        [every.get(name) or read_study(experiments / f"{name}.toml") for name in named], chosen
+    )
     stopped = False
     if not show:
-        studies = [read_study(experiments / f"{name}.toml", chosen) for name in names]
         with Interruption() as interruption, pace_shown() as watch:
             stopped = not campaign.run(studies, effort, folder, watch, interruption.asked)
-    found = _found(experiments, folder)
-    _print(found, targets or ("all",), as_json)
+    found = _found(list(every.values()), folder)
+    _print(found, asked, chosen, as_json)
     _write(found, html, markdown)
     if stopped and interruption.signal is not None:
         click.echo("Stopped; the same command goes on with the runs that have no record yet.", err=True)
@@ -117,9 +129,20 @@ class Found(NamedTuple):
     claims: list[Claim]
 
 
-def _found(experiments: Path, folder: Path) -> Found:
-    files = [experiments / f"{name}.toml" for name in ALL]
-    studies = [read_study(path) for path in files if path.exists()]
+def _check_records(folder: Path) -> None:
+    """Refuse to show what is not there.
+
+    Raises:
+        InputError: there is no such folder, or no records are in it.
+    """
+    if not any(folder.glob("*.jsonl")):
+        raise InputError(
+            f"{folder} holds no records: name their folder with --records, or run something first, for "
+            f"example `sfedhp reproduce table2 --fast`."
+        )
+
+
+def _found(studies: list[Study], folder: Path) -> Found:
     known = records.read(folder, [study.name for study in studies])
     check(studies, known)
     found = rows(studies, known)
@@ -127,13 +150,14 @@ def _found(experiments: Path, folder: Path) -> Found:
     return Found(list(dict.fromkeys(study.table for study in studies)), found, drawn, judge(found, drawn))
 
 
-def _print(found: Found, targets: tuple[str, ...], as_json: bool) -> None:
+def _print(found: Found, targets: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> None:
     """What was asked for."""
     wanted = _tables(targets, found.tables)
+    shown = [row for row in found.rows if not only or row.variant.startswith(only)]
     if as_json:
-        print_json([plain(row) for row in _asked(found.rows, wanted)])
+        print_json([plain(row) for row in _asked(shown, wanted)])
         return
-    for sheet in sheets(found.rows, wanted):
+    for sheet in sheets(shown, wanted):
         _print_sheet(sheet)
     for line in agreement(found.rows):
         results().print(line)
@@ -175,12 +199,15 @@ def _asked(found: list[Row], wanted: list[str]) -> list[Row]:
 
 
 def _print_sheet(sheet: Sheet) -> None:
-    table = Table(title=sheet.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-    for turn, head in enumerate(sheet.heads):
-        table.add_column(head, justify="left" if sheet.wordy(turn) else "right")
-    for line in sheet.lines:
-        table.add_row(*line)
+    columns = [
+        Column(
+            head,
+            words=0 if not sheet.wordy(turn) else _WORDS if turn else _CELL,
+            spare=int(head == _LEAST_NEEDED),
+        )
+        for turn, head in enumerate(sheet.heads)
+    ]
     console = results()
-    console.print(table)
+    print_table(console, columns, sheet.lines, sheet.title)
     if sheet.note:
         console.print(sheet.note)

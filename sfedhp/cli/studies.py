@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sfedhp.cli.options import STUDY, read_settings
+from sfedhp.cli.options import STUDY, read_settings, read_toml
 from sfedhp.cli.sweep import grid
 from sfedhp.reproduction.paper import TABLES
 from sfedhp.reproduction.studies import Point, Study
 from sfedhp.types import InputError
 
+COLLECTIONS: Final = ("all", "table1")  # what is made of several files
 FIGURES: Final = ("fig2", "fig3", "fig4", "fig5", "speedup")
+_NEEDED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
 # In the order in which they are worth running.
 ALL: Final = (
     *(*TABLES, *FIGURES, "table2-per-pixel", "table3-per-pixel"),
@@ -29,7 +31,7 @@ def names_of(targets: Iterable[str]) -> list[str]:
     """
     names: list[str] = []
     for target in targets:
-        if target not in ("all", "table1", *ALL):
+        if target not in (*COLLECTIONS, *ALL):
             raise InputError(
                 f"There is nothing called {target!r} to reproduce: choose from all, table1, {', '.join(ALL)}."
             )
@@ -37,31 +39,59 @@ def names_of(targets: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def read_study(path: Path, only: Sequence[str] = ()) -> Study:
+def read_study(path: Path) -> Study:
     """The study of an experiment file.
 
-    Args:
-        path: the file.
-        only: of its variants those whose names begin with one of these; empty: all.
-
     Raises:
-        InputError: there is no such file, it has no [reproduce] table, or one of its settings cannot be used.
+        InputError: there is no such file, it is not TOML, it has no [reproduce] table or not all of one, or
+            one of its settings cannot be used.
     """
-    try:
-        table: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))[STUDY]
-    except FileNotFoundError:
+    if not path.exists():
+        there = files_of(path.parent)
+        known = f" beside {', '.join(there)}" if there else ""
         raise InputError(
-            f"There is no {path}: run this in a checkout of sfedhp, or name the folder with --experiments."
-        ) from None
-    except (tomllib.TOMLDecodeError, KeyError):
-        raise InputError(f"{path} has no [{STUDY}] table: see experiments/table2.toml for one.") from None
-    variants = {
-        name: tuple(_points(path, words.split()))
-        for name, words in table["variants"].items()
-        if not only or name.startswith(tuple(only))
-    }
+            f"There is no {path}{known}: run this in a checkout of sfedhp, or name the folder with "
+            f"--experiments."
+        )
+    table = read_toml(path).get(STUDY)
+    if not isinstance(table, dict):
+        raise InputError(f"{path} has no [{STUDY}] table: see experiments/table2.toml for one.")
+    for key, kind in _NEEDED.items():
+        if not isinstance(table.get(key), kind):
+            raise InputError(
+                f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for one."
+            )
+    variants = {name: tuple(_points(path, words.split())) for name, words in table["variants"].items()}
     rounds = table.get("choice_rounds", 0)
     return Study(path.stem, table["table"], table["reading"], table.get("paper", True), rounds, variants)
+
+
+def files_of(experiments: Path) -> list[str]:
+    """The names of the experiment files that a folder has."""
+    return [name for name in ALL if (experiments / f"{name}.toml").exists()]
+
+
+def narrowed(studies: Sequence[Study], only: Sequence[str]) -> list[Study]:
+    """The studies with those of their variants whose names begin with one of these; without any: with all.
+
+    Raises:
+        InputError: no name begins so; those that there are are named.
+    """
+    names = list(dict.fromkeys(variant for study in studies for variant in study.variants))
+    for beginning in only:
+        if not any(name.startswith(beginning) for name in names):
+            raise InputError(f"No variant begins with {beginning!r}: there are {'; '.join(names)}.")
+    return [
+        replace(
+            study,
+            variants={
+                name: points
+                for name, points in study.variants.items()
+                if not only or name.startswith(tuple(only))
+            },
+        )
+        for study in studies
+    ]
 
 
 def _points(path: Path, words: Sequence[str]) -> Iterable[Point]:

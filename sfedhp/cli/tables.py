@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from sfedhp.cli.columns import Column, counted, packed, print_table
 from sfedhp.driving import Run
 from sfedhp.evaluation import KINDS
 
@@ -25,6 +26,9 @@ NAMES = {
     "gm": "GM, global model",
 }
 _WIDTH = 120  # of what is not a terminal: nobody should read a table cut at 80 columns in a file
+_LABEL = 10  # of the lines below a run's table
+_VALUE = 12  # so narrow a long value of a sweep may be set
+_SWEPT = ("pm_last", "em_last", "gm_last", "gm_validated", "gm_best")
 _MARK = "* best of all rounds, chosen on the test data: too optimistic to report alone."
 
 
@@ -33,7 +37,14 @@ class Compared(NamedTuple):
 
     method: str
     summary: Mapping[str, Any] | None  # None where it could not even start
-    trouble: str | None  # what went wrong
+    trouble: str | None  # what went wrong, or that it was stopped
+
+
+class Swept(NamedTuple):
+    """One run of a sweep."""
+
+    setting: tuple[tuple[str, str], ...]  # what varies, but for the seed
+    summary: Mapping[str, Any] | None  # None where it did not begin
 
 
 def results() -> Console:
@@ -79,16 +90,16 @@ def print_run(run: Run) -> None:
         if summary[f"density_{kind}"] is not None
     ]
     if densities:
-        console.print(
-            f"density   {', '.join(densities)} (share of weights of at least "
-            f"{run.experiment.density_threshold:g})"
-        )
-    console.print(f"sent      {', '.join(_sent(summary)) or 'nothing'}")
+        densities[-1] += f" (share of weights ≥ {run.experiment.density_threshold:g})"
+        _print_parts(console, "density", densities)
+    _print_parts(console, "sent", _sent(summary) or ["nothing"])
     links = [name.removeprefix("link_seconds_") for name in summary if name.startswith("link_seconds_")]
     if links:
-        each = (f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links)
-        console.print(f"links     {_cost(summary)} without computing ({', '.join(each)})")
-    console.print(f"time      {_duration(summary['seconds'])} for {summary['rounds']} rounds")
+        each = [f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links]
+        each[0] = f"{_cost(summary)} without computing ({each[0]}"
+        each[-1] += ")"
+        _print_parts(console, "links", each)
+    console.print(f"time      {_duration(summary['seconds'])} for {counted(summary['rounds'], 'round')}")
     if run.folder is not None:
         _print_folder(console, run.folder)
 
@@ -103,7 +114,7 @@ def print_comparison(rows: Sequence[Compared]) -> None:
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("sent", justify="right", no_wrap=True)
     for method, summary, trouble in rows:
-        name = f"{method} †" if trouble else method
+        name = f"{method}†" if trouble else method
         if summary is None:
             table.add_row(name, *(5 * ["–"]))
             continue
@@ -120,31 +131,72 @@ def print_comparison(rows: Sequence[Compared]) -> None:
             console.print(f"† {method}: {trouble}")
 
 
-def print_sweep(
-    settings: Sequence[Sequence[tuple[str, str]]], summaries: Sequence[Mapping[str, Any]]
-) -> None:
+def stopped_after(summary: Mapping[str, Any]) -> int | None:
+    """The last round of a run that was stopped; None where it went to its end, or diverged."""
+    done: int = summary["rounds"]
+    return None if summary["finished"] or summary["trouble"] else done
+
+
+def print_sweep(runs: Sequence[Swept]) -> None:
     """One line a setting: mean ± standard deviation over its seeds."""
     console = results()
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     groups: dict[tuple[tuple[str, str], ...], list[Mapping[str, Any]]] = {}
-    for setting, summary in zip(settings, summaries, strict=True):
-        groups.setdefault(tuple(setting), []).append(summary)
-    keys = list(dict.fromkeys(key for setting in groups for key, _ in setting))
-    for key in keys:
-        table.add_column(key, overflow="fold")
-    for heading in ("runs", "PM last", "EM last", "GM last", "GM validated", "GM best*"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    sizes: dict[tuple[tuple[str, str], ...], int] = {}
+    for setting, summary in runs:
+        sizes[setting] = sizes.get(setting, 0) + 1
+        groups.setdefault(setting, []).extend([summary] if summary is not None else [])
+    keys = _together([dict(setting) for setting in groups])
+    halted = any(_halted(group, sizes[setting]) for setting, group in groups.items())
+    columns = [
+        *(Column("+".join(names), words=_VALUE) for names in keys.values()),
+        Column("runs"),
+        *([Column("stopped in round")] if halted else []),
+        *(Column("PM last"), Column("EM last", spare=1), Column("GM last")),
+        *(Column("GM validated", spare=2), Column("GM best*", spare=3)),
+    ]
+    rows = []
     for setting, group in groups.items():
-        sound = [summary for summary in group if not summary["trouble"]]
-        count = str(len(group)) if len(sound) == len(group) else f"{len(sound)} of {len(group)}"
-        figures = ("pm_last", "em_last", "gm_last", "gm_validated", "gm_best")
         values = dict(setting)
-        table.add_row(*(values[key] for key in keys), count, *(_spread(sound, figure) for figure in figures))
-    console.print(table)
-    console.print(_MARK, soft_wrap=True)
-    for summary in summaries:
-        if summary["trouble"]:
+        finished = [summary for summary in group if summary["finished"]]
+        shown = finished or [summary for summary in group if not summary["trouble"]]
+        size = sizes[setting]
+        rows.append(
+            [
+                *(values[key] for key in keys),
+                str(size) if len(finished) == size else f"{len(finished)} of {size}",
+                *([_halted(group, size)] if halted else []),
+                *(_spread(shown, figure) for figure in _SWEPT),
+            ]
+        )
+    print_table(console, columns, rows)
+    console.print(_MARK)
+    if halted:
+        console.print(
+            "Where no run of a line is finished, its figures are those of the round it was stopped in."
+        )
+    for _, summary in runs:
+        if summary is not None and summary["trouble"]:
             console.print(f"{summary['folder']}: {summary['trouble']}", soft_wrap=True)
+
+
+def _together(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """The keys that vary, each with the names of those that have its value in every line.
+
+    A key is called by its last part where no other has the same.
+    """
+    keys = list(dict.fromkeys(key for setting in settings for key in setting))
+    ends = [key.rpartition(".")[2] for key in keys]
+    columns: dict[tuple[str, ...], tuple[str, list[str]]] = {}
+    for key, end in zip(keys, ends, strict=True):
+        values = tuple(setting[key] for setting in settings)
+        columns.setdefault(values, (key, []))[1].append(end if ends.count(end) == 1 else key)
+    return dict(columns.values())
+
+
+def _halted(group: Sequence[Mapping[str, Any]], size: int) -> str:
+    """In which rounds runs of a line were stopped, where some were."""
+    rounds = sorted({done for summary in group if (done := stopped_after(summary)) is not None})
+    return ", ".join(str(done) for done in rounds) or ("not begun" if len(group) < size else "")
 
 
 def _spread(summaries: Sequence[Mapping[str, Any]], figure: str) -> str:
@@ -165,7 +217,8 @@ def _three(summary: Mapping[str, Any], kind: str) -> str:
     values = [summary[f"{kind}_{column}"] for column in ("last", "validated", "best")]
     if values[0] is None:
         return "–"
-    last, validated, best = (f"{value:.1f}" if value is not None else "–" for value in values)
+    # A perfect score has no decimal, so that a row keeps its width.
+    last, validated, best = ("–" if value is None else f"{value:.1f}"[:4].rstrip(".") for value in values)
     return f"{last:>4} {validated:>5} {best:>5}"
 
 
@@ -182,12 +235,18 @@ def _cost(summary: Mapping[str, Any], link: str = "") -> str:
     return took if joules is None else f"{took}, {joules:,.1f} J"
 
 
+def _print_parts(console: Console, label: str, parts: Sequence[str]) -> None:
+    """A labelled line; what has no room goes on below, under the first part."""
+    for turn, line in enumerate(packed(parts, console.width - _LABEL)):
+        console.print(f"{'' if turn else label:<{_LABEL}}{line}", soft_wrap=True)
+
+
 def _print_folder(console: Console, folder: Path) -> None:
     models = len(list((folder / "models").glob("*.safetensors")))
     console.print(f"folder    {folder}", soft_wrap=True)
     console.print("            config.toml                  what was run, every option")
     console.print("            history.jsonl, history.csv   a row a round")
-    console.print(f"            models/                      {models} models, safetensors")
+    console.print(f"            models/                      {counted(models, 'model')}, safetensors")
     console.print("            checkpoint/                  for `sfedhp resume`")
     console.print("            environment.json             versions and machine")
 

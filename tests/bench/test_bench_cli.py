@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,12 +94,31 @@ def test_plain_bench_is_sfedhp_on_three_models(sfedhp: Callable[..., Result], me
     assert measured.plan.pairs == 5
     assert measured.plan.warmups == 2
     line = next(line for line in result.stdout.splitlines() if "dnn-small" in line)
-    figures = "0.2500 1.0000 4.0 2 1 1.0 MB 2.0 MB 4% 10% 40% 100%"
+    figures = "0.2500 1.0000 4.0 2 1 1.0 2.0 4 10 40 100"
     assert " ".join(line.split()) == f"sfedhp dnn-small loop {figures}"
     assert "100 GFLOP/s" in result.stdout
     assert "10.0 GB/s" in result.stdout
     assert "ratio 4.0" in result.stderr, "how far it is"
     assert "busy" not in result.stderr
+
+
+def test_on_80_columns_the_figures_are_whole(
+    sfedhp: Callable[..., Result], checkout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["--methods", "heurfedamp,pfedme", "--models", "dnn-small", "--rival", checkout, "--scale"]
+    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp(*words).stdout)
+    lines = text.splitlines()
+    assert "…" not in text
+    assert max(len(line) for line in lines[1:]) <= 80  # the first is about this machine
+    assert ["heurfedamp", "dnn-small", "loop", "0.2500", "1.0000", "4.0"] in [
+        line.split()[:6] for line in lines
+    ]
+    assert any(line.startswith("(no room for: ") and "% of copying" in line for line in lines)
+    # clients, runs, s/round, ms/client and run, threads, rounds, MB, % of matmul, % of copying
+    assert ["20,000", "1", "0.2500", "0.013", "2", "5", "1.0", "4", "40"] in [line.split() for line in lines]
+    assert "heurfedamp, dnn-small, 20 clients, 1 run: 0.2500 s" in sfedhp(*words).stderr
 
 
 def test_json_is_one_list_and_nothing_else(sfedhp: Callable[..., Result]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
+from rich.cells import cell_len
 
 FIGURES = ["data.source=mnist", "model.name=dnn"]
 DATASETS = os.environ.get("SFEDHP_DATA")  # before the fixtures hide it
@@ -20,6 +22,25 @@ def test_every_group_is_printed_with_verdicts(sfedhp, tiny):
     assert "outside" in result.stdout
     assert "inside" in result.stdout
     assert result.stdout.rstrip().endswith("No practical limit is exceeded.")
+
+
+def test_on_80_columns_notes_stand_below(sfedhp, tiny, monkeypatch):
+    words = ["check", *tiny, "algorithm.client_proximity=60", "algorithm.edge_proximity=5"]
+    wide = sfedhp(*words).stdout
+    assert re.search(r"^a personal model's step: .* expect a collapse or a divergence *$", wide, re.MULTILINE)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp(*words).stdout)
+    assert max(map(cell_len, text.splitlines()[1:])) <= 80  # but for the file's name
+    assert "…" not in text
+    pattern = (
+        r"^a personal model's step: η\(λ \+ h\) < 2 +[\d.]+ +< 2 +outside, [\d.]+ times *\n\(expect a coll"
+    )
+    assert re.search(pattern, text, re.MULTILINE)
+    assert re.search(r"^seconds in all +[\d.]+ s *\n\(", text, re.MULTILINE)
+    assert re.search(
+        r"^ALARM  a personal model's step: .* times; ?\nexpect a collapse or", text, re.MULTILINE
+    )
 
 
 def test_an_exceeded_limit_is_repeated_and_not_refused(sfedhp, tiny):

@@ -13,6 +13,7 @@ import pytest
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import compare as module
 from sfedhp.cli import execution
+from sfedhp.cli.tables import Compared, print_comparison
 from sfedhp.types import InputError
 
 
@@ -22,12 +23,13 @@ def quick(tiny):
 
 
 def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
-    result = sfedhp("compare", *quick, "algorithm.name=fedavg", "--out", "all")
+    (here / "exp.toml").write_text('[algorithm]\nname = "fedavg"\n')
+    result = sfedhp("compare", "exp.toml", *quick, "--out", "all")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     methods = [line.partition("│")[0].strip() for line in lines if "│" in line]
     assert methods == ["", "method", *ALGORITHMS]
-    assert "algorithm.name is left out: every method runs; choose some with --only." in result.stderr
+    assert "algorithm.name of the file is left out: every method runs; choose some with" in result.stderr
     assert [name for name in ALGORITHMS if (here / "all" / name / "config.toml").exists()] == [*ALGORITHMS]
     sections = [
         (here / "all" / name / "config.toml").read_text().partition("[data]")[2].partition("[engine]")[0]
@@ -62,8 +64,8 @@ def test_a_method_that_diverges_does_not_stop_the_others(sfedhp, quick, words):
         assert [row["finished"] for row in json.loads(result.stdout)] == [False, True]
         assert "error: fedavg: diverged in round" in result.stderr
     else:
-        assert re.search(r"^fedavg †│", result.stdout, re.MULTILINE)
-        assert re.search(r"^sfedhp  │", result.stdout, re.MULTILINE)
+        assert re.search(r"^fedavg†│", result.stdout, re.MULTILINE)
+        assert re.search(r"^sfedhp │", result.stdout, re.MULTILINE)
         assert "† fedavg: diverged in round" in result.stdout
 
 
@@ -79,7 +81,7 @@ def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypa
     result = sfedhp("compare", *quick, "--only", "sfedhp,fedavg,fedprox")
     assert result.exit_code == 2
     assert "† fedavg: Not with this model." in result.stdout
-    assert re.search(r"^fedprox +│", result.stdout, re.MULTILINE)
+    assert re.search(r"^fedprox│", result.stdout, re.MULTILINE)
     result = sfedhp("compare", *quick, "--only", "fedavg,fedprox")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.endswith("error: Not with this model.\n")
@@ -98,6 +100,8 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
     result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg,fedprox,pfedme", "--out", "some")
     assert result.exit_code == 143
     assert "Go on with: sfedhp resume some/fedavg" in result.stderr
+    assert re.search(r"^sfedhp │.*\nfedavg†│", result.stdout, re.MULTILINE)
+    assert "† fedavg: stopped after round 2 of 3; these figures are not final." in result.stdout
     again = re.search(r"Not begun: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)[1]
     monkeypatch.undo()
     monkeypatch.chdir(here)
@@ -109,3 +113,46 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
 def test_the_notes_are_said_once(sfedhp, quick, here):
     result = sfedhp("compare", *quick, "data.train_per_label=2", "--only", "sfedhp,fedavg")
     assert result.stderr.count("data.train_per_label has no meaning") == 1
+
+
+@pytest.mark.parametrize("word", ["algorithm=fedavg", "algorithm.name=fedavg"])
+def test_a_method_is_chosen_with_only(sfedhp, quick, here, word):
+    result = sfedhp("compare", *quick, word, "--only", "sfedhp")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: algorithm.name=fedavg has no effect here, for every method runs: choose with --only fedavg.\n"
+    )
+    assert not (here / "runs").exists()
+
+
+def test_json_says_which_run_was_stopped_and_where(sfedhp, quick, monkeypatch):
+    @contextmanager
+    def shown(title):
+        def report(progress):
+            if (title, progress.row["round"]) == ("fedavg", 1):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        yield report
+
+    monkeypatch.setattr(execution, "rounds_shown", shown)
+    result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg", "--json")
+    assert result.exit_code == 143
+    assert [(row["stopped_after"], row["trouble"]) for row in json.loads(result.stdout)] == [
+        (None, None),
+        (2, None),
+    ]
+    assert "error: fedavg: stopped after round 2 of 3" in result.stderr
+
+
+def test_the_longest_marked_row_has_room_on_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = {
+        f"{kind}_{name}": 100.0 for kind in ("pm", "em", "gm") for name in ("last", "validated", "best")
+    }
+    figures |= {f"{kind}_validated": 99.94 for kind in ("pm", "em", "gm")}
+    summary = figures | {"seconds": 36001.0, "bytes_total": 123_400_000}
+    print_comparison([Compared("heurfedamp", summary, "diverged")])
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert lines[3] == "heurfedamp†" + 3 * "│ 100  99.9   100" + "│10:00:01│123.4 MB"
+    assert max(map(len, lines)) <= 80

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import typing
 
 import pytest
 
 from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
+from sfedhp.cli.options import Option
 from sfedhp.config import SECTIONS, Experiment, LinksOptions, help_of, keys_of, tables_of
 
 
@@ -52,3 +54,36 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
     for name in ALGORITHMS:
         assert f"Keys of [algorithm] for {name}:" in text
     assert f"Keys of [links.client_edge]:\n  {help_of(LinksOptions)['client_edge']}\n" in text
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_every_choice_is_listed(sfedhp, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "112")
+    flowing = "".join(sfedhp(command, "--help").stdout.split())
+    sections = {**SECTIONS, "": Experiment, "links.client_edge": tables_of(LinksOptions)["client_edge"]}
+    listed = 0
+    for section, kind in (sections | ALGORITHMS).items():
+        prefix = "algorithm." if section in ALGORITHMS else f"{section}." if section else ""
+        hints = typing.get_type_hints(kind)
+        for option in keys_of(kind):
+            if typing.get_origin(hints[option.name]) is typing.Literal:
+                choices = ", ".join(typing.get_args(hints[option.name]))
+                text = f"{help_of(kind)[option.name]}; one of {choices}"
+                entry = f"{prefix}{option.name}={option.default}{text}"
+                assert "".join(entry.split()) in flowing, entry
+                listed += 1
+    assert listed >= 17
+    for entry in (
+        "data.partition=autowhoholdswhat",
+        ";oneofauto,paper,paper-as-written,dirichlet,shards,iid,given",
+        "dtype=float32ofweightsandinputs;oneoffloat32,float64",
+        ";oneofexact,float32,float16,bfloat16,int8",
+        ";oneofanchor,carried",
+    ):
+        assert entry in flowing
+
+
+def test_choices_may_be_one_kind_among_others():
+    either = typing.Annotated[typing.Literal["a", "b"] | None, "bounds"]
+    assert Option("key", either, None, "").choices == ("a", "b")
+    assert Option("key", float | None, None, "").choices == ()

@@ -1,8 +1,10 @@
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 TINY = """
 rounds = 3
@@ -28,6 +30,12 @@ def small(here: Path) -> Path:
     (here / "experiments").mkdir()
     (here / "experiments" / "table2.toml").write_text(TINY, encoding="utf-8")
     return here
+
+
+@pytest.fixture
+def ran(small: Path, sfedhp) -> Path:
+    assert sfedhp("reproduce", "table2", "--seeds", "2", "--device", "cpu").exit_code == 0
+    return small
 
 
 def test_run_then_show(small, sfedhp):
@@ -71,6 +79,90 @@ def test_refusals(small, sfedhp, words, said):
     refused = sfedhp("reproduce", *words)
     assert refused.exit_code == 2
     assert said in refused.output
+    assert not (small / "results").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("table2",), ("table1",), ("table2", "--json")])
+def test_what_is_not_there_cannot_be_shown(small, sfedhp, words):
+    refused = sfedhp("reproduce", *words, "--show", "--records", "nothere")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: nothere holds no records: name their folder with --records, or")
+    (small / "nothere").mkdir()
+    assert sfedhp("reproduce", *words, "--show", "--records", "nothere").exit_code == 2
+    assert not (small / "runs").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("table2",), ("table1",), ("table2", "fig3")])
+def test_experiments_that_are_not_there_cannot_be_shown(ran, sfedhp, words):
+    refused = sfedhp("reproduce", *words, "--show", "--experiments", "nothere")
+    assert refused.exit_code == 2
+    assert "There is no nothere/table2.toml: run this in a checkout of sfedhp" in refused.stderr
+
+
+def test_a_table_without_a_file_is_refused_and_those_there_are_are_named(ran, sfedhp):
+    refused = sfedhp("reproduce", "table2", "table3", "--show")
+    assert refused.exit_code == 2
+    assert "There is no experiments/table3.toml beside table2: run this" in refused.stderr
+    for words in ((), ("all",), ("table1",), ("table1", "table2")):
+        assert sfedhp("reproduce", *words, "--show").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("table2",), ("table2", "--show"), ("--show",), ("table2", "--fast")])
+def test_a_variant_that_is_not_there_is_refused(ran, sfedhp, words):
+    refused = sfedhp("reproduce", *words, "--only", "fedavg,foo")
+    assert refused.exit_code == 2
+    assert refused.stderr == "error: No variant begins with 'foo': there are fedavg; sfedhp λ=20.\n"
+
+
+def test_some_variants_can_be_shown_alone(ran, sfedhp):
+    shown = sfedhp("reproduce", "table2", "--show", "--only", "sfedhp", "--json")
+    assert {row["method"] for row in json.loads(shown.stdout)} == {"sfedhp"}
+    text = sfedhp("reproduce", "table2", "--show", "--only", "sfedhp").stdout
+    assert "sfedhp λ=20 GM" in text
+    assert "fedavg GM" not in text
+
+
+def test_records_go_to_a_new_folder_but_not_to_a_file(small, sfedhp):
+    words = ("reproduce", "table2", "--seeds", "1", "--only", "fedavg", "--device", "cpu")
+    assert sfedhp(*words, "--records", "new/place").exit_code == 0
+    assert (small / "new/place/table2.jsonl").exists()
+    refused = sfedhp(*words, "--records", "experiments/table2.toml")
+    assert (refused.exit_code, "is a file: name a folder" in refused.stderr) == (2, True)
+    for option in ("--records", "--html", "--markdown", "--experiments"):
+        refused = sfedhp(*words, option, "")
+        assert (refused.exit_code, f"{option} is empty" in refused.stderr) == (2, True)
+
+
+def test_a_file_with_a_slip_is_refused_by_its_line_before_anything_runs(small, sfedhp):
+    (small / "experiments" / "table3.toml").write_text(TINY.replace("[model]", "[model"), encoding="utf-8")
+    for target in ("table3", "table2"):
+        refused = sfedhp("reproduce", target)
+        assert refused.exit_code == 2
+        assert "experiments/table3.toml is not valid TOML: " in refused.stderr
+        assert "(at line 5, column 7)" in refused.stderr
+    assert not (small / "results").exists()
+
+
+@pytest.mark.parametrize("key", ["table", "reading", "variants"])
+def test_a_table_that_lacks_something_is_refused(small, sfedhp, key):
+    lines = [line for line in TINY.splitlines() if not line.startswith((f"{key} =", f"[reproduce.{key}"))]
+    (small / "experiments" / "table3.toml").write_text("\n".join(lines), encoding="utf-8")
+    refused = sfedhp("reproduce", "table3")
+    assert refused.exit_code == 2
+    assert f"table of experiments/table3.toml has no {key}: see" in refused.stderr
+
+
+def test_on_80_columns_the_tables_can_be_read(ran, sfedhp, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp("reproduce", "table1", "table2", "--show").stdout)
+    lines = text.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert "…" not in text
+    [row] = [line for line in lines if line.startswith("MNIST S1 sfedhp λ=20 ")]
+    # paper ± spread, last ± spread, best ± spread, gap, seeds
+    assert re.fullmatch(r"MNIST S1 sfedhp λ=20 +94.93 ± 0.03( +[\d.]+ ± [\d.]+){2} +[+-][\d.]+ +2", row)
+    assert "(no room for: validated; a wider terminal or --json shows all)" in lines
 
 
 def test_a_file_without_variants_is_refused(small, sfedhp):

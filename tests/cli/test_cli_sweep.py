@@ -1,11 +1,49 @@
-"""`sfedhp sweep`: the grammar of a grid, stacks, one table."""
+"""`sfedhp sweep`: the grammar of a grid, stacks, one table, and going on where it was stopped."""
 
 import json
+import os
+import re
+import signal
+from contextlib import contextmanager
 
 import pytest
 
+from sfedhp.cli import sweep as module
 from sfedhp.cli.sweep import grid
 from sfedhp.types import InputError
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of so many columns; gives what it shows as plain lines."""
+
+    def of(width):
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(width))
+        return lambda text: re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text).splitlines()
+
+    return of
+
+
+@pytest.fixture
+def stopped_at(monkeypatch):
+    """Sends a signal when so many rounds were reported; one more round is then under way."""
+
+    def at(rounds):
+        left = [rounds]
+
+        @contextmanager
+        def shown(title):
+            def report(progress):
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            yield report
+
+        monkeypatch.setattr(module, "rounds_shown", shown)
+
+    return at
 
 
 def test_values_multiply_and_joined_keys_move_together():
@@ -30,7 +68,7 @@ def test_a_wrong_number_of_seeds_is_refused(word):
 def test_a_sweep_prints_one_line_a_setting(sfedhp, tiny, here):
     result = sfedhp("sweep", *tiny, "algorithm.edge_rate=0.01,0.05", "seeds=2", "--out", "grid")
     assert result.exit_code == 0, result.stderr
-    assert "4 runs in 1 stacks" in result.stderr
+    assert "4 runs in 1 stack\n" in result.stderr
     lines = [line for line in result.stdout.splitlines() if "±" in line]
     assert [line.split()[0] for line in lines] == ["0.01", "0.05"]
     assert sorted(path.name for path in (here / "grid").iterdir()) == [
@@ -58,3 +96,220 @@ def test_an_unknown_key_is_refused(sfedhp, tiny):
     result = sfedhp("sweep", *tiny, "algorithm.edge_rat=1,2")
     assert result.exit_code == 2
     assert "algorithm.edge_rate" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["seeds=2", "seed=5"], "seed is given twice, in seeds=2 and in seed=5: leave one of them out."),
+        (["seed=1,2", "seeds=2"], "seed is given twice"),
+        (["seeds=2", "seeds=3"], "seed is given twice"),
+        (["a.x+a.y=1,2", "a.y=3"], "a.y is given twice, in a.x+a.y=1,2 and in a.y=3"),
+        (["a.y=3", "a.x+a.y=1,2"], "a.y is given twice"),
+        (["a.x=1,2", "a.x=3,4"], "a.x is given twice"),
+        (["a.x+a.x=1,2"], "a.x is given twice"),
+        (["algorithm=fedavg,sfedhp", "algorithm.name=pfedme"], "algorithm.name is given twice"),
+        (["a.x=0.1,0.1"], "a.x=0.1,0.1 has the same value twice: give each once."),
+    ],
+)
+def test_nothing_is_given_twice(words, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        grid(words)
+
+
+def test_what_does_not_vary_may_be_said_again():
+    assert grid(["rounds=5", "rounds=6", "a=1,2"])[0].words == ("rounds=5", "rounds=6", "a=1")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["algorithm.edge_rate=0.1,0.1"], "has the same value twice"),
+        (["algorithm.edge_rate=0.1,0.10"], "edge_rate=0.10 and edge_rate=0.1 are the same run"),
+        (["algorithm.edge_rate=0.1,0.2", "sfedhp.edge_rate=0.3"], "edge_rate=0.2 and edge_rate=0.1 are the"),
+        (["data.source=tiny.npz,mnits"], "There is no data source 'mnits'"),
+        (["data.source=tiny.npz,nowhere.npz"], "There is no file"),
+        (["model.name=mlr,vgg"], "The vgg models need images"),
+        (["data.source=a/b.npz,a_b.npz"], "Two of the runs would have the folder source=a_b.npz,seed=0"),
+        (["seeds=2", "engine.kind=ray"], "sweep with --at-once 1"),
+        (["batch_size=2,3", "--at-once", "1", "model.initial=none.safetensors"], "there is no file none"),
+    ],
+)
+@pytest.mark.parametrize("out", [["--out", "grid"], []])
+def test_nothing_is_written_before_everything_is_checked(sfedhp, tiny, here, words, sentence, out):
+    varied = {word.partition("=")[0] for word in words}
+    result = sfedhp("sweep", *(word for word in tiny if word.partition("=")[0] not in varied), *words, *out)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert sorted(path.name for path in here.iterdir()) == ["tiny.npz"]
+
+
+def test_a_method_may_lack_what_varies_for_another(sfedhp, tiny):
+    words = ["algorithm=fedavg,sfedhp", "algorithm.client_proximity=5,15", "--out", "both", "--json"]
+    result = sfedhp("sweep", *tiny, *words)
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)) == 4
+    assert (
+        "algorithm.client_proximity is left out: it is a key of sfedhp, pfedme, not of fedavg."
+        in result.stderr
+    )
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out", " "]])
+def test_no_name_is_no_folder(sfedhp, tiny, here, words):
+    result = sfedhp("sweep", *tiny, *words)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "--out is empty: name a folder or file, or leave it out." in result.stderr
+    assert [path.name for path in here.iterdir()] == ["tiny.npz"]
+
+
+GRID = ["algorithm.client_proximity+algorithm.edge_proximity=5,15", "batch_size=5,10", "seeds=2"]
+
+
+def test_on_80_columns_no_line_is_wider_and_no_value_broken(sfedhp, tiny, terminal):
+    plain = terminal(80)
+    lines = plain(sfedhp("sweep", *tiny, *GRID, "--out", "grid").stdout)
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    assert [line.split()[:3] for line in lines if "±" in line] == [
+        ["5", "5", "2"],
+        ["5", "10", "2"],
+        ["15", "5", "2"],
+        ["15", "10", "2"],
+    ]
+    assert [line.split()[0] for line in lines[:4]] == ["client_", "proximity+", "edge_", "proximity"]
+    assert lines[3].split()[1:3] == ["batch_size", "runs"]
+    assert any(line.startswith("(no room for: ") and "GM best*" in line for line in lines)
+    assert "GM last" in lines[3]
+
+
+def test_where_nothing_more_can_go_a_line_is_a_list(sfedhp, tiny, terminal):
+    plain = terminal(40)
+    lines = plain(sfedhp("sweep", *tiny, *GRID, "--out", "grid").stdout)
+    assert "client_proximity+edge_proximity 5," in lines
+    assert all(len(line) <= 40 for line in lines if "grid" not in line)
+    assert sum(line.strip().startswith("GM best* ") for line in lines) == 4
+
+
+def test_in_a_file_nothing_is_left_out(sfedhp, tiny, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = [*GRID, "algorithm.personal_rate=0.01234567,0.02", "algorithm.edge_rate=0.0123456789,0.02"]
+    wide += ["data.test_share=0.25,0.3", "algorithm.personal_steps=2,3", "algorithm.cloud_mixing=0.5,0.75"]
+    lines = sfedhp("sweep", *tiny, "rounds=1", *wide, "--out", "grid").stdout.splitlines()
+    head = next(line for line in lines if "GM best*" in line)
+    assert len(head) > 120
+    for name in ("PM last", "EM last", "GM last", "validated", "edge_rate", "runs"):
+        assert name in head
+    assert sum("0.0123456789" in line for line in lines) == 64
+    assert "room" not in "".join(lines)
+
+
+def test_keys_are_called_by_their_last_part_where_one_has_it(sfedhp, tiny):
+    result = sfedhp("sweep", *tiny, "checkpoint.every=5,6", "evaluation.every=1,2", "--out", "grid")
+    assert "checkpoint." in result.stdout
+    assert "evaluation." in result.stdout
+
+
+def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here, stopped_at, monkeypatch):
+    words = [*tiny, "algorithm.edge_rate=0.01,0.05", "batch_size=5,10", "seeds=2"]
+    straight = sfedhp("sweep", *words, "--out", "straight", "--json")
+    assert straight.exit_code == 0
+    stopped_at(4)  # three rounds of the first stack, then in the second of the second
+    result = sfedhp("sweep", *words, "--out", "grid", "--at-once", "4")
+    assert result.exit_code == 130
+    lines = [line.split() for line in result.stdout.splitlines() if "±" in line]
+    # rate, batch size, runs, and the round it was stopped in where it was
+    assert [line[:2] for line in lines] == [["0.01", "5"], ["0.01", "10"], ["0.05", "5"], ["0.05", "10"]]
+    assert [line[2] for line in lines] == ["2", "0", "2", "0"]
+    assert [line[2:6] for line in lines[1::2]] == [["0", "of", "2", "2"]] * 2
+    assert "stopped in" in result.stdout
+    assert "Where no run of a line is finished, its figures are those of the round" in result.stdout
+    again = re.search(
+        r"Stopped, and saved; 4 of 8 runs not finished. Go on with: sfedhp (.*)$", result.stderr
+    )[1]
+    assert again.split()[-4:] == ["--at-once", "4", "--out", "grid"]
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    done = {}
+
+    @contextmanager
+    def counting(title):
+        yield lambda progress: done.setdefault("rounds", []).append(progress.row["round"])
+
+    monkeypatch.setattr(module, "rounds_shown", counting)
+    resumed = sfedhp(*again.split(), "--json")
+    assert resumed.exit_code == 0
+    assert "8 runs in 2 stacks; 4 finished before" in resumed.stderr
+    assert done == {"rounds": [3]}
+    figures = [json.loads(each.stdout) for each in (straight, resumed)]
+    for row in figures[0] + figures[1]:
+        del row["folder"], row["seconds"]
+        assert (row["finished"], row["trouble"], row["stopped_after"]) == (True, None, None)
+    assert figures[0] == figures[1]
+    name = "edge_rate=0.05,batch_size=10,seed=1"
+    both = [
+        (here / sweep / name / "models/client-1-1.safetensors").read_bytes() for sweep in ("straight", "grid")
+    ]
+    assert both[0] == both[1]
+    # Each is an ordinary run.
+    assert "was already finished" in sfedhp("resume", f"grid/{name}").stderr
+
+
+def test_json_says_which_runs_were_stopped_and_where(sfedhp, tiny, stopped_at):
+    stopped_at(1)
+    result = sfedhp("sweep", *tiny, "batch_size=5,10", "--out", "grid", "--json")
+    assert result.exit_code == 130
+    [row] = json.loads(result.stdout)
+    assert (row["stopped_after"], row["finished"], row["rounds"]) == (2, False, 2)
+    assert "2 of 2 runs not finished" in result.stderr
+
+
+def test_what_never_began_is_said(sfedhp, tiny, stopped_at):
+    stopped_at(3)  # the last round of the first
+    result = sfedhp("sweep", *tiny, "batch_size=5,10", "--out", "grid")
+    assert result.exit_code == 130
+    assert [line.split()[1:5] for line in result.stdout.splitlines()[3:5]][1] == ["0", "of", "1", "not"]
+    assert "1 of 2 runs not finished" in result.stderr
+
+
+def test_a_signal_in_the_very_last_round_stops_nothing(sfedhp, tiny, stopped_at):
+    stopped_at(6)
+    assert sfedhp("sweep", *tiny, "batch_size=5,10", "--out", "grid").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "contrast"),
+    [
+        ("rounds=4", "rounds = 4, but the run was computed with 3"),
+        ("algorithm.edge_rounds=3", "algorithm.edge_rounds = 3, but the run was computed with 2"),
+        ("data.source=other.npz", "other.npz', but the run was computed with"),
+    ],
+)
+def test_another_sweep_is_not_taken_for_this_one(sfedhp, tiny, here, word, contrast):
+    assert sfedhp("sweep", *tiny, "seeds=2", "--out", "grid").exit_code == 0
+    (here / "other.npz").write_bytes((here / "tiny.npz").read_bytes())
+    result = sfedhp("sweep", *tiny, word, "seeds=3", "--out", "grid")
+    assert result.exit_code == 2
+    assert "grid/run,seed=0 holds another run: here is " in result.stderr
+    assert contrast in result.stderr
+    assert not (here / "grid/run,seed=2").exists()
+
+
+def test_more_seeds_are_added_to_those_there_are(sfedhp, tiny, monkeypatch):
+    assert sfedhp("sweep", *tiny, "seeds=2", "--out", "grid").exit_code == 0
+    result = sfedhp("sweep", *tiny, "seeds=3", "--out", "grid", "device=cpu")
+    assert result.exit_code == 0
+    assert "3 runs in 2 stacks; 2 finished before" in result.stderr
+
+
+def test_other_data_under_the_same_name_is_refused(sfedhp, tiny, here):
+    import numpy as np
+
+    assert sfedhp("sweep", *tiny, "seeds=2", "--out", "grid").exit_code == 0
+    with np.load("tiny.npz") as arrays:
+        changed = {name: arrays[name] for name in arrays.files}
+    changed["inputs"] = changed["inputs"] + 1
+    np.savez("tiny.npz", **changed)
+    result = sfedhp("sweep", *tiny, "seeds=2", "--out", "grid")
+    assert result.exit_code == 2
+    assert "is not what the run in grid/run,seed=0 was computed with" in result.stderr

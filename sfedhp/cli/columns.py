@@ -1,0 +1,128 @@
+"""Tables that can be read on a narrow terminal, and that lose nothing in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Cell = str | Text
+_HEADING = 10  # so wide a heading may make a column of narrow cells
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    heading: str
+    words: int = 0  # so narrow words may be set, which are read from the left; 0: figures, never broken
+    spare: int = 0  # 0: always shown; where there is no room, the highest goes first
+
+
+def print_table(
+    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str = ""
+) -> None:
+    """Print rows under their headings, without the columns that a terminal has no room for.
+
+    Where even those that are always shown have no room, each row is a list of what stands in it.
+    """
+    gap, shown = 2, list(range(len(columns)))
+    both = [_widths(column, [str(row[place]) for row in rows]) for place, column in enumerate(columns)]
+    least, liked = [each[0] for each in both], [each[1] for each in both]
+    room = console.width
+
+    def needed() -> int:
+        return sum(least[place] for place in shown) + gap * (len(shown) - 1)
+
+    while console.is_terminal and needed() > room:
+        if gap > 1:
+            gap = 1
+        elif any(columns[place].spare for place in shown):
+            shown.remove(max(shown, key=lambda place: columns[place].spare))
+        else:
+            _print_lists(console, columns, rows, title)
+            return
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap - 1, 0, 0),
+    )
+    total = max(room, needed())
+    widths = {place: least[place] for place in shown}
+    for _ in range(total - needed()):
+        # What is left goes to the narrowest that would like more.
+        if wanting := [place for place in shown if widths[place] < liked[place]]:
+            widths[min(wanting, key=widths.__getitem__)] += 1
+    for place, width in widths.items():
+        words = bool(columns[place].words)
+        table.add_column(
+            _broken(columns[place].heading, width),
+            justify="left" if words else "right",
+            no_wrap=not words,
+            overflow="fold",
+            width=width,
+        )
+    for row in rows:
+        table.add_row(*(row[place] for place in shown))
+    console.width = total  # a file has as many columns as are needed
+    console.print(table)
+    console.width = room
+    if len(shown) < len(columns):
+        missing = [column.heading for place, column in enumerate(columns) if place not in shown]
+        console.print(f"(no room for: {', '.join(missing)}; a wider terminal or --json shows all)")
+    console.print()
+
+
+def packed(parts: Sequence[str], width: int) -> list[str]:
+    """The parts with commas between them, in lines of at most this width; no part is broken."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cell_len(f"{lines[-1]}, {part},") <= width:
+            lines[-1] += f", {part}"
+        else:
+            lines = [*lines[:-1], f"{lines[-1]},", part] if lines else [part]
+    return lines
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 run, 2 runs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _widths(column: Column, cells: Sequence[str]) -> tuple[int, int]:
+    """The least width of a column, and the one it has where there is room."""
+    content = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
+    piece = max(map(cell_len, _broken(column.heading, 1).splitlines()), default=0)
+    least = max(min(content, column.words) if column.words else content, piece)
+    heading = max(map(cell_len, _broken(column.heading, max(content, _HEADING)).splitlines()), default=0)
+    return least, max(content, heading)
+
+
+def _broken(heading: str, width: int) -> str:
+    """A heading in lines of this width, as far as that can be: it goes on behind words and joints of keys."""
+    lines = [""]
+    for piece in re.findall(r" *(?:[^ _.+]*[_.+]|[^ _.+]+)", heading):
+        if cell_len(lines[-1] + piece) <= width:
+            lines[-1] += piece
+        else:
+            lines.append(piece.lstrip())
+    return "\n".join(line for line in lines if line)
+
+
+def _print_lists(
+    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str
+) -> None:
+    if title:
+        console.print(title, style="italic")
+    for row in rows:
+        parts = [f"{column.heading} {cell}" for column, cell in zip(columns, row, strict=True)]
+        for turn, line in enumerate(packed(parts, console.width - 2)):
+            console.print(f"{'  ' if turn else ''}{line}", soft_wrap=True)
