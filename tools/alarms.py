@@ -39,8 +39,8 @@ CHANCE = 15.0  # percent; ten classes
 RESULTS = Path(__file__).parent.parent / "results"
 
 
-def ours(dataset: str, setting: int, scale: str) -> set[str] | None:
-    """The variants whose global model was at chance in the end of our runs, or gone; None where none ran."""
+def ours(dataset: str, setting: int, scale: str) -> str:
+    """The variants whose global model was at chance in the end of our runs, or gone, of how many that ran."""
     table = next(name for name, place in TABLES.items() if place == (dataset, setting))
     study = table if scale == "unit" else f"{table}-{scale.replace('_', '-')}"
     found = read(RESULTS, [study])
@@ -48,7 +48,10 @@ def ours(dataset: str, setting: int, scale: str) -> set[str] | None:
     finals = [each for each in found if ("gm" in each.curve or not each.curve) and each.rounds == 800]
     # Per-FedAvg's is only a start to adapt from, and the paper has no number for it.
     judged = [each for each in finals if each.config["algorithm"]["name"] != "perfedavg"]
-    return {each.variant for each in judged if each.curve.get("gm", [0.0])[-1] < CHANCE} if judged else None
+    if not judged:
+        return "not run"
+    fallen = sorted({each.variant for each in judged if each.curve.get("gm", [0.0])[-1] < CHANCE})
+    return f"{', '.join(fallen) or 'none'} of {len({each.variant for each in judged})}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,6 @@ def row(dataset: str, setting: int, scale: str, bent: Bend) -> str:
     mine = [cell for cell in cells() if (cell.dataset, cell.setting) == (dataset, setting)]
     warned = {cell.name for cell in mine if alarmed(cell, bent)}
     fell = {cell.name for cell in mine if cell.collapsed}
-    collapsed = ours(dataset, setting, scale)
     columns = [
         f"{dataset} {setting}",
         scale,
@@ -111,7 +113,7 @@ def row(dataset: str, setting: int, scale: str, bent: Bend) -> str:
         str(len(warned & fell)),
         _listed(fell - warned, mine),
         _listed(warned - fell, mine),
-        "not run" if collapsed is None else ", ".join(sorted(collapsed)) or "–",
+        ours(dataset, setting, scale),
     ]
     return f"| {' | '.join(columns)} |"
 

@@ -14,6 +14,7 @@ def judge(rows: Sequence[Row], figures: Figures) -> list[Claim]:
     """Each claim with its verdict; of what was not run yet it says so."""
     return [
         table_claims.best_global(rows),
+        table_claims.best_averaged(rows),
         table_claims.best_tuned(rows),
         table_claims.equal_work(rows),
         table_claims.hierarchy(rows),

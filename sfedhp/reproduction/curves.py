@@ -12,6 +12,8 @@ from sfedhp.reproduction.records import Record
 from sfedhp.reproduction.rows import finished
 from sfedhp.reproduction.studies import Study
 
+_LOOPS = ("edge_rounds", "local_rounds", "local_steps", "personal_steps")  # a client's, one within the other
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -23,6 +25,7 @@ class Curve:
     columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
     runs: tuple[Mapping[str, Sequence[Any]], ...] = ()  # the same of every seed
     diverged: bool = False  # whether a run did
+    steps: int = 1  # gradient steps of a client in a cloud round
 
     @property
     def strength(self) -> float:
@@ -36,11 +39,6 @@ class Curve:
     def best(self, name: str) -> float:
         """The highest value."""
         return max(self.columns[name])
-
-    def rounds_to(self, name: str, goal: float) -> int | None:
-        """The first evaluated round in which the goal is reached."""
-        found = self.at_goal("round", name, goal)
-        return None if found is None else int(found)
 
     def each_to(self, name: str, goals: Sequence[float]) -> list[float]:
         """The first evaluated round in which every seed reaches a goal of its own; infinite: never."""
@@ -84,6 +82,7 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
                 columns,
                 tuple(run.curve for run in runs),
                 any(run.trouble for run in runs),
+                math.prod(runs[0].config["algorithm"].get(name, 1) for name in _LOOPS),
             )
         )
     return found

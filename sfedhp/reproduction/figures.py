@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sfedhp.reproduction.curves import Curve
@@ -75,9 +76,11 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                 # One color for a method or a value, one kind of dashes for a family of variants.
                 color = colors[names.index(curve.variant.split(" ")[0]) % len(colors)]
                 dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
-                axes.plot(
-                    across, curve.columns[panel.column], dashes, color=color, label=curve.variant, lw=1.3
-                )
+                means = curve.columns[panel.column]
+                axes.plot(across, means, dashes, color=color, label=curve.variant, lw=1.3)
+                if len(curves) <= _LINE and curve.seeds > 1:
+                    low, high = zip(*_band(curve, panel.column), strict=True)
+                    axes.fill_between(across, low, high, color=color, alpha=0.15, lw=0)
             axes.set(xlabel=_AXES[panel.against], ylabel=panel.label)
             if panel.log:
                 axes.set_yscale("log")
@@ -90,3 +93,10 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
+
+
+def _band(curve: Curve, column: str) -> Iterator[tuple[float, float]]:
+    """A standard deviation over seeds below and above the mean, round by round."""
+    for turn, mean in enumerate(curve.columns[column]):
+        spread = statistics.stdev(run[column][turn] for run in curve.runs)
+        yield mean - spread, mean + spread

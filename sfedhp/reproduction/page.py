@@ -16,6 +16,7 @@ table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular
 td, th { padding: .2rem .8rem; border-bottom: 1px solid #e6eaee; text-align: right; white-space: nowrap }
 td:first-child, th:first-child, td.words { text-align: left; white-space: normal }
 tr:hover td { background: #f3f6f9 }
+.wide { overflow-x: auto }
 .claim { border-left: 6px solid #9aa5b1; padding: .2rem 1rem; margin: 1rem 0 }
 .claim b { display: inline-block; padding: 0 .5rem; border-radius: .3rem; color: white; background: #77818c }
 .holds { border-color: #2e7d4f } .holds b { background: #2e7d4f }
@@ -27,7 +28,8 @@ _KINDS = {"holds": "holds", "holds partly": "partly", "does not hold": "not"}
 _READING = (
     "Accuracies are percent; PM is the personalized models, GM the global one, both on every client's own "
     "test rows. “Last” is the last round, “validated” the round chosen on validation data, “best” the best "
-    "evaluated round, chosen on the test data itself: too optimistic, but the paper's likely convention."
+    "evaluated round, chosen on the test data itself: too optimistic, but the paper's likely convention. The "
+    "bands around a figure's curves are one standard deviation over seeds."
 )
 
 
@@ -57,7 +59,7 @@ def html(
             "<tr>" + "".join(_cell(sheet, turn, cell) for turn, cell in enumerate(line)) + "</tr>"
             for line in sheet.lines
         )
-        body.append(f"<table><tr>{heads}</tr>{rows}</table>")
+        body.append(f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>')
         if sheet.note:
             body.append(f'<p class="note">{escape(sheet.note)}</p>')
     for title, drawing in figures.items():

@@ -13,6 +13,7 @@ from sfedhp.reproduction.records import Record
 from sfedhp.reproduction.studies import Study
 
 METRICS = ("pm", "gm")
+EARLY = 200  # a round in which many of the paper's numbers are passed
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,17 @@ class Row:
     last: tuple[float, ...]  # the last round of every seed, for tests between methods
     validation: float | None  # the highest accuracy on validation data, to choose between rows
     reached: int | None = None  # the first evaluated round whose mean over seeds is not below the paper's
+    early: float | None = None  # the mean over seeds in round `EARLY`
 
     @property
     def gap(self) -> float | None:
         """Ours − paper, by the paper's likely convention: the best evaluated round."""
         return None if self.paper is None else self.ours_best - self.paper
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether there is any accuracy: not of runs that all diverged before the first evaluation."""
+        return self.diverged < self.seeds or any(self.last)
 
     @property
     def compared(self) -> bool:
@@ -104,7 +111,9 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
             paper = _paper(study, runs[0], metric) if beside else None
             figures = [_figures(run, column) for run in runs]
             row = _row(study, runs, variant, metric, reading, paper, figures)
-            yield replace(row, reached=_reached(runs, column, paper))
+            means = _means(runs, column)
+            passed = (turn for turn, mean in means.items() if paper is not None and mean >= paper)
+            yield replace(row, reached=next(passed, None), early=means.get(EARLY))
 
 
 def _row(
@@ -190,14 +199,11 @@ def _figures(run: Record, column: str) -> _Figures:
     return _Figures(values[-1], max(values), values[ranked.index(max(ranked))], max(ranked))
 
 
-def _reached(runs: Sequence[Record], column: str, goal: float | None) -> int | None:
-    """The first evaluated round whose mean over runs is not below a goal."""
+def _means(runs: Sequence[Record], column: str) -> dict[int, float]:
+    """The mean over runs by evaluated round."""
     curves = [run.curve[column] for run in runs if column in run.curve]
     together = zip(_evaluated(runs).curve.get("round", ()), *curves, strict=False)
-    for turn, *values in together:
-        if goal is not None and statistics.fmean(value or 0.0 for value in values) >= goal:
-            return int(turn)
-    return None
+    return {int(turn): statistics.fmean(value or 0.0 for value in values) for turn, *values in together}
 
 
 def _paper(study: Study, run: Record, metric: str) -> float | None:
@@ -217,4 +223,6 @@ def _spread(values: Sequence[float]) -> float | None:
 
 def plain(row: Row) -> Mapping[str, Any]:
     """For programs: a flat object."""
-    return {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}
+    values = {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}
+    missing = () if row.evaluated else ("ours_last", "ours_best", "sd", "sd_best", "gap")
+    return values | dict.fromkeys(missing)

@@ -112,7 +112,7 @@ def _detail(rows: Sequence[Row], table: str, reading: str) -> Sheet:
                 f"{row.variant} {row.metric.upper()}{f' ({wears})' if wears else ''}",
                 "–" if row.paper is None else f"{row.paper:.2f}",
                 *_figures(row),
-                "–" if row.gap is None else f"{row.gap:+.2f}",
+                "–" if row.gap is None or not row.evaluated else f"{row.gap:+.2f}",
                 f"{row.seeds}{f', {row.diverged} diverged' if row.diverged else ''}",
             )
         )
@@ -125,6 +125,8 @@ def _detail(rows: Sequence[Row], table: str, reading: str) -> Sheet:
 
 
 def _figures(row: Row) -> tuple[str, str, str]:
+    if not row.evaluated:
+        return "–", "–", "–"
     return (
         _figure(row.ours_last, row.sd),
         _figure(row.ours_validated, row.sd_validated),

@@ -24,6 +24,16 @@ def paired(left: Sequence[float], right: Sequence[float]) -> float | None:
     return _beyond(abs(mean) / spread * math.sqrt(len(differences)), freedom)
 
 
+def worded(chance: float | None) -> str:
+    """A p-value for people; never rounded across the level."""
+    if chance is None:
+        return "one seed"
+    if chance < 0.001:
+        return "p < 0.001"
+    near = f"{chance:.3f}"
+    return f"p = {near}" if (float(near) < LEVEL) == (chance < LEVEL) else f"p = {chance:.4f}"
+
+
 def _beyond(size: float, freedom: int, pieces: int = 2000) -> float:
     """P(|T| > size) of Student's t: over the angle atan(t/√n) its density is a power of cos."""
     top, half = math.atan(size / math.sqrt(freedom)), math.pi / 2

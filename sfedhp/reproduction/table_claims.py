@@ -35,6 +35,25 @@ def best_global(rows: Sequence[Row]) -> Claim:
     )
 
 
+def best_averaged(rows: Sequence[Row]) -> Claim:
+    """Is it first where the global model is one for everybody?"""
+    shown = {(row.table, row.variant) for row in first_table(rows)}
+
+    def of_table(table: str) -> Iterator[Decided]:
+        mine = [row for row in rows if (row.table, row.reading) == (table, "2-label, averaged")]
+        mine = [row for row in mine if (table, row.variant) in shown]
+        if mine:
+            yield compare(_best(mine, _last, "sfedhp"), _best(mine, _last))
+
+    return _claim(
+        "The same on CIFAR-10 with averaged statistics: one model for everybody.",
+        "As above, for the two tables with batch norm, whose global models wear each client's own statistics "
+        "in all other claims.",
+        of_table,
+        2,
+    )
+
+
 def best_tuned(rows: Sequence[Row]) -> Claim:
     """Is it first where every method may choose its row on validation data?"""
 
@@ -78,15 +97,16 @@ def hierarchy(rows: Sequence[Row]) -> Claim:
 
     def of_table(table: str) -> Iterator[Decided]:
         mine = _of(overview, table)
-        # On CIFAR-10 the paper itself has pFedMe above.
-        for flat in ("fedavg",) if TABLES[table][0] == "cifar10" else ("fedavg", "pfedme"):
-            yield compare(_best(mine, _last, "hierfavg"), _best(mine, _last, flat))
+        ours, fedavg, pfedme = (_best(mine, _last, name) for name in ("hierfavg", "fedavg", "pfedme"))
+        yield compare(ours, fedavg)
+        yield compare(pfedme, ours) if TABLES[table][0] == "cifar10" else compare(ours, pfedme)
 
     return _claim(
-        "Hierarchy beats flat: HierFAVG is above FedAvg everywhere, and above pFedMe except on CIFAR-10.",
-        f"GM of the last round of Table 1's rows: above, by a paired t-test over seeds with p < {LEVEL}.",
+        "Hierarchy beats flat: HierFAVG is above FedAvg everywhere, and above pFedMe but for CIFAR-10, where "
+        "it is below.",
+        f"GM of the last round of Table 1's rows: so, by a paired t-test over seeds with p < {LEVEL}.",
         of_table,
-        10,
+        12,
     )
 
 

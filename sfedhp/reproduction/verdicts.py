@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfedhp.reproduction.rows import Row
-from sfedhp.reproduction.significance import LEVEL, paired
+from sfedhp.reproduction.significance import LEVEL, paired, worded
 
 Verdict = Literal["holds", "holds partly", "does not hold", "not run yet"]
 
@@ -43,11 +43,10 @@ def compare(left: Row | None, right: Row | None) -> Decided:
     if left is None or right is None:
         return None, "not run yet"
     gap, chance = left.ours_last - right.ours_last, paired(left.last, right.last)
-    said = "one seed" if chance is None else f"p = {chance:.3f}"
     word = "above" if gap > 0 else "below"
     sure = chance is not None and chance < LEVEL
     line = (
         f"{left.variant} {left.ours_last:.2f} is {abs(gap):.2f} {word} {right.variant} {right.ours_last:.2f} "
-        f"({said}{'' if sure else ', within the seeds'})"
+        f"({worded(chance)}{'' if sure else ', within the seeds'})"
     )
     return gap > 0 and sure, line

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ from sfedhp.reproduction.paper import TABLES, overview
 from sfedhp.reproduction.rows import rows
 from sfedhp.reproduction.studies import Study
 
-BEST, TUNED, EQUAL, HIERARCHY, PERSONAL, CONVEX, OTHERS, BYTES, SPARSE, LAMBDA, GAMMA, SPEED = range(12)
+BEST, AVERAGED, TUNED, EQUAL, HIERARCHY, PERSONAL, CONVEX, OTHERS, BYTES, SPARSE, LAMBDA, GAMMA, SPEED = (
+    range(13)
+)
 
 
 def first_tables(study, made, accuracy):
@@ -46,7 +49,12 @@ def test_nothing_is_claimed_of_what_was_not_run():
 
 def test_a_clear_winner_holds(study, made):
     order = {"sfedhp": 90, "hierfavg": 80, "fedprox": 60, "fedavg": 70, "pfedme": 75}
-    claims = judge(first_tables(study, made, lambda method, _: order[method]), {})
+
+    def accuracy(method, dataset):
+        # On CIFAR-10 the paper itself has pFedMe above HierFAVG.
+        return 85 + 0.001 if (method, dataset) == ("pfedme", "cifar10") else order[method]
+
+    claims = judge(first_tables(study, made, accuracy), {})
     assert claims[BEST].verdict == claims[TUNED].verdict == claims[HIERARCHY].verdict == "holds"
     assert claims[PERSONAL].verdict == "holds"
     assert claims[BEST].findings[0] == "so in 6 of 6"
@@ -145,14 +153,17 @@ def test_sooner_in_some_seeds_only_is_not_faster():
         return replace(curve(variant, [10.0, 20.0, 80.0]), runs=runs)
 
     def finding(*turns):
-        figure = [seeds("sfedhp", *turns), seeds("pfedme", 60, 60, 60)]
+        figure = [replace(seeds("sfedhp", *turns), steps=100), replace(seeds("pfedme", 60, 60, 60), steps=20)]
         return judge([], {"fig2": figure})[CONVEX]
 
     clear, mixed, never = finding(20, 20, 20), finding(20, 60, 60), finding(20, 20, None)
     assert clear.verdict == "holds partly"  # two of the three rivals are not run
-    assert clear.findings[1] == "sFedHP in rounds 20, 20, 20, pfedme in rounds 60, 60, 60 (p = 0.000)"
+    assert clear.findings[1] == (
+        "sFedHP in rounds 20, 20, 20, pfedme in rounds 60, 60, 60 (p < 0.001); in gradient steps of a client "
+        "2 000 against 1 200"
+    )
     assert mixed.verdict == never.verdict == "does not hold"
-    assert mixed.findings[1].endswith("(p = 0.423, within the seeds)")
+    assert "(p = 0.423, within the seeds)" in mixed.findings[1]
     assert never.findings[1].startswith("sFedHP in rounds 20, 20, never,")
     assert never.findings[1].endswith("(not in every seed)")
 
@@ -169,11 +180,13 @@ def test_sooner_in_some_seeds_only_is_not_faster():
 def test_bytes_and_what_sparsity_costs(sparse, sent, verdict, cost):
     fig3 = [
         curve("pfedme", [90.0], formula=[100.0], sent=[500.0]),
-        curve("sfedhp dense", [90.5]),
+        curve("sfedhp dense", [90.5], sent=[100.0]),
         curve("sfedhp sparse", [sparse], formula=[sent], sent=[sent], density_global=[0.1]),
     ]
     claims = judge([], {"fig3": fig3})
     assert claims[BYTES].verdict == verdict
+    assert ("to GM 89.5 %" if sparse == 90.0 else "is not reached") in claims[BYTES].findings[1]
+    assert claims[BYTES].findings[-1].startswith("of that, 80.0 % without any sparsity")
     assert claims[SPARSE].verdict == cost
 
 
@@ -212,6 +225,49 @@ def test_speed_up_is_a_ratio_of_rounds(rounds, verdict):
     assert judge([], {"speedup": [slow, curve("S=4", [90.0])]})[SPEED].verdict == verdict
 
 
+def test_speed_up_is_counted_seed_by_seed():
+    def rising(variant, *turns):
+        runs = tuple(
+            {"round": [20, 40, 60], "gm": [90.0 if each >= turn else 10.0 for each in (20, 40, 60)]}
+            for turn in turns
+        )
+        return replace(curve(variant, [90.0]), runs=runs)
+
+    claim = judge([], {"speedup": [rising("S=1", 60, 60, 60), rising("S=4", 20, 60, 60)]})[SPEED]
+    assert claim.verdict == "does not hold"  # 180 against 140 rounds
+    assert claim.findings[1].startswith("S=4: in rounds 20, 60, 60 of the seeds")
+    assert claim.findings[-1] == "four edges instead of one: 1.29 times fewer rounds (p = 0.423)"
+
+
+def test_statistics_for_everybody_are_judged_by_themselves(study, made):
+    def accuracy(method):
+        return {"sfedhp": (90.0, 40.0), "fedavg": (70.0, 50.0)}[method]
+
+    lam = next(
+        cell.lam
+        for cell in overview()
+        if (cell.dataset, cell.setting, cell.method) == ("cifar10", 1, "sfedhp")
+    )
+    one = study(
+        "table6",
+        table="table6",
+        sfedhp=[experiment(client_proximity=lam, edge_proximity=lam)],
+        fedavg=[experiment("fedavg")],
+        others=[experiment("fedavg", local_steps=99)],
+    )
+    records = [
+        made(one, method, seed, wears="local", gm_local=[local + seed], gm_averaged=[mean + 1.1 * seed])
+        for method in ("sfedhp", "fedavg")
+        for local, mean in [accuracy(method)]
+        for seed in range(3)
+    ]
+    claims = judge(rows([one], records), {})
+    assert claims[BEST].verdict == "holds partly"  # one of the six tables
+    assert claims[AVERAGED].verdict == "does not hold"
+    assert claims[AVERAGED].findings[0] == "so in 0 of 1; 1 are not run yet"
+    assert "10.00 below fedavg" in claims[AVERAGED].findings[1]
+
+
 def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
     one = study("fig2", table="fig2", sfedhp=[experiment()], fedavg=[experiment("fedavg")])
     records = [
@@ -221,6 +277,6 @@ def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
     (found,) = curves(one, records)
     assert found.columns["gm"] == [15.0, 30.0]
     assert "em" not in found.columns
-    assert found.rounds_to("gm", 30) == 40
-    assert found.rounds_to("gm", 31) is None
+    assert found.each_to("gm", [20.0, 41.0]) == [40, math.inf]
+    assert found.steps == experiment().algorithm.edge_rounds * experiment().algorithm.personal_steps
     assert found.best("gm") == 30

@@ -101,7 +101,9 @@ def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, ma
     assert [row.reached for row in rows([collapse], runs)] == [60]
     runs = [made(collapse, "pfedme", seed, gm=[99.0, 99.0], pm=[20.0, 30.0]) for seed in (0, 2)]
     personal, common = far(rows([collapse], runs)).lines
-    assert personal[-1].startswith("not reached in 800 rounds; the paper's run collapsed, ours does not")
+    assert personal[-1].startswith(
+        "not reached in 800 rounds, though no other row is above ours; the paper's run"
+    )
     assert common[-1].startswith("our curve passes the paper's number at round 20; ")
 
 
@@ -126,6 +128,8 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
     (row,) = rows([sfedhp], [ended, replace(ended, seed=1)])
     assert (row.metric, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
     assert row.diverged == 2
+    assert sheets([row], ["table2"])[0].lines[0][2:] == ("–", "–", "–", "–", "2, 2 diverged")
+    assert (plain(row)["ours_last"], plain(row)["gap"]) == (None, None)
     personal, common = rows([sfedhp], [ended, whole])
     assert (personal.last, common.last, common.diverged) == ((0.0, 90.0), (0.0, 80.0), 1)
 

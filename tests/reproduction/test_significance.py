@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from sfedhp.reproduction.significance import paired
+from sfedhp.reproduction.significance import paired, worded
 
 
 def test_three_seeds_as_in_a_table_of_students_t():
@@ -28,3 +28,8 @@ def test_the_order_does_not_matter_and_one_seed_says_nothing():
     assert paired([1], [2]) is None
     assert paired([1, 2], [1, 2]) == 1
     assert paired([1, 2], [0, 1]) == 0
+
+
+def test_a_chance_in_words_is_never_rounded_across_the_level():
+    words = {0.2: "p = 0.200", 0.0498: "p = 0.0498", 0.05: "p = 0.050", 0.0004: "p < 0.001", None: "one seed"}
+    assert {chance: worded(chance) for chance in words} == words
