@@ -21,7 +21,6 @@ class Curve:
 
     variant: str
     kind: str  # the words of the variant's name but the first: which family it belongs to
-    seeds: int
     columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
     runs: tuple[Mapping[str, Sequence[Any]], ...] = ()  # the same of every seed
     diverged: bool = False  # whether a run did
@@ -78,7 +77,6 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
             Curve(
                 variant,
                 variant.partition(" ")[2],
-                len(runs),
                 columns,
                 tuple(run.curve for run in runs),
                 any(run.trouble for run in runs),

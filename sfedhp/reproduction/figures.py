@@ -78,7 +78,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                 dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
                 means = curve.columns[panel.column]
                 axes.plot(across, means, dashes, color=color, label=curve.variant, lw=1.3)
-                if len(curves) <= _LINE and curve.seeds > 1:
+                if len(curves) <= _LINE and len(curve.runs) > 1:
                     low, high = zip(*_band(curve, panel.column), strict=True)
                     axes.fill_between(across, low, high, color=color, alpha=0.15, lw=0)
             axes.set(xlabel=_AXES[panel.against], ylabel=panel.label)

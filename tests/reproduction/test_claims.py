@@ -132,7 +132,7 @@ def test_equal_work_is_compared_with_the_extras(study, made):
 
 def curve(variant, gm, **columns):
     means = {"round": [20.0 * (turn + 1) for turn in range(len(gm))], "gm": gm, **columns}
-    return Curve(variant, variant.partition(" ")[2], 3, means, (means,) * 3)
+    return Curve(variant, variant.partition(" ")[2], means, (means,) * 3)
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [([80.0, 90.0], "holds"), ([10.0, 20.0], "does not hold")])

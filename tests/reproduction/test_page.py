@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from sfedhp.types import InputError
 
 CLAIM = Claim("A & B.", "A > B.", "holds partly", ("on <one>",))
 SHEET = Sheet("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")
-CURVE = Curve("sfedhp sparse", "sparse", 3, {"round": [20, 40], "gm": [1.0, 2.0], "formula": [1e6, 2e6]})
+CURVE = Curve("sfedhp sparse", "sparse", {"round": [20, 40], "gm": [1.0, 2.0], "formula": [1e6, 2e6]})
 
 
 def test_the_page_stands_alone_and_is_escaped():
@@ -38,6 +39,14 @@ def test_a_figure_is_the_same_text_from_the_same_records():
     assert figures.draw("fig3", [CURVE]) == figures.draw("fig3", [CURVE])
     assert "sfedhp sparse" in figures.draw("fig5", [CURVE])
     assert set(figures.PANELS) == set(figures.TITLES)
+
+
+def test_a_few_curves_of_several_seeds_have_bands():
+    seeds = tuple({**CURVE.columns, "gm": [1.0 + seed, 2.0]} for seed in range(3))
+    curve = replace(CURVE, runs=seeds)
+    assert "PolyCollection" not in figures.draw("fig5", [CURVE])
+    assert "PolyCollection" in figures.draw("fig5", [curve])
+    assert "PolyCollection" not in figures.draw("fig5", [curve] * 6)
 
 
 def test_drawing_without_the_library_says_what_to_install(monkeypatch):
