@@ -17,7 +17,7 @@ from sfedhp.preparation import Prepared
 from sfedhp.runs import checkpoints
 from sfedhp.runs.artifacts import Models
 from sfedhp.runs.files import write_text
-from sfedhp.runs.origins import fingerprint
+from sfedhp.runs.origins import anatomy, fingerprint
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.simulator import State
 from sfedhp.vectors import tree_map
@@ -30,7 +30,7 @@ EXPLOSION = 100  # a training loss so many times the first evaluated one is a di
 class Progress(NamedTuple):
     """What is known after a round."""
 
-    row: Row  # the round's row of the history; of a stack, the first run's
+    row: Row  # the round's row of the history; of a stack, that of the first run still alive
     rounds: int  # how many there will be
 
 
@@ -90,19 +90,20 @@ def drive(
     prepared: Prepared,
     histories: Sequence[History],
     folders: Sequence[Path | None],
-    checkpoint: Path | None,
     report: Report | None,
     stop: Stop | None,
 ) -> list[Outcome]:
     """The caller's side of the loop, for one run or a stack: evaluate, record, checkpoint.
 
-    A run of a stack that diverges ends there, with its last finite models; the others go on.
+    A run of a stack that diverges ends there, with its last finite models; the others go on. At the end each
+    run has a checkpoint in its own folder; one that runs alone has them on its way too.
     """
     experiment, simulator = prepared.experiment, prepared.simulator
     rounds, runs = experiment.rounds, range(len(histories))
     troubles: dict[int, str] = {}
     states = dict.fromkeys(runs, simulator.state)  # the last good one of each run
-    origin = {} if checkpoint is None else origin_of(prepared)
+    alone = folders[0] if not simulator.runs else None
+    origin = {} if alone is None else origin_of(prepared)
     began = time.perf_counter()
     for state in simulator.run(rounds):
         finite = _finite(state, simulator.runs)
@@ -126,19 +127,25 @@ def drive(
                 troubles[run] = exploded
         asked = stop is not None and stop()
         due = state.round % experiment.checkpoint.every == 0 and state.round < rounds
-        if checkpoint is not None and due and not troubles:
-            checkpoints.save(simulator.state, checkpoint, **origin)
-        if report is not None and histories[0].rows:
-            report(Progress(histories[0].rows[-1], rounds))
+        if alone is not None and due and not troubles:
+            histories[0].force()
+            checkpoints.save(simulator.state, alone / "checkpoint", **origin)
+        shown = next((run for run in runs if run not in troubles), 0)
+        if report is not None and histories[shown].rows:
+            report(Progress(histories[shown].rows[-1], rounds))
         if asked or len(troubles) == len(runs):
             break
     if len(runs) == 1:
         simulator.state = states[0]
-    if checkpoint is not None:
-        trouble = {"trouble": troubles[0]} if 0 in troubles else {}
-        checkpoints.save(simulator.state, checkpoint, **origin, **trouble)
+    for run, folder in enumerate(folders):
+        if folder is not None:
+            histories[run].force()
+            own = _of_run(states[run], run) if simulator.runs else states[run]
+            trouble = {"trouble": troubles[run]} if run in troubles else {}
+            checkpoints.save(own, folder / "checkpoint", **origin_of(prepared, run), **trouble)
     return [
-        _ended(prepared, run, states[run], histories[run], folders[run], troubles.get(run)) for run in runs
+        outcome_of(prepared, run, states[run], histories[run], folders[run], troubles.get(run))
+        for run in runs
     ]
 
 
@@ -147,6 +154,7 @@ def origin_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
     return {
         "config": to_dict(prepared.experiments[run]),
         "data": fingerprint(prepared.federations[run]),
+        "model": anatomy(prepared.simulator.task.network),
     }
 
 
@@ -172,9 +180,35 @@ def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | Non
     return members
 
 
-def _ended(
+def _of_run(state: State, run: int) -> State:
+    """One run's part of a stack's state."""
+
+    def part(tree: Any) -> Any:
+        return tree_map(lambda tensor: tensor[run], tree)
+
+    return State(
+        state.round,
+        part(state.served),
+        None if state.edges is None else part(state.edges),
+        part(state.personal),
+        part(state.statistics),
+        {direction: part(messages) for direction, messages in state.sent.items()},
+    )
+
+
+def outcome_of(
     prepared: Prepared, run: int, state: State, history: History, folder: Path | None, trouble: str | None
 ) -> Outcome:
+    """How a run ended that came to this state, with its models and its table written.
+
+    Args:
+        prepared: the run, or the stack it is in.
+        run: its place there.
+        state: its last good one; of a stack, the whole.
+        history: its rows.
+        folder: its own; None: nothing is written.
+        trouble: what diverged; None: nothing did.
+    """
     experiment, simulator = prepared.experiments[run], prepared.simulator
     history.close()
     index = (run,) if simulator.runs else ()

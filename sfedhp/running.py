@@ -22,9 +22,9 @@ from sfedhp.driving import Outcome, Report, Run, Stop, drive
 from sfedhp.preparation import ARRAYS, FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
-from sfedhp.runs.files import sweep_up, write_text
-from sfedhp.runs.origins import METHOD, SOURCE, contrast, difference, fingerprint, flat
-from sfedhp.runs.records import History, read_rows
+from sfedhp.runs.files import held, sweep_up, write_text
+from sfedhp.runs.origins import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
+from sfedhp.runs.records import History, rows_of_run
 from sfedhp.types import InputError
 
 
@@ -67,9 +67,16 @@ def run(
 
 
 def start(prepared: Prepared, folder: Path | None, report: Report | None, stop: Stop | None) -> Run:
-    """Run what is prepared, in a new folder."""
-    history = History() if folder is None else new_folder(prepared, 0, folder)
-    return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
+    """Run what is prepared, in a new folder.
+
+    Raises:
+        InputError: the folder cannot be written, or holds a run.
+        DivergenceError: a value left the finite numbers, or the training loss exploded.
+    """
+    if folder is None:
+        return _sound(drive(prepared, [History()], [None], report, stop)[0])
+    with held(folder):
+        return _sound(drive(prepared, [new_folder(prepared, 0, folder)], [folder], report, stop)[0])
 
 
 def check_vacant(folder: Path) -> None:
@@ -87,14 +94,21 @@ def check_vacant(folder: Path) -> None:
 
 
 def new_folder(prepared: Prepared, index: int, folder: Path) -> History:
-    """A folder for the run of this index, with all but its results.
+    """Furnish a folder for the run of this index, with all but its results.
+
+    Args:
+        prepared: the run, or the stack it is in.
+        index: its place there.
+        folder: held by this process, so that no two find it vacant.
 
     Raises:
         InputError: the folder cannot be written, or holds a run.
     """
     check_vacant(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # Checkpoints of an old run would count as later ones than the first of this.
+        for old in folder.glob("checkpoint/round-*.safetensors"):
+            old.unlink()
         write_text(folder / "environment.json", json.dumps(environment(prepared), indent=2) + "\n")
         write_text(folder / "config.toml", to_toml(to_dict(prepared.experiments[index])))
         return History(folder / "history.jsonl")
@@ -126,6 +140,17 @@ def resume(
         DivergenceError: a value left the finite numbers, or the training loss exploded.
     """
     folder = Path(folder)
+    read_config(folder)  # no folder is made where there is no run
+    with held(folder):
+        prepared = _restored(folder, algorithm, data, model)
+        path = folder / "history.jsonl"
+        history = History(path, rows_of_run(path, prepared.simulator.state.round))
+        sweep_up(folder)
+        return _sound(drive(prepared, [history], [folder], report, stop)[0])
+
+
+def _restored(folder: Path, algorithm: Algorithm | None, data: Data | None, model: Model | None) -> Prepared:
+    """The run of a folder, where it stopped."""
     config, found = read_config(folder), checkpoints.read(folder / "checkpoint")
     if found is not None:
         _check_not_diverged(found, folder)
@@ -144,11 +169,9 @@ def resume(
     prepared = prepare(experiment, data, model)
     if found is not None:
         _check_data(found, folder, prepared)
+        _check_model(found, folder, prepared)
         prepared.simulator.state = checkpoints.restored(prepared.simulator, found)
-    sweep_up(folder)
-    rows = read_rows(folder / "history.jsonl", prepared.simulator.state.round)
-    history = History(folder / "history.jsonl", rows)
-    return _sound(drive(prepared, [history], [folder], _checkpoint(folder), report, stop)[0])
+    return prepared
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -163,7 +186,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): start the run anew.") from None
+        raise InputError(f"{path} cannot be read ({error}): mend it, or put it back from a copy.") from None
 
 
 def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:
@@ -238,6 +261,16 @@ def _check_data(found: Checkpoint, folder: Path, prepared: Prepared) -> None:
     )
 
 
+def _check_model(found: Checkpoint, folder: Path, prepared: Prepared) -> None:
+    """Refuse a model of other layers, shapes or fixed values: the user's own module may have been edited."""
+    then = found.about.get("model")
+    if then is not None and then != anatomy(prepared.simulator.task.network):
+        raise InputError(
+            f"The model {prepared.experiment.model.name} is not the one of the run in {folder}: put its "
+            f"layers and fixed values back, or start a new run."
+        )
+
+
 def _changed(folder: Path, what: str) -> InputError:
     return InputError(f"{folder / 'config.toml'} has {what}: put that back, or start a new run.")
 
@@ -246,10 +279,6 @@ def _sound(outcome: Outcome) -> Run:
     if outcome.trouble:
         raise DivergenceError(outcome.trouble, outcome.run)
     return outcome.run
-
-
-def _checkpoint(folder: Path | None) -> Path | None:
-    return None if folder is None else folder / "checkpoint"
 
 
 def environment(prepared: Prepared) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,14 +11,15 @@ from typing import Any, NamedTuple
 import torch
 
 from sfedhp.config import Experiment, to_dict
-from sfedhp.driving import Outcome, Report, Stop, drive, origin_of
+from sfedhp.driving import Outcome, Report, Stop, drive, outcome_of
 from sfedhp.memory import free_memory
 from sfedhp.preparation import Prepared, device_of, prepare, prepare_stack, stackable
 from sfedhp.running import check_vacant, new_folder, read_experiment
 from sfedhp.runs import checkpoints
-from sfedhp.runs.files import sweep_up
-from sfedhp.runs.origins import SOURCE, contrast, difference, fingerprint
-from sfedhp.runs.records import History, read_rows
+from sfedhp.runs.checkpoints import Checkpoint
+from sfedhp.runs.files import held, sweep_up
+from sfedhp.runs.origins import SOURCE, anatomy, contrast, difference, fingerprint
+from sfedhp.runs.records import History, rows_of_run
 from sfedhp.simulator import State
 from sfedhp.types import InputError
 from sfedhp.vectors import tree_map
@@ -36,20 +38,29 @@ def plan(
 ) -> list[Stack]:
     """Which experiments run together: those of one shape that are equally far, as many as memory holds.
 
+    A run that diverged before stands alone, at the end: there is nothing left to compute.
+
     Args:
         experiments: in any order.
         at_once: at most so many in a stack; 0: as many as fit in half of the free memory.
         folders: of the runs, some of which may be half done.
+
+    Raises:
+        InputError: a folder is in use, or has checkpoints and none can be read.
     """
     groups: dict[Hashable, list[int]] = {}
+    diverged: list[Stack] = []
     for place, experiment in enumerate(experiments):
-        done = rounds_done(folders[place]) if folders else 0
-        groups.setdefault((stackable(experiment), done), []).append(place)
+        found = _at_rest(folders[place]) if folders else None
+        if _trouble(found):
+            diverged.append(Stack((place,)))
+        else:
+            groups.setdefault((stackable(experiment), found.round if found else 0), []).append(place)
     stacks = []
     for places in groups.values():
         width = at_once or _runs_that_fit(experiments[places[0]], len(places))
         stacks += [Stack(tuple(places[first : first + width])) for first in range(0, len(places), width)]
-    return stacks
+    return stacks + diverged
 
 
 def check(
@@ -82,7 +93,7 @@ def sweep(
 ) -> list[Outcome]:
     """Run all experiments, stack by stack; every run gives the numbers it gives alone.
 
-    A folder that holds the same run, finished or stopped, is gone on with.
+    A folder that holds the same run, finished or stopped, is gone on with; one that diverged is not repeated.
 
     Args:
         experiments: what to run.
@@ -98,30 +109,74 @@ def sweep(
     outcomes: dict[int, Outcome] = {}
     for stack in plan(experiments, at_once, folders):
         prepared = _prepared([experiments[place] for place in stack.places])
-        targets = [folders[place] for place in stack.places]
-        histories = _opened(prepared, targets)
-        alone = targets[0] if len(targets) == 1 else None
-        ended = drive(prepared, histories, targets, _checkpoint(alone), report, stop)
-        if len(targets) > 1:
-            _save(prepared, targets, ended)
+        ended = _ended(prepared, [folders[place] for place in stack.places], report, stop)
         outcomes.update(zip(stack.places, ended, strict=True))
         if stop is not None and stop():
             break
     return [outcomes[place] for place in sorted(outcomes)]
 
 
-def rounds_done(folder: Path | None) -> int:
-    """After how many rounds the run in a folder was saved last; 0 where there is none."""
-    saved = sorted(folder.glob("checkpoint/round-*.safetensors")) if folder is not None else []
-    return int(saved[-1].stem.removeprefix("round-")) if saved else 0
+def rounds_done(folder: Path) -> int:
+    """After how many rounds the run in a folder was saved last; 0 where there is none.
+
+    Raises:
+        InputError: it has checkpoints, and none can be read.
+    """
+    found = _found(folder)
+    return found.round if found else 0
+
+
+def _found(folder: Path) -> Checkpoint | None:
+    """The last checkpoint of the run in a folder; None where there is none, or no run."""
+    if not (folder / "config.toml").exists():
+        return None
+    try:
+        return checkpoints.read(folder / "checkpoint")
+    except InputError:
+        raise InputError(
+            f"No checkpoint of the run in {folder} can be read: delete that folder, and the sweep does the "
+            f"run anew."
+        ) from None
+
+
+def _at_rest(folder: Path | None) -> Checkpoint | None:
+    """The same, of a run that is not under way."""
+    if folder is None or not folder.is_dir():
+        return None
+    with held(folder):
+        return _found(folder)
+
+
+def _trouble(found: Checkpoint | None) -> str | None:
+    return found.about.get("trouble") if found else None
+
+
+def _ended(
+    prepared: Prepared, folders: Sequence[Path | None], report: Report | None, stop: Stop | None
+) -> list[Outcome]:
+    """How the runs of a stack end, each in its folder, which is theirs meanwhile."""
+    own = [folder for folder in folders if folder is not None]
+    with ExitStack() as holding:
+        for folder in own:
+            holding.enter_context(held(folder))
+        histories = _opened(prepared, folders)
+        troubles = [trouble for folder in own if (trouble := _trouble(_found(folder)))]
+        if not troubles:
+            return drive(prepared, histories, folders, report, stop)
+        if len(folders) > 1:
+            raise _elsewhere(folders)
+        return [outcome_of(prepared, 0, prepared.simulator.state, histories[0], folders[0], troubles[0])]
+
+
+def _elsewhere(folders: Sequence[Path | None]) -> InputError:
+    named = ", ".join(str(folder) for folder in folders)
+    return InputError(
+        f"A run of {named} was gone on with elsewhere while this sweep ran: give the same command again."
+    )
 
 
 def _prepared(experiments: Sequence[Experiment]) -> Prepared:
     return prepare(experiments[0]) if len(experiments) == 1 else prepare_stack(experiments)
-
-
-def _checkpoint(folder: Path | None) -> Path | None:
-    return None if folder is None else folder / "checkpoint"
 
 
 def _check_folder(folder: Path, resolved: Experiment) -> bool:
@@ -146,14 +201,21 @@ def _check_folder(folder: Path, resolved: Experiment) -> bool:
 
 
 def _opened(prepared: Prepared, folders: Sequence[Path | None]) -> list[History]:
-    """The histories of a stack's runs, and the simulator where all of them were stopped."""
+    """The histories of a stack's runs, and the simulator where they were stopped.
+
+    Raises:
+        InputError: they are not as the stack was planned.
+    """
     states = [
         _saved(prepared, index, folder)
-        for index, folder in enumerate(folders)
         if folder is not None and _check_folder(folder, prepared.experiments[index])
+        else None
+        for index, folder in enumerate(folders)
     ]
-    known = [state for state in states if state is not None]
-    if len(known) == len(folders) and len({state.round for state in known}) == 1:
+    known = [state for state in states if state is not None and state.round]
+    if len({state.round for state in known}) > 1 or len(known) not in (0, len(folders)):
+        raise _elsewhere(folders)
+    if known:
         prepared.simulator.state = known[0] if len(known) == 1 else _stacked(known)
     histories = []
     for index, folder in enumerate(folders):
@@ -161,52 +223,30 @@ def _opened(prepared: Prepared, folders: Sequence[Path | None]) -> list[History]
             histories.append(History())
         elif (folder / "config.toml").exists():
             path = folder / "history.jsonl"
-            histories.append(History(path, read_rows(path, prepared.simulator.state.round)))
+            histories.append(History(path, rows_of_run(path, prepared.simulator.state.round)))
         else:
             histories.append(new_folder(prepared, index, folder))
     return histories
 
 
 def _saved(prepared: Prepared, index: int, folder: Path) -> State | None:
-    """Where a run was stopped; None where it has no checkpoint, or diverged: then it begins anew.
+    """Where a run was stopped, or diverged; None where it has no checkpoint: then it begins anew.
 
     Raises:
-        InputError: it was computed with other data.
+        InputError: it was computed with other data, or another model.
     """
     sweep_up(folder)
-    found = checkpoints.read(folder / "checkpoint")
-    if found is None or "trouble" in found.about:
+    found = _found(folder)
+    if found is None:
         return None
     if found.about.get("data") != fingerprint(prepared.federations[index]):
         source = prepared.experiments[index].data.source
         raise InputError(
             f"The data of {source} is not what the run in {folder} was computed with: choose another folder."
         )
+    if found.about.get("model") != anatomy(prepared.simulator.task.network):
+        raise InputError(f"The model is not the one of the run in {folder}: choose another folder.")
     return checkpoints.restored(prepared.simulator, found)
-
-
-def _save(prepared: Prepared, folders: Sequence[Path | None], ended: Sequence[Outcome]) -> None:
-    """A checkpoint in each run's own folder, as it would have if it had run alone."""
-    for index, (folder, outcome) in enumerate(zip(folders, ended, strict=True)):
-        if folder is not None and not outcome.trouble:
-            state = _of_run(prepared.simulator.state, index)
-            checkpoints.save(state, folder / "checkpoint", **origin_of(prepared, index))
-
-
-def _of_run(state: State, index: int) -> State:
-    """One run's part of a stack's state."""
-
-    def part(tree: Any) -> Any:
-        return tree_map(lambda tensor: tensor[index], tree)
-
-    return State(
-        state.round,
-        part(state.served),
-        None if state.edges is None else part(state.edges),
-        part(state.personal),
-        part(state.statistics),
-        {direction: part(messages) for direction, messages in state.sent.items()},
-    )
 
 
 def _stacked(states: Sequence[State]) -> State:

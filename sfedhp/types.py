@@ -51,7 +51,9 @@ class Bounds:
 
 
 def check_bounds(options: Any, section: str = "") -> None:
-    """Refuse a dataclass of options in which a value lies outside the `Bounds` or `Literal` of its field.
+    """Refuse a dataclass of options in which a value is outside the `Bounds` or `Literal` of its field.
+
+    An option that is a whole number refuses a float, even one without a fraction: it counts something.
 
     Raises:
         InputError: names the option, the value and what is allowed.
@@ -59,7 +61,9 @@ def check_bounds(options: Any, section: str = "") -> None:
     hints = typing.get_type_hints(type(options), include_extras=True)
     for field in dataclasses.fields(options):
         value, name = getattr(options, field.name), f"{section}{field.name}"
-        for hint in _parts(hints[field.name]):
+        parts = _parts(hints[field.name])
+        whole = int in parts and float not in parts
+        for hint in parts:
             if typing.get_origin(hint) is typing.Literal:
                 allowed = typing.get_args(hint)
                 if isinstance(value, str) and value not in allowed:
@@ -68,7 +72,12 @@ def check_bounds(options: Any, section: str = "") -> None:
             elif isinstance(hint, Bounds) and value is not None:
                 each = value.tolist() if hasattr(value, "tolist") else [value]
                 for one in each:
-                    if not isinstance(one, int | float) or isinstance(one, bool) or not hint.admits(one):
+                    if not isinstance(one, int | float) or isinstance(one, bool):
+                        kind = "a whole number, " if whole else ""
+                        raise InputError(f"{name} = {one!r} is not a number: it must be {kind}{hint}.")
+                    if whole and not isinstance(one, int):
+                        raise InputError(f"{name} = {one!r} is not a whole number: it must be {hint}.")
+                    if not hint.admits(one):
                         raise InputError(f"{name} = {one!r} is out of range: it must be {hint}.")
 
 

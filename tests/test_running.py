@@ -127,6 +127,13 @@ def test_stop_and_resume_equals_straight_through(tmp_path, method):
         assert path.read_bytes() == (tmp_path / "stopped/models" / path.name).read_bytes()
 
 
+def test_to_resume_what_is_finished_changes_nothing(tmp_path):
+    sfedhp.run(replace(SMALL, rounds=2, model=ModelOptions(name="dnn-small")), out=tmp_path / "a")
+    before = {path: path.read_bytes() for path in (tmp_path / "a/models").iterdir()}
+    assert sfedhp.resume(tmp_path / "a").finished
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_resume_before_the_first_checkpoint_starts_again(tmp_path):
     sfedhp.run(SMALL, out=tmp_path / "a")
     for path in (tmp_path / "a/checkpoint").iterdir():

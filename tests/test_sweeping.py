@@ -192,28 +192,121 @@ def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
     assert [outcome.run.finished for outcome in outcomes] == [True, True]
 
 
-def test_where_checkpoints_disagree_a_stack_begins_anew(tmp_path):
+def test_where_checkpoints_disagree_each_run_goes_on_from_its_own(tmp_path):
     runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
     folders = [tmp_path / str(seed) for seed in (0, 1)]
     sweep(runs, folders, stop=after(1))
     sweep(runs, folders, stop=after(1))
     newest = folders[1] / "checkpoint" / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:50])
+    assert [rounds_done(folder) for folder in folders] == [2, 1]
     outcomes = sweep(runs, folders)
     for outcome, straight in zip(outcomes, sweep(runs), strict=True):
-        assert torch.equal(flat(outcome.run.global_model), flat(straight.run.global_model))
+        apart = flat(outcome.run.global_model) - flat(straight.run.global_model)
+        assert apart.norm() <= 1e-9 * flat(straight.run.global_model).norm()
     assert [[row["round"] for row in outcome.run.history] for outcome in outcomes] == [[1, 2, 3]] * 2
 
 
-def test_a_run_that_was_killed_or_diverged_begins_anew(tmp_path):
-    wild = replace(SMALL, algorithm=SFedHP(edge_rounds=2, edge_rate=1e200))
-    first, again = (sweep([wild], [tmp_path / "wild"])[0] for _ in range(2))
-    assert first.trouble == again.trouble
+def test_a_run_that_was_killed_begins_anew(tmp_path):
     sweep([SMALL], [tmp_path / "calm"], stop=after(2))
     for path in (tmp_path / "calm/checkpoint").iterdir():
         path.unlink()  # as if it had never come to one
     outcome = sweep([SMALL], [tmp_path / "calm"])[0]
     assert [row["round"] for row in outcome.run.history] == [1, 2, 3]
+
+
+WILD = replace(SMALL, algorithm=SFedHP(edge_rounds=2, edge_rate=1e200))
+
+
+@pytest.mark.parametrize("others", [[], [SMALL]], ids=["alone", "in a stack"])
+def test_a_run_that_diverged_is_not_repeated(tmp_path, others):
+    runs = [WILD, *others]
+    folders = [tmp_path / str(place) for place in range(len(runs))]
+    before = sweep(runs, folders)
+    with pytest.raises(InputError, match=r"diverged in round 1: .* there is nothing to resume"):
+        sfedhp.resume(folders[0])
+    assert [stack.places for stack in plan(runs, 8, folders)][-1] == (0,)
+    asked = []
+    again = sweep(runs, folders, stop=lambda: asked.append(1))
+    assert len(asked) == len(runs)  # after each stack, and after no round
+    assert "diverged in round 1" in again[0].trouble
+    assert [each.trouble for each in again] == [each.trouble for each in before]
+    assert [each.run.history for each in again] == [each.run.history for each in before]
+    assert [each.run.finished for each in again] == [False, *(True for _ in others)]
+    assert torch.equal(flat(again[0].run.global_model), flat(before[0].run.global_model))
+
+
+def test_rounds_are_reported_when_the_first_run_of_a_stack_has_diverged():
+    rounds = []
+    sweep([WILD, SMALL], report=lambda progress: rounds.append(progress.row["round"]))
+    assert rounds == [1, 2, 3]
+
+
+def test_the_folder_without_a_readable_checkpoint_is_named(tmp_path):
+    runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+    sweep(runs, folders, stop=after(1))
+    for path in (folders[1] / "checkpoint").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(InputError) as error:
+        plan(runs, 0, folders)
+    assert str(error.value) == (
+        f"No checkpoint of the run in {folders[1]} can be read: delete that folder, and the sweep does "
+        f"the run anew."
+    )
+
+
+def test_a_run_that_another_process_took_further_is_not_begun_anew(tmp_path, monkeypatch):
+    runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+    sweep(runs, folders, stop=after(1))
+    planned = plan(runs, 0, folders)
+    sfedhp.resume(folders[1])
+    monkeypatch.setattr(sweeping, "plan", lambda *_: planned)
+    with pytest.raises(InputError, match="was gone on with elsewhere while this sweep ran: give the same"):
+        sweep(runs, folders)
+    assert rounds_done(folders[1]) == 3
+
+
+def test_a_run_that_diverged_in_another_process_is_not_begun_anew(tmp_path, monkeypatch):
+    runs, folders = [WILD, SMALL], [tmp_path / "wild", tmp_path / "calm"]
+    planned = plan(runs, 0, folders)
+    with pytest.raises(sfedhp.DivergenceError):
+        sfedhp.run(WILD, out=folders[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "plan", lambda *_: planned)
+        with pytest.raises(InputError, match="was gone on with elsewhere"):
+            sweep(runs, folders)
+    assert [bool(outcome.trouble) for outcome in sweep(runs, folders)] == [True, False]
+
+
+def test_checkpoints_without_a_run_count_for_nothing(tmp_path):
+    runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
+    folders = [tmp_path / str(seed) for seed in (0, 1)]
+    sweep(runs, folders, stop=after(2))
+    (folders[0] / "config.toml").unlink()
+    assert [stack.places for stack in plan(runs, 0, folders)] == [(0,), (1,)]
+    assert all(outcome.run.finished for outcome in sweep(runs, folders))
+
+
+def test_a_new_run_has_no_checkpoints_of_an_old_one(tmp_path):
+    folder = tmp_path / "one"
+    sweep([SMALL], [folder])
+    (folder / "config.toml").unlink()
+    sfedhp.run(replace(SMALL, seed=1), out=folder, stop=after(1))
+    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["round-000001.safetensors"]
+    sfedhp.resume(folder)
+    assert rounds_done(folder) == 3
+
+
+def test_a_history_with_holes_is_not_gone_on_with(tmp_path):
+    folder = tmp_path / "one"
+    sweep([SMALL], [folder], stop=after(2))
+    (folder / "history.jsonl").unlink()
+    for attempt in (lambda: sfedhp.resume(folder), lambda: sweep([SMALL], [folder])):
+        with pytest.raises(InputError, match=r"history\.jsonl does not hold each of the rounds 1 to 2 once"):
+            attempt()
+        assert not (folder / "history.jsonl").exists()
 
 
 def test_everything_is_checked_before_anything_is_written(tmp_path):

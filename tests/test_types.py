@@ -22,6 +22,7 @@ class Options:
 def test_defaults_pass():
     check_bounds(Options())
     check_bounds(Options(rate=PerRun([0.1, 0.2]), maybe=2))
+    check_bounds(Options(rate=1, share=1))
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,11 @@ def test_defaults_pass():
         ({"rate": PerRun([0.1, -1.0])}, "x.rate = -1.0 is out of range: it must be above 0."),
         ({"kind": "d"}, "x.kind = 'd' is not known: use a, b or c."),
         ({"maybe": 1}, "x.maybe = 1 is out of range: it must be at least 2."),
-        ({"count": "3"}, "x.count = '3' is out of range: it must be at least 1."),
-        ({"count": True}, "x.count = True is out of range: it must be at least 1."),
+        ({"count": "3"}, "x.count = '3' is not a number: it must be a whole number, at least 1."),
+        ({"count": True}, "x.count = True is not a number: it must be a whole number, at least 1."),
+        ({"count": 6.0}, "x.count = 6.0 is not a whole number: it must be at least 1."),
+        ({"maybe": 2.5}, "x.maybe = 2.5 is not a whole number: it must be at least 2."),
+        ({"rate": "fast"}, "x.rate = 'fast' is not a number: it must be above 0."),
     ],
 )
 def test_each_wrong_value_gets_its_sentence(wrong, sentence):

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from sfedhp.runs.checkpoints import flatten, unflatten
+from sfedhp.runs.checkpoints import flatten, tensors_of, unflatten
 from sfedhp.runs.files import write_atomically
 
 
@@ -41,7 +41,7 @@ def load_state(path: Path, templates: dict[str, Any]) -> tuple[dict[str, Any], d
     """The trees in the shape of their templates and what was said of them; None where nothing can be read."""
     try:
         with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = tensors_of(file)
             about = dict(file.metadata())
         return {name: unflatten(template, tensors, name) for name, template in templates.items()}, about
     except (SafetensorError, OSError, KeyError):

@@ -73,7 +73,7 @@ def read(folder: Path) -> Checkpoint | None:
     for path in paths:
         try:
             with safe_open(path, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = tensors_of(file)
                 said = file.metadata() or {}
             # One that was written before more was said has its round alone.
             about = json.loads(said[_ABOUT]) if _ABOUT in said else said
@@ -124,12 +124,20 @@ def flatten(tree: Any, name: str) -> dict[str, Tensor]:
     return {path: tensor.detach().cpu().clone().contiguous() for path, tensor in named_tensors(tree, name)}
 
 
+def tensors_of(file: Any) -> dict[str, Tensor]:
+    """All tensors of an open file, as copies.
+
+    The file's own memory begins anywhere, and where a tensor begins decides the last bits of some products.
+    """
+    return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+
+
 def unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """A state in the template's shape. A `Factored` may stand where a run starts with a tensor."""
     if f"{name}.anchor" in tensors:
-        count = sum(path.startswith(f"{name}.layers.") and path.endswith(".inputs") for path in tensors)
-        layers = (f"{name}.layers.{index}" for index in range(count))
-        parts = tuple(Layer(tensors[f"{layer}.inputs"], tensors[f"{layer}.coefficients"]) for layer in layers)
+        above = f"{name}.layers."
+        count = len({path.removeprefix(above).split(".")[0] for path in tensors if path.startswith(above)})
+        parts = tuple(_layer(tensors, f"{above}{index}") for index in range(count))
         return Factored(tensors[f"{name}.anchor"], parts)
     if isinstance(template, Tensor):
         return tensors[name]
@@ -137,3 +145,10 @@ def unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
     names = fields if fields is not None else range(len(template))
     values = [unflatten(part, tensors, f"{name}.{key}") for key, part in zip(names, template, strict=True)]
     return type(template)(*values) if fields is not None else tuple(values)
+
+
+def _layer(tensors: dict[str, Tensor], name: str) -> Layer | Tensor:
+    """A layer of a `Factored`: a change in factors, or, where that would be larger, the layer itself."""
+    if name in tensors:
+        return tensors[name]
+    return Layer(tensors[f"{name}.inputs"], tensors[f"{name}.coefficients"])

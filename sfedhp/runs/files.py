@@ -1,10 +1,18 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and folders that one process at a time writes to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from sfedhp.types import InputError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows has none, and goes without locks
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -17,11 +25,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(beside)
-        _force(beside)
+        force(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    _force(path.parent)
+    force(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -35,7 +43,40 @@ def sweep_up(folder: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def _force(path: Path) -> None:
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a folder, made where there is none, from other processes; it is free again when this one dies.
+
+    The lock is on the folder itself: no file of it is left to see, and none can be replaced under it.
+
+    Raises:
+        InputError: another one holds it, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = None if fcntl is None else os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
+    if handle is None:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{folder} is in use by a run that is under way: wait until it ends, or choose another "
+                f"folder."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def force(path: Path) -> None:
+    """See that a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

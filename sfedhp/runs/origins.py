@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: the settings and the data that its numbers come from."""
+"""What a checkpoint belongs to: the settings, the data and the model that its numbers come from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from sfedhp.data import Federation
+from sfedhp.networks import Network
 
 # They decide how long a run goes on and what computes it, not what is computed: a user may change them.
 FREE: Final = ("rounds", "device", "checkpoint.every")
@@ -24,6 +26,18 @@ def fingerprint(federation: Federation) -> str:
     for array in (federation.inputs, federation.labels, federation.seats, *held):
         digest.update(f" {array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def anatomy(network: Network) -> str:
+    """The same for the same kinds of layers, shapes, and values that do not train; of no weight that does."""
+    parts = [f"{name} {type(part).__qualname__}" for name, part in network.module.named_modules()]
+    shapes = {**network.weights, **network.buffers}
+    parts += [f"{name} {tuple(shape)}" for name, shape in shapes.items()]
+    digest = hashlib.blake2b("\n".join(parts).encode(), digest_size=16)
+    for name, value in sorted(network.fixed().items()):
+        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.evaluation import KINDS
-from sfedhp.runs.files import write_atomically, write_text
+from sfedhp.runs.files import force, write_atomically, write_text
+from sfedhp.types import InputError
 
 Row = dict[str, Any]
 
@@ -86,6 +87,13 @@ class History:
             if members is not None:
                 _append_row(self._ledger, {"round": row["round"], **members})
 
+    def force(self) -> None:
+        """See that the rows are on the disk, before a checkpoint that counts on them."""
+        if self._path is not None:
+            for path in (self._path, self._ledger):
+                if path.exists():
+                    force(path)
+
     def close(self) -> None:
         """Write `history.csv` beside."""
         if self._path is None:
@@ -120,14 +128,31 @@ def _plain(value: Any) -> bool:
 
 
 def read_rows(path: Path, upto: int) -> list[Row]:
-    """The rows of a history file up to a round; a last line cut short by a crash is left out."""
+    """The rows of a history file up to a round, as far as they can be read: a crash cuts a line short."""
     rows = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except ValueError:
+                break
+            if not isinstance(row, dict) or not isinstance(row.get("round"), int):
                 break
             if row["round"] <= upto:
                 rows.append(row)
+    return rows
+
+
+def rows_of_run(path: Path, upto: int) -> list[Row]:
+    """The rows of a run that goes on after a round: there is one for each round before.
+
+    Raises:
+        InputError: the file was cut, deleted, or written by two.
+    """
+    rows = read_rows(path, upto)
+    if [row["round"] for row in rows if "seconds" in row] != list(range(1, upto + 1)):
+        raise InputError(
+            f"{path} does not hold each of the rounds 1 to {upto} once, in order, as their checkpoint needs "
+            f"it: put it back from a copy, or start a new run."
+        )
     return rows

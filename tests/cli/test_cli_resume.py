@@ -105,6 +105,57 @@ def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
     assert "there is nothing to resume: start a new run with smaller rates" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "rounds = 3",
+            "rounds = 6.0",
+            "In one/config.toml: rounds = 6.0 is not a whole number: it must be at",
+        ),
+        (
+            "rounds = 3",
+            'rounds = "6"',
+            "rounds = '6' is not a number: it must be a whole number, at least 1.",
+        ),
+        (
+            "clients_at_once = 4",
+            "clients_at_once = 1.5",
+            "engine.clients_at_once = 1.5 is not a whole number",
+        ),
+        ("rounds = 3", "rounds 3", "one/config.toml cannot be read (Expected '=' after a key"),
+        ("rounds = 3", "rounds 3", "): mend it, or put it back from a copy.\n"),
+    ],
+)
+def test_a_config_that_was_spoilt_is_told(sfedhp, tiny, here, old, new, sentence):
+    assert sfedhp("run", *tiny, "rounds=3", "--out", "one").exit_code == 0
+    path = here / "one/config.toml"
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+    result = sfedhp("resume", "one")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert sentence in result.stderr
+
+
+def test_a_spoilt_history_is_told(sfedhp, tiny, here):
+    assert sfedhp("run", *tiny, "--out", "one").exit_code == 0
+    (here / "one/history.jsonl").write_text("[1,2]\n")
+    result = sfedhp("resume", "one")
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("error: one/history.jsonl does not hold each of the rounds 1 to ")
+
+
+def test_a_run_under_way_is_not_resumed(sfedhp, process, tiny, here):
+    child = process("run", *tiny, "rounds=1000000", "checkpoint.every=1", "--out", "long")
+    wait_for(lambda: any((here / "long").glob("checkpoint/round-*")), child)
+    result = sfedhp("resume", "long")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: long is in use by a run that is under way: ")
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+
+
 def test_ctrl_c_before_the_first_round_is_said(sfedhp, tiny, here, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

@@ -1,15 +1,18 @@
 """`sfedhp sweep`: the grammar of a grid, stacks, one table, and going on where it was stopped."""
 
+import importlib
 import json
 import os
 import re
 import signal
+import sys
 from contextlib import contextmanager
 
 import pytest
 
 from sfedhp.cli import sweep as module
 from sfedhp.cli.sweep import grid
+from sfedhp.runs.files import held
 from sfedhp.types import InputError
 
 
@@ -90,6 +93,26 @@ def test_a_run_that_diverges_is_marked(sfedhp, tiny):
     assert result.exit_code == 3
     assert "diverged in round" in result.stdout
     assert "0 of 1" in result.stdout
+
+
+def test_a_run_that_diverged_is_marked_again_and_not_repeated(sfedhp, tiny, here):
+    words = ["sweep", *tiny, "algorithm.edge_rate=1e30,0.05", "--out", "wild", "--json"]
+    first, again = sfedhp(*words), sfedhp(*words)
+    assert (first.exit_code, again.exit_code) == (3, 3)
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    assert "1 finished before" in again.stderr
+    result = sfedhp("resume", "wild/edge_rate=1e30,seed=0")
+    assert result.exit_code == 2
+    assert "there is nothing to resume" in result.stderr
+
+
+def test_a_second_sweep_of_the_same_folder_is_refused(sfedhp, tiny, here):
+    words = ["sweep", *tiny, "seeds=2", "--out", "grid"]
+    assert sfedhp(*words).exit_code == 0
+    with held(here / "grid/run,seed=1"):
+        result = sfedhp(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: grid/run,seed=1 is in use by a run that is under way: wait until")
 
 
 def test_an_unknown_key_is_refused(sfedhp, tiny):
@@ -313,3 +336,25 @@ def test_other_data_under_the_same_name_is_refused(sfedhp, tiny, here):
     result = sfedhp("sweep", *tiny, "seeds=2", "--out", "grid")
     assert result.exit_code == 2
     assert "is not what the run in grid/run,seed=0 was computed with" in result.stderr
+
+
+def test_what_is_not_shown_is_not_explained(sfedhp, tiny, terminal):
+    words = ["sweep", *tiny, "algorithm.edge_rate=0.01,0.05", "seeds=2", "--out"]
+    plain = terminal(45)
+    lines = " ".join(" ".join(plain(sfedhp(*words, "narrow").stdout)).split())
+    assert "GM best*; a wider" in lines
+    assert "* best of all rounds" not in lines
+    plain = terminal(120)
+    assert any(line.startswith("* best of all") for line in plain(sfedhp(*words, "wide").stdout))
+
+
+def test_a_model_that_was_edited_meanwhile_is_refused(sfedhp, tiny, here, monkeypatch):
+    source = "from torch import nn\ndef make(*_):\n    return nn.Sequential(nn.Linear(4, 3), nn.{}())\n"
+    words = [*tiny, "model.name=edited_model:make", "--out", "grid"]
+    for bend, code in (("Tanh", 0), ("ReLU", 2)):
+        (here / "edited_model.py").write_text(source.format(bend))
+        monkeypatch.delitem(sys.modules, "edited_model", raising=False)
+        importlib.invalidate_caches()
+        result = sfedhp("sweep", *words)
+        assert result.exit_code == code
+    assert "The model is not the one of the run in grid/run,seed=0" in result.stderr

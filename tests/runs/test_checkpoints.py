@@ -45,12 +45,23 @@ def test_a_factored_state_stays_factored(case, tmp_path):
         )
         for rows, columns in ((6, 5), (5, 3))
     )
-    personal = Factored(torch.randn(lead[0], 1, d, dtype=torch.float64), layers)
-    simulator.state.personal = personal
-    checkpoints.save(simulator.state, tmp_path)
-    loaded = checkpoints.load(case.simulator(SFedHP(edge_rounds=1)), tmp_path)
-    assert isinstance(loaded.personal, Factored)
-    assert torch.equal(dense(loaded.personal), dense(personal))
+    whole = torch.randn(*lead, 5 * 3 + 3, dtype=torch.float64)  # a layer whose change would be larger
+    for parts in (layers, (layers[0], whole)):
+        personal = Factored(torch.randn(lead[0], 1, d, dtype=torch.float64), parts)
+        simulator.state.personal = personal
+        checkpoints.save(simulator.state, tmp_path)
+        loaded = checkpoints.load(case.simulator(SFedHP(edge_rounds=1)), tmp_path)
+        assert isinstance(loaded.personal, Factored)
+        assert torch.equal(dense(loaded.personal), dense(personal))
+
+
+def test_what_is_read_begins_where_a_fresh_tensor_does(case, tmp_path):
+    simulator = case.simulator(SFedHP(edge_rounds=1))
+    next(simulator.run(1))
+    # The header's length decides where the file's own memory would begin.
+    for length in range(8):
+        checkpoints.save(simulator.state, tmp_path, word="x" * length)
+        assert {value.data_ptr() % 64 for value in checkpoints.read(tmp_path).tensors.values()} == {0}
 
 
 def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):

@@ -9,17 +9,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import sfedhp
 from sfedhp.algorithms import Algorithm, ClientResult, FedAvg, SFedHP
 from sfedhp.config import CheckpointOptions, Experiment
 from sfedhp.data import DataOptions, federate
 from sfedhp.models import ModelOptions
+from sfedhp.networks import Network
 from sfedhp.running import DivergenceError
 from sfedhp.runs import checkpoints
-from sfedhp.runs.origins import difference, fingerprint
+from sfedhp.runs.origins import anatomy, difference, fingerprint
 from sfedhp.types import InputError
 
 SMALL = Experiment(
@@ -327,3 +330,29 @@ def test_only_what_matters_is_a_difference():
         {"data": {"sources": 1}},
     ):
         assert difference(other, {}) is not None
+
+
+def body(bend=nn.Tanh, width=5, shift=0.0):
+    """A module of which the first layer is frozen."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, width), bend(), nn.Linear(width, 10))
+    module[1].requires_grad_(False)
+    module[1].bias += shift
+    return module
+
+
+def test_a_model_is_known_by_its_layers_shapes_and_what_does_not_train():
+    same = body()
+    with torch.no_grad():
+        same[3].weight += 1
+    assert anatomy(Network(same)) == anatomy(Network(body()))
+    others = {anatomy(Network(each)) for each in (body(nn.ReLU), body(width=6), body(shift=1.0))}
+    assert len(others | {anatomy(Network(body()))}) == 4
+
+
+@pytest.mark.parametrize("other", [body(nn.ReLU), body(width=6), body(shift=1.0)])
+def test_another_model_is_refused(tmp_path, other):
+    sfedhp.run(SMALL, model=body(), out=tmp_path / "a", stop=lambda: True)
+    with pytest.raises(InputError, match="is not the one of the run"):
+        sfedhp.resume(tmp_path / "a", model=other)
+    assert sfedhp.resume(tmp_path / "a", model=body()).finished

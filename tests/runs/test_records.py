@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from sfedhp.runs.files import sweep_up, write_atomically, write_text
-from sfedhp.runs.records import History, read_rows, summarize
+from sfedhp.runs import records
+from sfedhp.runs.records import History, read_rows, rows_of_run, summarize
+from sfedhp.types import InputError
 
 SENT = {"bytes_client_edge": 5, "seconds": 1.0}
 ROWS = [
@@ -87,6 +88,46 @@ def test_reading_stops_at_the_round_and_at_a_line_cut_short(tmp_path):
     assert read_rows(tmp_path / "none", 2) == []
 
 
+@pytest.mark.parametrize("line", [b"[1, 2]", b'{"gm": 3}', b'{"round": "2"}', b"\xff\xfe"])
+def test_reading_stops_at_a_line_that_is_no_row(tmp_path, line):
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(
+        json.dumps(ROWS[0]).encode() + b"\n" + line + b"\n" + json.dumps(ROWS[2]).encode() + b"\n"
+    )
+    assert read_rows(path, 9) == ROWS[:1]
+
+
+def test_a_run_has_each_round_once(tmp_path):
+    path = tmp_path / "history.jsonl"
+
+    def write(*rows):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write(*ROWS)
+    assert rows_of_run(path, 3) == ROWS[:3]
+    assert rows_of_run(tmp_path / "none", 0) == []
+    for wrong in ([ROWS[0], ROWS[2]], ROWS[:2], [ROWS[0], *ROWS[:3]], [], [{"round": 1}, *ROWS[1:]]):
+        write(*wrong)
+        with pytest.raises(InputError) as error:
+            rows_of_run(path, 3)
+        assert str(error.value) == (
+            f"{path} does not hold each of the rounds 1 to 3 once, in order, as their checkpoint needs it: "
+            f"put it back from a copy, or start a new run."
+        )
+
+
+def test_a_history_is_forced_to_the_disk(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(records, "force", forced.append)
+    History().force()
+    history = History(tmp_path / "history.jsonl")
+    history.force()
+    assert [path.name for path in forced] == ["history.jsonl"]
+    history.append(ROWS[0], {"client_edge": [5]})
+    history.force()
+    assert [path.name for path in forced] == ["history.jsonl", "history.jsonl", "ledger.jsonl"]
+
+
 def test_what_is_not_finite_is_missing(tmp_path):
     history = History(tmp_path / "history.jsonl")
     history.append({"round": 1, "gm": float("nan"), "gm_loss": float("inf"), "pm": 3.0})
@@ -95,31 +136,8 @@ def test_what_is_not_finite_is_missing(tmp_path):
     history.close()
 
 
-def test_what_a_killed_process_left_is_swept_up(tmp_path):
-    (tmp_path / "checkpoint").mkdir()
-    half = tmp_path / "checkpoint/.round-000002.safetensors.4711"
-    half.write_text("half")
-    (tmp_path / "checkpoint/round-000001.safetensors").write_text("whole")
-    sweep_up(tmp_path)
-    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["round-000001.safetensors"]
-
-
 def test_without_a_file_rows_stay_in_memory():
     history = History()
     history.append(ROWS[0])
     history.close()
     assert history.rows == ROWS[:1]
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    write_text(path, "old")
-
-    def fails(beside):
-        beside.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, fails)
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
