@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import inspect
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sfedhp.keys import ROLES, key
-from sfedhp.networks import Network, join
+from sfedhp.networks import Network, copied, join, reason_of
 from sfedhp.types import Bounds, InputError
 
 
@@ -101,13 +100,17 @@ def build(
         features: whether the method wants features instead of class scores: a model of this package then
             loses its head where something is left below it; a user's module is taken as it is.
     """
-    name = model if isinstance(model, str) else ""
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    named = isinstance(model, str)
     if isinstance(model, str):
         model = MODELS[model] if model in MODELS else _imported(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(seed, ROLES["initial"])))
-        module = _renewed(model) if isinstance(model, nn.Module) else _made(model, shape, classes)
-    if features and name in MODELS and name != "mlr":
+        if isinstance(model, nn.Module):
+            module = _renewed(model)
+        else:
+            module = _made(model, name, tuple(shape), classes)
+    if features and named and name in MODELS and name != "mlr":
         assert isinstance(module, nn.Sequential)
         module = module[:-1]
     return Network(module.to(dtype))
@@ -164,20 +167,23 @@ def _imported(name: str) -> Callable[..., nn.Module]:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"model.name = {name!r} cannot be imported: {error}.") from None
+    except Exception as error:  # a user's file may raise anything
+        raise InputError(f"model.name = {name!r} cannot be imported ({reason_of(error)}).") from error
     if not callable(found):
         raise InputError(f"model.name = {name!r} is not a function or class that makes a module.")
     return found  # type: ignore[no-any-return]
 
 
-def _made(maker: Callable[..., Any], shape: Sequence[int], classes: int) -> nn.Module:
-    needed = [
-        parameter
-        for parameter in inspect.signature(maker).parameters.values()
-        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    ]
-    module = maker(tuple(shape), classes) if len(needed) == 2 else maker()
+def _made(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    try:
+        module = maker(*((shape, classes) if _takes_two(maker, name) else ()))
+    except InputError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise InputError(
+            f"The model {name} cannot be made for inputs of shape {shape} and {classes} classes "
+            f"({reason_of(error)}): mend the function, or use data that it takes."
+        ) from error
     if not isinstance(module, nn.Module):
         raise InputError(
             f"The model function gives a {type(module).__name__}: it must give a torch.nn.Module."
@@ -185,12 +191,30 @@ def _made(maker: Callable[..., Any], shape: Sequence[int], classes: int) -> nn.M
     return module
 
 
+def _takes_two(maker: Callable[..., Any], name: str) -> bool:
+    """Whether a function wants the shape and the number of classes, or nothing at all."""
+    needed = [
+        parameter
+        for parameter in inspect.signature(maker).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    named = any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed)
+    if named or len(needed) not in (0, 2):
+        raise InputError(
+            f"The model function {name} wants {len(needed)} argument{'s' if len(needed) > 1 else ''}"
+            f"{' by name alone' if named else ''} ({', '.join(each.name for each in needed)}): it must want "
+            f"none or two, the shape of one input and the number of classes."
+        )
+    return len(needed) == 2
+
+
 def _renewed(module: nn.Module) -> nn.Module:
     """The module with fresh weights: repeats that share one initialization would not be repeats.
 
     What is frozen stays as it is given, with the buffers of its part.
     """
-    given, module = module, copy.deepcopy(module)
+    given, module = module, copied(module)
     for name, part in module.named_modules():
         own = [value.requires_grad for value in part.parameters(recurse=False)]
         reset = getattr(part, "reset_parameters", None)

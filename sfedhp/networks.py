@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.parameter import is_lazy
 
 from sfedhp import perceptron, recognition
 from sfedhp.types import InputError
@@ -24,7 +25,7 @@ class Network:
     """
 
     def __init__(self, module: nn.Module):
-        self.module = copy.deepcopy(module)
+        self.module = copied(module)
         self._refuse_what_cannot_stack()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         saved = module.state_dict().keys()  # a buffer that is not is made with the module
@@ -133,13 +134,14 @@ class Network:
             outputs, _ = self.run(
                 spread, statistics.expand(2, -1), inputs.expand(2, *inputs.shape), stack, train=True
             )
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            reason = str(error).strip().splitlines()[0]
+        except InputError:
+            raise
+        except Exception as error:  # a user's forward may raise anything
             raise InputError(
                 f"The model {name} does not run on a stack of clients with inputs of shape "
-                f"{tuple(inputs.shape[1:])} ({reason}): check its input shape, and use layers without "
-                f"data-dependent branches."
-            ) from None
+                f"{tuple(inputs.shape[1:])} ({reason_of(error)}): check its input shape, and use layers "
+                f"without data-dependent branches."
+            ) from error
         if outputs.ndim != 3 or outputs.shape[1] != len(inputs):
             raise InputError(
                 f"The model {name} gives shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
@@ -158,6 +160,11 @@ class Network:
         buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
         counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
         outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
+        if not isinstance(outputs, Tensor):
+            raise InputError(
+                f"The model {type(self.module).__name__} gives a {type(outputs).__name__}: its forward must "
+                f"give one tensor of scores."
+            )
         return outputs, join(buffers, self.buffers) if buffers else statistics
 
     def _refuse_what_cannot_stack(self) -> None:
@@ -200,12 +207,41 @@ class Network:
                     )
 
 
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of a user's module, which shares nothing with it.
+
+    Raises:
+        InputError: it holds what cannot be copied, or tensors that have no size yet.
+    """
+    for name, part in module.named_modules():
+        kind = type(part).__name__
+        own = [*part.named_parameters(name, recurse=False), *part.named_buffers(name, recurse=False)]
+        if sizeless := [each for each, value in own if is_lazy(value)]:
+            raise InputError(
+                f"The model's {sizeless[0]} has no size before a first forward: use "
+                f"{kind.removeprefix('Lazy')} instead of {kind}, with the size of its inputs."
+            )
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # whatever a part of it does when it is copied
+        raise InputError(
+            f"The model {type(module).__name__} cannot be copied ({reason_of(error)}): keep only parameters, "
+            f"buffers and plain values in it; torch.nn.utils.parametrizations has a weight_norm that can be."
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong in a user's code, in words for a sentence: the error's type and its first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
     """Views of a flat vector (..., d) as tensors (..., *shape) by name."""
     sizes = [shape.numel() for shape in shapes.values()]
     pieces: tuple[Tensor, ...] = torch.split(flat, sizes, -1) if sizes else ()
     return {
-        name: piece.reshape(*flat.shape[:-1], *shape)
+        name: piece.reshape(flat.shape[:-1] + shape)
         for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
     }
 

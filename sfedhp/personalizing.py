@@ -27,7 +27,7 @@ from sfedhp.data.split import split_owned
 from sfedhp.driving import Run
 from sfedhp.keys import ROLES, key
 from sfedhp.models import build
-from sfedhp.networks import Network
+from sfedhp.networks import Network, reason_of
 from sfedhp.preparation import ARRAYS, FROM_PYTHON, Model, federation_of
 from sfedhp.running import read_experiment
 from sfedhp.tasks import Task
@@ -214,9 +214,8 @@ def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) ->
             f"{pool.name} holds the rows of {len(np.unique(pool.client))} clients: give the rows of one."
         )
     owner = np.zeros(len(pool.labels), np.int64)
-    draw = np.random.default_rng(experiment.seed)
     options = replace(experiment.data, validation_per_label=0)
-    split = split_owned(pool, owner, 1, options, draw)
+    split = split_owned(pool, owner, 1, options, np.random.default_rng(experiment.seed))
     train, test = split.train[0], split.test[0]
     return Newcomer(
         _scaled(pool, train, experiment),
@@ -276,12 +275,11 @@ def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> int:
     try:
         with torch.no_grad():
             classes: int = model.eval()(sample).shape[-1]
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # a user's forward may raise anything
         raise InputError(
             f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model: give rows "
-            f"like those it was trained on ({reason})."
-        ) from None
+            f"like those it was trained on ({reason_of(error)})."
+        ) from error
     largest = int(max(newcomer.labels.max(), newcomer.test_labels.max()))
     if largest >= classes:
         raise InputError(
@@ -316,17 +314,20 @@ def _read(path: Path, experiment: Experiment, shape: Sequence[int], model: Model
         raise InputError(f"{path} is not a safetensors file ({error}): run the training again.") from None
     shapes = {name: value.shape for name, value in state.items()}
     # The file does not say how many classes there were: they are the number with which all shapes agree.
-    for classes in sorted({size[0] for size in shapes.values() if len(size) == 1}):
-        network = build(
-            experiment.model.name if model is None else model,
-            shape=shape,
-            classes=classes,
-            seed=0,
-            dtype=getattr(torch, experiment.dtype),
-        )
+    lengths = sorted({length for size in shapes.values() for length in size})
+    maker, dtype = experiment.model.name if model is None else model, getattr(torch, experiment.dtype)
+    refusals = []
+    for classes in lengths:
+        try:
+            network = build(maker, shape=shape, classes=classes, seed=0, dtype=dtype)
+        except InputError as error:  # a number for which the model is not made
+            refusals.append(error)
+            continue
         if {name: value.shape for name, value in network.module.state_dict().items()} == shapes:
             network.module.load_state_dict(state)
             return network.module.eval()
+    if lengths and len(refusals) == len(lengths):
+        raise refusals[0]
     raise InputError(
         f"{path} is not a {experiment.model.name} for inputs of shape {tuple(shape)}: give the newcomer rows "
         f"like those the run was trained on."

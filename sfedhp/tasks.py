@@ -218,7 +218,7 @@ class Task:
         return {name: part.detach().requires_grad_() for name, part in parts.items()}
 
     def _flat(self, parts: tuple[Tensor, ...]) -> Tensor:
-        return torch.cat([part.flatten(len(self.lead)) for part in parts], -1)
+        return torch.cat([part.reshape(*self.lead, -1) for part in parts], -1)
 
     def _train(self, leaves: dict[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
         """A training forward. Batch norm sees every row it is given, so padded rows are kept from it."""

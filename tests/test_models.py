@@ -122,6 +122,81 @@ def test_what_cannot_be_used_is_refused_by_name(model, sentence):
         make(model)
 
 
+def takes_one(shape):
+    return Own(shape)
+
+
+def takes_three(shape, classes, width):
+    return Own(shape, classes)
+
+
+def takes_names(*, shape, classes):
+    return Own(shape, classes)
+
+
+def takes_no_name(shape, classes, /, width=3):
+    return Own(shape, classes)
+
+
+def raises(shape, classes):
+    raise KeyError("width")
+
+
+@pytest.mark.parametrize(
+    ("maker", "sentence"),
+    [
+        (takes_one, r"^The model function takes_one wants 1 argument \(shape\): .* none or two"),
+        (takes_three, r"takes_three wants 3 arguments \(shape, classes, width\)"),
+        (takes_names, r"takes_names wants 2 arguments by name alone \(shape, classes\)"),
+        (raises, r"^The model raises cannot be made for inputs of shape \(28, 28\) .* \(KeyError: 'width'\)"),
+        (nn.Linear, r"^The model Linear cannot be made .* \(TypeError: "),
+        ("test_models:raises", r"^The model test_models:raises cannot be made .* \(KeyError: 'width'\)"),
+    ],
+)
+def test_makers_that_cannot_be_called_are_refused(maker, sentence):
+    with pytest.raises(InputError, match=sentence) as found:
+        make(maker)
+    assert "\n" not in str(found.value)
+
+
+def test_a_maker_may_have_more_arguments_with_defaults():
+    assert make(takes_no_name).d == 7_850
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_a_module_that_cannot_be_copied_is_refused():
+    with pytest.raises(InputError, match=r"Linear cannot be copied \(RuntimeError: "):
+        make(nn.utils.weight_norm(nn.Linear(784, 10)))
+
+
+def test_a_file_that_fails_when_it_is_imported_is_named(tmp_path, monkeypatch):
+    (tmp_path / "torn_models.py").write_text("def make(:")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        InputError, match=r"^model.name = 'torn_models:make' cannot be imported .*SyntaxError"
+    ):
+        make("torn_models:make")
+    with pytest.raises(InputError, match=r"^model.name = ':make' cannot be imported"):
+        make(":make")
+
+
+@pytest.mark.parametrize("name", ["sfedhp", "fedavg", "pfedme"])
+def test_a_run_trains_a_single_number_too(name):
+    class Tempered(Own):
+        def __init__(self):
+            super().__init__()
+            self.temperature = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, inputs):
+            return super().forward(inputs) / self.temperature
+
+    data = DataOptions(train_per_label=5, test_per_label=2)
+    experiment = Experiment(rounds=1, edges=2, clients_per_edge=3, algorithm=ALGORITHMS[name](), data=data)
+    run = sfedhp.run(experiment, model=Tempered)
+    assert run.global_model.temperature.shape == ()
+    assert run.global_model.temperature != 2
+
+
 def test_a_function_module_with_stubborn_parts_is_fine():
     assert make(Stubborn).d == 7840
 

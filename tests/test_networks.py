@@ -40,6 +40,28 @@ def test_split_and_join_undo_each_other():
     assert split(torch.zeros(2, 0), {}) == {}
 
 
+class Tempered(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("seen", torch.tensor(5.0))
+
+    def forward(self, inputs):
+        return super().forward(inputs) / self.temperature
+
+
+def test_a_parameter_may_be_a_single_number():
+    network = Network(Tempered())
+    assert (network.d, network.s) == (16, 1)
+    network.probe(torch.randn(2, 4), 3)
+    model, statistics = network.initial()
+    assert split(model, network.weights)["temperature"].shape == ()
+    assert split(model.expand(5, 2, -1), network.weights)["temperature"].shape == (5, 2)
+    assert torch.equal(join(split(model, network.weights), network.weights), model)
+    rows = torch.randn(2, 4)
+    assert_close(network.build(2 * model, statistics)(rows), network.module(rows))
+
+
 def test_a_stack_runs_as_its_modules_do():
     network = Network(Normalized())
     lead, rows = torch.Size([2, 3]), torch.randn(2, 3, 5, 4)
@@ -223,6 +245,48 @@ class Twice(nn.Linear):
 def test_a_module_that_does_not_fit_the_data_is_refused(module, classes, word):
     with pytest.raises(InputError, match=word):
         Network(module).probe(torch.randn(2, 4), classes)
+
+
+class Pair(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs), inputs
+
+
+class Raising(nn.Linear):
+    def __init__(self, error):
+        super().__init__(4, 3)
+        self.error = error
+
+    def forward(self, inputs):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (Pair(4, 3), "The model Pair gives a tuple: its forward must give one tensor of scores."),
+        (Raising(KeyError("name")), r"The model Raising does not run .* \(KeyError: 'name'\): check"),
+        (Raising(AssertionError()), r"The model Raising does not run .* \(AssertionError\): check"),
+        (Raising(ZeroDivisionError("one\ntwo")), r"The model Raising .* \(ZeroDivisionError: one\): check"),
+    ],
+)
+def test_whatever_a_forward_raises_is_one_sentence(module, sentence):
+    with pytest.raises(InputError, match=sentence) as found:
+        Network(module).probe(torch.randn(2, 4), 3)
+    assert "\n" not in str(found.value)
+
+
+def test_a_lazy_layer_is_refused_by_name():
+    with pytest.raises(InputError, match=r"0\.weight has no size before .* use Linear instead of LazyLinear"):
+        Network(nn.Sequential(nn.LazyLinear(3)))
+    with pytest.raises(InputError, match=r"use BatchNorm1d instead of LazyBatchNorm1d"):
+        Network(nn.Sequential(nn.LazyBatchNorm1d(affine=False), nn.Linear(4, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_a_module_that_cannot_be_copied_is_refused():
+    with pytest.raises(InputError, match=r"Linear cannot be copied \(RuntimeError: Only .*parametrizations"):
+        Network(nn.utils.weight_norm(nn.Linear(4, 3)))
 
 
 def test_a_module_that_fits_is_not_refused():

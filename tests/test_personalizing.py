@@ -268,6 +268,52 @@ def test_files_that_do_not_fit_are_named(tmp_path):
         read_models(folder, (1, 28, 28))
 
 
+def unbiased(shape, classes):
+    if classes != 10:
+        raise ValueError("ten classes, or nothing")
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 16, bias=False), nn.Linear(16, classes, bias=False))
+
+
+class Columns(nn.Module):
+    """Its classes are columns."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.table = nn.Parameter(torch.rand(784, classes))
+
+    def forward(self, inputs):
+        return inputs.flatten(1) @ self.table
+
+
+@pytest.mark.parametrize("model", [unbiased, Columns])
+def test_classes_are_found_without_biases_and_though_the_maker_refuses_other_numbers(tmp_path, model):
+    run = sfedhp.run(replace(SMALL, rounds=1), model=model, out=tmp_path / "run")
+    found = read_models(tmp_path / "run", (1, 28, 28), model)
+    expected = shared_models(run)
+    for name, module in found.items():
+        for one, two in zip(module.parameters(), expected[name].parameters(), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_a_maker_that_refuses_every_number_of_classes_is_heard(tmp_path):
+    def fails(shape, classes):
+        raise ValueError("it never works")
+
+    sfedhp.run(replace(SMALL, rounds=1), model=unbiased, out=tmp_path / "run")
+    with pytest.raises(InputError, match="it never works"):
+        read_models(tmp_path / "run", (1, 28, 28), fails)
+
+
+def test_a_forward_that_fails_on_the_rows_is_one_sentence(trained):
+    class Picky(nn.Linear):
+        def forward(self, inputs):
+            raise KeyError("rows")
+
+    run, newcomer = trained
+    with pytest.raises(InputError, match=r"do not fit the run's model: .* \(KeyError: 'rows'\)"):
+        personalize(whole(run), {"global": Picky(4, 3)}, newcomer)
+
+
 def arrays(rows=12, **more):
     random = np.random.default_rng(1)
     inputs = random.integers(0, 256, (rows, 1, 28, 28), dtype=np.uint8)

@@ -28,8 +28,16 @@ _BUSY = 0.7  # a load average above which figures are not to be trusted
 
 
 @click.command()
-@click.option("--methods", metavar="A,B,…", help=f"These methods; by default {', '.join(_METHODS)}.")
-@click.option("--models", metavar="A,B,…", help=f"On these models; by default {', '.join(_MODELS)}.")
+@click.option(
+    "--methods",
+    metavar="A,B,…",
+    help=f"These methods, of {', '.join(ALGORITHMS)}; by default {', '.join(_METHODS)}.",
+)
+@click.option(
+    "--models",
+    metavar="A,B,…",
+    help=f"On these models, of {', '.join(MODELS)}; by default {', '.join(_MODELS)}.",
+)
 @click.option(
     "--rival",
     "rivals",

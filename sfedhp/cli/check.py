@@ -23,8 +23,9 @@ _TITLES = {
     "limits": "Practical limits",
     "forecast": "Forecast",
 }
-_WORDS = 30  # so narrow sentences may be set
-_VERDICT = 22  # no verdict is longer
+_WORDS = 24  # so narrow sentences may be set
+_VERDICT = 10  # and verdicts
+_LONGEST = timedelta.max.total_seconds()
 _ROOMY = 110  # from this width on notes have a column of their own
 _STYLES = {"inside": "green", "outside": "yellow"}
 
@@ -89,7 +90,10 @@ def _print(found: Check) -> None:
 def _print_lines(console: Console, title: str, lines: list[Line]) -> None:
     """The lines of a group; on a narrow terminal a note stands below what it is about."""
     beside = console.width >= _ROOMY
-    columns = [Column(title, words=_WORDS), Column("value"), Column("limit"), Column("", words=_VERDICT)]
+    columns = [
+        *(Column(title, words=_WORDS, title=True), Column("value"), Column("limit")),
+        Column("", words=_VERDICT),
+    ]
     rows: list[list[Cell]] = []
     for line in lines:
         limit = "" if line.limit is None else f"{'<' if line.sense == 'below' else '>'} {line.limit:.3g}"
@@ -101,7 +105,9 @@ def _print_lines(console: Console, title: str, lines: list[Line]) -> None:
 
 def _value(line: Line) -> str:
     if line.name == "seconds":
-        return f"{line.value:.1f} s" if line.value < 100 else str(timedelta(seconds=round(line.value)))
+        if 100 <= line.value < _LONGEST:
+            return str(timedelta(seconds=round(line.value)))
+        return f"{line.value:.1f} s" if line.value < 100 else f"{line.value:.3g} s"
     if line.name.startswith(("bytes_", "formula_")):
         return decimal(int(line.value))
     return f"{line.value:.4g}"

@@ -22,14 +22,18 @@ class Column(NamedTuple):
     heading: str
     words: int = 0  # so narrow words may be set, which are read from the left; 0: figures, never broken
     spare: int = 0  # 0: always shown; where there is no room, the highest goes first
+    title: bool = False  # the heading is the table's title: in lists it stands once above them
 
 
 def print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str = ""
-) -> None:
+) -> set[str]:
     """Print rows under their headings, without the columns that a terminal has no room for.
 
     Where even those that are always shown have no room, each row is a list of what stands in it.
+
+    Returns:
+        The headings that were shown, so that what explains them can be left out too.
     """
     gap, shown = 2, list(range(len(columns)))
     both = [_widths(column, [str(row[place]) for row in rows]) for place, column in enumerate(columns)]
@@ -46,7 +50,7 @@ def print_table(
             shown.remove(max(shown, key=lambda place: columns[place].spare))
         else:
             _print_lists(console, columns, rows, title)
-            return
+            return {column.heading for column in columns}
     table = Table(
         title=title or None,
         title_justify="left",
@@ -79,6 +83,7 @@ def print_table(
         missing = [column.heading for place, column in enumerate(columns) if place not in shown]
         console.print(f"(no room for: {', '.join(missing)}; a wider terminal or --json shows all)")
     console.print()
+    return {columns[place].heading for place in shown}
 
 
 def packed(parts: Sequence[str], width: int) -> list[str]:
@@ -120,9 +125,16 @@ def _broken(heading: str, width: int) -> str:
 def _print_lists(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str
 ) -> None:
-    if title:
-        console.print(title, style="italic")
+    """What is empty is left out."""
+    for heading in (title, *(column.heading for column in columns if column.title)):
+        if heading:
+            console.print(heading, style="italic")
     for row in rows:
-        parts = [f"{column.heading} {cell}" for column, cell in zip(columns, row, strict=True)]
+        pairs = list(zip(columns, row, strict=True))
+        names = [cell for column, cell in pairs if column.title]
+        for name in names:
+            console.print(name)
+        parts = [f"{column.heading} {cell}".strip() for column, cell in pairs if cell and not column.title]
         for turn, line in enumerate(packed(parts, console.width - 2)):
-            console.print(f"{'  ' if turn else ''}{line}", soft_wrap=True)
+            console.print(f"{'  ' if turn or names else ''}{line}", soft_wrap=True)
+    console.print()

@@ -21,7 +21,9 @@ from sfedhp.types import InputError
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
-@click.option("--only", metavar="A,B,…", help="Only these methods; by default all.")
+@click.option(
+    "--only", metavar="A,B,…", help=f"Only these methods, of {', '.join(ALGORITHMS)}; by default all."
+)
 @click.option(
     "--out",
     type=Target(),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich import box
-from rich.table import Table
 
 from sfedhp import data as library
+from sfedhp.cli.columns import Column, print_table
 from sfedhp.cli.drawing import draw
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.progress import bytes_shown
 from sfedhp.cli.tables import print_json, results
+from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.types import InputError
 
 _folder = click.option(
@@ -21,6 +21,8 @@ _folder = click.option(
     metavar="DIR",
     help="Where the datasets lie; else SFEDHP_DATA, else the user's cache.",
 )
+_NAME = 11  # no dataset's name is longer
+_WORDS = 12  # so narrow files and folders may be set
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -46,19 +48,24 @@ def listing(folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json([source._asdict() for source in sources])
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("name", no_wrap=True)
-    table.add_column("rows", justify="right")
-    table.add_column("classes", justify="right")
-    table.add_column("here")
-    table.add_column("where", overflow="fold")
-    for name, rows, classes, where, present in sources:
-        here = "yes" if present else f"no: sfedhp data get {name}"
-        table.add_row(name, "drawn" if rows is None else str(rows), str(classes), here, where)
-    results().print(table)
+    columns = [
+        *(Column("name", words=_NAME), Column("rows", spare=2), Column("classes", spare=3)),
+        *(Column("here", words=_WORDS), Column("where", words=_WORDS, spare=1)),
+    ]
+    lines = [
+        (
+            name,
+            "drawn" if rows is None else str(rows),
+            str(classes),
+            "yes" if present else f"no: sfedhp data get {name}",
+            where,
+        )
+        for name, rows, classes, where, present in sources
+    ]
+    print_table(results(), columns, lines)
 
 
-@data.command()
+@data.command(epilog=f"NAME is one of {', '.join(IMAGE_SETS)}.")
 @click.argument("name")
 @click.option(
     "--from",
@@ -150,13 +157,11 @@ def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
 
 
 def _print_states(states: dict[str, list[library.FileState]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("dataset", no_wrap=True)
-    table.add_column("file", no_wrap=True)
-    table.add_column("state")
+    columns = [
+        *(Column("dataset", words=_NAME), Column("file", words=_WORDS)),
+        Column("state", words=_NAME),
+    ]
+    lines = []
     for name, files in states.items():
-        for file, state, _ in files:
-            table.add_row(name, file, state)
-        if not files:
-            table.add_row(name, "no files", "ok")
-    results().print(table)
+        lines += [(name, file, state) for file, state, _ in files] or [(name, "no files", "ok")]
+    print_table(results(), columns, lines)

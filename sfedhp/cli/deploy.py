@@ -25,7 +25,12 @@ from sfedhp.types import InputError
 @click.command()
 @click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
 @click.option("--local", is_flag=True, help="Start every role here, on loopback alone.")
-@click.option("--out", type=Target(), metavar="DIR", help="The folder of the kits.")
+@click.option(
+    "--out",
+    type=Target(),
+    metavar="DIR",
+    help="The folder of the kits; by default kits in a new runs/deploy-METHOD-TIME here.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
 def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
     """Try a whole federation on this machine: every role a process of its own, with its own certificate.

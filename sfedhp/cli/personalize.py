@@ -9,6 +9,7 @@ import click
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from sfedhp.cli.columns import counted
 from sfedhp.cli.folders import Target
 from sfedhp.cli.options import METHOD, Settings, read_settings
 from sfedhp.cli.tables import print_json, results
@@ -82,22 +83,23 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
             }
         )
         return
-    console = results()
+    console, rows = results(), counted(found.rows, "training row")
     for name, loss in sorted(found.losses.items(), key=lambda pair: pair[1]):
         mark = "  ← start" if name == found.start else ""
-        console.print(f"{name:<10} loss {loss:.4f} on {found.rows} training rows{mark}", soft_wrap=True)
+        console.print(f"{name:<10} loss {loss:.4f} on {rows}{mark}", soft_wrap=True)
     if found.halvings:
+        changed = any(entry.key == METHOD or entry.key.endswith("_rate") for entry in given.entries)
+        which = "as given" if changed else "with the run's own"
         console.print(
-            f"rates      / {2**found.halvings}: with the run's own the steps overshoot on these rows",
-            soft_wrap=True,
+            f"rates      / {2**found.halvings}: {which} the steps overshoot on these rows", soft_wrap=True
         )
     if found.loss > found.losses[found.start]:
+        why = "; sparsity may ask for it" if getattr(experiment.algorithm, "client_sparsity", 0) else ""
         console.print(
-            f"own        loss {found.loss:.4f}: the steps cost fit on these rows, at lower rates too; "
-            f"sparsity may ask for it",
+            f"own        loss {found.loss:.4f}: the steps cost fit on these rows, at lower rates too{why}",
             soft_wrap=True,
         )
-    console.print(f"before     {found.before:.2f} % of {found.test_rows} test rows")
+    console.print(f"before     {found.before:.2f} % of {counted(found.test_rows, 'test row')}")
     console.print(f"after      {found.after:.2f} %")
     console.print(f"model      {path}", soft_wrap=True)
 

@@ -13,7 +13,7 @@ from sfedhp.cli.tables import print_json
 
 @click.command()
 @click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
-@click.option("--out", type=Target(), default=Path("kits"), help="The folder of the kits.")
+@click.option("--out", type=Target(), default=Path("kits"), show_default=True, help="The folder of the kits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the folders of the kits as JSON.")
 def provision(plan: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.

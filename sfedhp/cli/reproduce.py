@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from sfedhp.cli.columns import Column, print_table
 from sfedhp.cli.execution import Interruption
 from sfedhp.cli.folders import Target
 from sfedhp.cli.progress import pace_shown
-from sfedhp.cli.studies import COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
+from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
 from sfedhp.cli.tables import print_json, results
 from sfedhp.reproduction import campaign, figures, page, records
 from sfedhp.reproduction.claims import judge
@@ -31,7 +32,9 @@ _LEAST_NEEDED = "validated"  # the paper's own convention is the best round, our
 FAST = Effort(seeds=1, rounds=15, choice_rounds=3)
 
 
-@click.command()
+@click.command(
+    epilog=f"NAME is an experiment file: {', '.join(name for name in ALL if not name[-1].isdigit())}."
+)
 @click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]...")
 @click.option("--show", is_flag=True, help="Only show what the records hold; nothing is run.")
 @click.option("--fast", is_flag=True, help="15 rounds and one seed: minutes on a laptop, far from converged.")
@@ -94,7 +97,7 @@ def reproduce(
     effort = FAST if fast else Effort()
     effort = replace(effort, seeds=seeds or effort.seeds, device=device)
     folder = folder or Path("runs/reproduce-fast" if fast else "results")
-    chosen = tuple(name for name in only.split(",") if name)
+    chosen = tuple(name.strip() for name in only.split(",") if name.strip())
     asked = targets or ("all",)
     every = {name: read_study(experiments / f"{name}.toml") for name in files_of(experiments)}
     named = names_of(asked)
@@ -123,10 +126,15 @@ def reproduce(
 class Found(NamedTuple):
     """What the records hold."""
 
-    tables: list[str]
-    rows: list[Row]
+    tables: dict[str, str]  # of each study
+    studied: dict[str, list[Row]]  # the rows of each study
     curves: dict[str, list[Curve]]
     claims: list[Claim]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those of all studies."""
+        return [row for each in self.studied.values() for row in each]
 
 
 def _check_records(folder: Path) -> None:
@@ -145,20 +153,29 @@ def _check_records(folder: Path) -> None:
 def _found(studies: list[Study], folder: Path) -> Found:
     known = records.read(folder, [study.name for study in studies])
     check(studies, known)
-    found = rows(studies, known)
+    tables = {study.name: study.table for study in studies}
+    studied = {study.name: rows([study], known) for study in studies}
     drawn = {study.name: curves(study, known) for study in studies if study.name in FIGURES}
-    return Found(list(dict.fromkeys(study.table for study in studies)), found, drawn, judge(found, drawn))
+    return Found(tables, studied, drawn, judge([row for each in studied.values() for row in each], drawn))
 
 
 def _print(found: Found, targets: tuple[str, ...], only: tuple[str, ...], as_json: bool) -> None:
     """What was asked for."""
-    wanted = _tables(targets, found.tables)
-    shown = [row for row in found.rows if not only or row.variant.startswith(only)]
+    shown = {
+        name: [row for row in each if not only or row.variant.startswith(only)]
+        for name, each in found.studied.items()
+    }
+    every = found._replace(studied=shown).rows
+    _say_what_is_missing(found, shown, targets, only)
+    tables = {table: _of(shown, found.tables, targets, table) for table in _tables(targets, found.tables)}
     if as_json:
-        print_json([plain(row) for row in _asked(shown, wanted)])
+        if "table1" in tables:
+            tables["table1"] = [replace(row, table="table1") for row in first_table(every)]
+        print_json([plain(row) for mine in tables.values() for row in mine])
         return
-    for sheet in sheets(shown, wanted):
-        _print_sheet(sheet)
+    for table, mine in tables.items():
+        for sheet in sheets(every if table == "table1" else mine, [table]):
+            _print_sheet(sheet)
     for line in agreement(found.rows):
         results().print(line)
     _print_sheet(claims_sheet(found.claims))
@@ -166,7 +183,8 @@ def _print(found: Found, targets: tuple[str, ...], only: tuple[str, ...], as_jso
 
 def _write(found: Found, html: Path, markdown: Path | None) -> None:
     """The pages of everything there is."""
-    every = [*sheets(found.rows, ("table1", *found.tables)), far(found.rows)]
+    tables = dict.fromkeys(["table1", *found.tables.values()])
+    every = [*sheets(found.rows, tables), far(found.rows)]
     pictures = {name: figures.draw(name, lines) for name, lines in found.curves.items() if lines}
     titled = {figures.TITLES[name]: drawing for name, drawing in pictures.items()}
     html.parent.mkdir(parents=True, exist_ok=True)
@@ -180,22 +198,42 @@ def _write(found: Found, html: Path, markdown: Path | None) -> None:
     click.echo(f"The page: {html}", err=True)
 
 
-def _tables(targets: tuple[str, ...], every: list[str]) -> list[str]:
-    """The tables among the targets."""
+def _tables(targets: tuple[str, ...], every: Mapping[str, str]) -> list[str]:
+    """The tables among the targets, whole or in part."""
     names: list[str] = []
     for target in targets:
-        names += ["table1", *every] if target == "all" else [target.partition("-")[0]]
+        names += ["table1", *every.values()] if target == "all" else [every.get(target, target)]
     return list(dict.fromkeys(names))
 
 
-def _asked(found: list[Row], wanted: list[str]) -> list[Row]:
-    """The rows of these tables; those of Table 1 under its name."""
-    chosen = []
-    for table in wanted:
-        if table == "table1":
-            chosen += [replace(row, table="table1") for row in first_table(found)]
-        chosen += [row for row in found if row.table == table]
-    return chosen
+def _of(
+    studied: Mapping[str, list[Row]], tables: Mapping[str, str], targets: Iterable[str], table: str
+) -> list[Row]:
+    """The rows of a table: all where it was asked for by its name, else those of the studies that were."""
+    whole = {"all", table} & set(targets)
+    return [
+        row
+        for name, each in studied.items()
+        if tables[name] == table and (whole or name in targets)
+        for row in each
+    ]
+
+
+def _say_what_is_missing(
+    found: Found, shown: Mapping[str, list[Row]], targets: tuple[str, ...], only: tuple[str, ...]
+) -> None:
+    """Of which targets nothing will be seen, and why."""
+    for target in targets:
+        if found.curves.get(target):
+            click.echo(f"{target} is a figure and has no rows: it is drawn on the page.", err=True)
+            continue
+        if target == "table1":
+            there = first_table([row for each in shown.values() for row in each])
+        else:
+            there = _of(shown, found.tables, [target], found.tables.get(target, target))
+        if not there and target != "all":
+            which = f" of what begins with {' or '.join(only)}" if only else ""
+            click.echo(f"Nothing of {target} was run yet{which}.", err=True)
 
 
 def _print_sheet(sheet: Sheet) -> None:

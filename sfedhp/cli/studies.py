@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sfedhp.cli.options import STUDY, read_settings, read_toml
 from sfedhp.cli.sweep import grid
@@ -16,6 +16,7 @@ from sfedhp.types import InputError
 COLLECTIONS: Final = ("all", "table1")  # what is made of several files
 FIGURES: Final = ("fig2", "fig3", "fig4", "fig5", "speedup")
 _NEEDED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
+_MORE: Final[Mapping[str, tuple[type, Any]]] = {"paper": (bool, True), "choice_rounds": (int, 0)}
 # In the order in which they are worth running.
 ALL: Final = (
     *(*TABLES, *FIGURES, "table2-per-pixel", "table3-per-pixel"),
@@ -61,9 +62,20 @@ def read_study(path: Path) -> Study:
             raise InputError(
                 f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for one."
             )
+    for key, (exact, default) in _MORE.items():
+        if type(table.get(key, default)) is not exact:
+            raise InputError(
+                f"{key} = {table[key]!r} in {path} cannot be used: write for example {str(default).lower()}."
+            )
+    for name, words in table["variants"].items():
+        if not isinstance(words, str):
+            raise InputError(
+                f"The variant {name} = {words!r} in {path} cannot be used: write what it sets as one text, "
+                f'for example "algorithm=fedavg".'
+            )
     variants = {name: tuple(_points(path, words.split())) for name, words in table["variants"].items()}
-    rounds = table.get("choice_rounds", 0)
-    return Study(path.stem, table["table"], table["reading"], table.get("paper", True), rounds, variants)
+    more = {key: table.get(key, default) for key, (_, default) in _MORE.items()}
+    return Study(path.stem, table["table"], table["reading"], variants=variants, **more)
 
 
 def files_of(experiments: Path) -> list[str]:

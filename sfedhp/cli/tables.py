@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-from rich import box
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from sfedhp.cli.columns import Column, counted, packed, print_table
 from sfedhp.driving import Run
@@ -28,6 +26,9 @@ NAMES = {
 _WIDTH = 120  # of what is not a terminal: nobody should read a table cut at 80 columns in a file
 _LABEL = 10  # of the lines below a run's table
 _VALUE = 12  # so narrow a long value of a sweep may be set
+_MODEL = 9  # and the name of a kind of models
+_METHOD = 11  # no method's name is longer, with its mark
+_COMPARED = ("last", "validated", "best")
 _SWEPT = ("pm_last", "em_last", "gm_last", "gm_validated", "gm_best")
 _MARK = "* best of all rounds, chosen on the test data: too optimistic to report alone."
 
@@ -64,19 +65,21 @@ def print_run(run: Run) -> None:
     """The final figures of a run, and where its files are."""
     console, summary = results(), run.summary
     console.print(_title(run), style="bold", soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("accuracy, %")
-    for heading in ("last", "best*", "validated\n(round)", "macro", "spread", "worst\ndecile"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for kind in KINDS:
-        table.add_row(
+    columns = [
+        *(Column("accuracy, %", words=_MODEL), Column("last"), Column("best*", spare=1)),
+        *(Column("validated (round)"), Column("macro", spare=4), Column("spread", spare=3)),
+        Column("worst decile", spare=2),
+    ]
+    rows = [
+        (
             NAMES[kind],
             *(_percent(summary[f"{kind}_{column}"]) for column in ("last", "best")),
             _chosen(summary[f"{kind}_validated"], summary[f"{kind}_validated_round"]),
             *(_percent(summary[f"{kind}_{column}_last"]) for column in ("macro", "spread", "worst")),
         )
-    console.print(table)
-    console.print(_MARK)
+        for kind in KINDS
+    ]
+    _explain(console, print_table(console, columns, rows))
     for kind in ("em", "gm"):
         local, averaged = summary[f"{kind}_local_last"], summary[f"{kind}_averaged_last"]
         if local != averaged:
@@ -107,25 +110,23 @@ def print_run(run: Run) -> None:
 def print_comparison(rows: Sequence[Compared]) -> None:
     """One row a method."""
     console = results()
-    table = Table(box=box.MINIMAL, padding=0, show_edge=False)  # fits 80 columns
-    table.add_column("method", no_wrap=True)
-    for kind in KINDS:
-        table.add_column(f"{kind.upper()}, %\nlast valid best*", justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("sent", justify="right", no_wrap=True)
+    columns = [
+        Column("method", words=_METHOD),
+        *(Column("PM last"), Column("PM valid", spare=5), Column("PM best*", spare=8)),
+        *(Column("EM last", spare=1), Column("EM valid", spare=6), Column("EM best*", spare=9)),
+        *(Column("GM last"), Column("GM valid", spare=4), Column("GM best*", spare=7)),
+        *(Column("time", spare=2), Column("sent", spare=3)),
+    ]
+    lines = []
     for method, summary, trouble in rows:
-        name = f"{method}†" if trouble else method
-        if summary is None:
-            table.add_row(name, *(5 * ["–"]))
-            continue
-        table.add_row(
-            name,
-            *(_three(summary, kind) for kind in KINDS),
-            _duration(summary["seconds"]),
-            decimal(summary["bytes_total"]),
-        )
-    console.print(table)
-    console.print(_MARK)
+        figures = ["–"] * (len(columns) - 1)
+        if summary is not None:
+            figures = [
+                *(_short(summary[f"{kind}_{figure}"]) for kind in KINDS for figure in _COMPARED),
+                *(_duration(summary["seconds"]), decimal(summary["bytes_total"])),
+            ]
+        lines.append([f"{method}†" if trouble else method, *figures])
+    _explain(console, print_table(console, columns, lines))
     for method, _, trouble in rows:
         if trouble:
             console.print(f"† {method}: {trouble}")
@@ -168,8 +169,7 @@ def print_sweep(runs: Sequence[Swept]) -> None:
                 *(_spread(shown, figure) for figure in _SWEPT),
             ]
         )
-    print_table(console, columns, rows)
-    console.print(_MARK)
+    _explain(console, print_table(console, columns, rows))
     if halted:
         console.print(
             "Where no run of a line is finished, its figures are those of the round it was stopped in."
@@ -213,13 +213,15 @@ def _title(run: Run) -> str:
     return f"{experiment.algorithm_name} on {experiment.data.source}, seed {experiment.seed}{state}"
 
 
-def _three(summary: Mapping[str, Any], kind: str) -> str:
-    values = [summary[f"{kind}_{column}"] for column in ("last", "validated", "best")]
-    if values[0] is None:
-        return "–"
+def _explain(console: Console, shown: Collection[str]) -> None:
+    """The mark of what is best, where it is shown."""
+    if any(heading.endswith("best*") for heading in shown):
+        console.print(_MARK)
+
+
+def _short(value: float | None) -> str:
     # A perfect score has no decimal, so that a row keeps its width.
-    last, validated, best = ("–" if value is None else f"{value:.1f}"[:4].rstrip(".") for value in values)
-    return f"{last:>4} {validated:>5} {best:>5}"
+    return "–" if value is None else f"{value:.1f}"[:4].rstrip(".")
 
 
 def _sent(summary: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from nvflare.fuel.f3.message import Message
 
 from sfedhp.deploy.gate import CHANNEL, TOPIC, Gate
 from sfedhp.deploy.journal import Journal
-from sfedhp.deploy.processes import DATA, PARENT, Worker, Workshop, command, environment
+from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.refusals import ERRORS, ErrorFile, Refusals
 from sfedhp.deploy.sites import MEMBER, read_site
 from sfedhp.types import InputError
@@ -190,6 +191,7 @@ def _role(role: str, kit: Path, post: Any) -> Any:
         from sfedhp.deploy.bridge import BridgeRole
 
         return BridgeRole(site, kit, post)
+    find_modules()
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -206,6 +208,13 @@ def _role(role: str, kit: Path, post: Any) -> Any:
 
     given = os.environ.get(DATA)
     return ClientRole(site, kit, post, DataOptions(**json.loads(given)) if given else None)
+
+
+def find_modules() -> None:
+    """Look for a user's own model where the user stands too, and there last, as the command does."""
+    folder = os.environ.get(STANDS)
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

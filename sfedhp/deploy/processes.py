@@ -19,6 +19,7 @@ from sfedhp.types import InputError
 
 PARENT: Final = "SFEDHP_PARENT"  # the process with which a started one ends
 DATA: Final = "SFEDHP_CLIENT_DATA"  # a client's own data options, as JSON
+STANDS: Final = "SFEDHP_FOLDER"  # where the user stands, where a model of the user's own may lie
 _SERVER: Final = "nvflare.private.fed.app.server.server_train"
 _MEMBER: Final = "nvflare.private.fed.app.client.client_train"
 _GRACE: Final = 5.0  # s to end by oneself
@@ -60,6 +61,7 @@ def environment(
         server: whether others connect to it; gRPC tells on this level alone whom it does not let in.
     """
     found = {**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "INFO" if server else "NONE"}
+    found.setdefault(STANDS, str(Path.cwd()))
     found.setdefault("OMP_NUM_THREADS", "1")
     found.setdefault("GOMP_SPINCOUNT", "2000")
     if parent is not None:

@@ -87,12 +87,19 @@ def read(folder: Path, studies: Iterable[str]) -> list[Record]:
     """The records of these studies so far.
 
     Raises:
-        InputError: a line is not a record.
+        InputError: a file is not text, or a line is not a record.
     """
     found = []
     for study in studies:
         path = folder / f"{study}.jsonl"
-        for number, line in enumerate(path.read_text("utf-8").splitlines() if path.exists() else (), 1):
+        try:
+            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{path} holds no records, for it is not text in UTF-8: bring back what it was, or move it "
+                f"away, and its runs are repeated."
+            ) from None
+        for number, line in enumerate(lines, 1):
             try:
                 found.append(Record(**json.loads(line)))
             except (json.JSONDecodeError, TypeError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sfedhp.theory.constants import Constants
 from sfedhp.theory.curvature import Curvature
 from sfedhp.theory.lines import Line
@@ -96,7 +98,7 @@ def _conditions(constants: Constants) -> list[Line]:
             "root_spring",
             "Theorem 3: λ ≥ √(16(L + γ₁/ρ)² + 1)",
             constants.root_proximity,
-            (16 * bend**2 + 1) ** 0.5,
+            math.hypot(4 * bend, 1.0),
             "above",
             note="printed as ≤; the proof needs ≥",
         ),

@@ -42,13 +42,14 @@ class Constants:
     @property
     def series_proximity(self) -> float:
         """λ̄ = λ₁λ₂/(λ₁+λ₂), the stiffness of the two springs in a row."""
-        return self.client_proximity * self.edge_proximity / (self.client_proximity + self.edge_proximity)
+        # The quotient first: a product of two tiny numbers is none, of two huge ones infinite.
+        return self.client_proximity * (self.edge_proximity / (self.client_proximity + self.edge_proximity))
 
     @property
     def root_proximity(self) -> float:
         """λ = λ₁λ₂/√(λ₁²+λ₂²)."""
         both = math.hypot(self.client_proximity, self.edge_proximity)
-        return self.client_proximity * self.edge_proximity / both
+        return self.client_proximity * (self.edge_proximity / both)
 
     @property
     def penalized_smoothness(self) -> float:
@@ -91,8 +92,8 @@ class Constants:
     @property
     def nonconvex_bound(self) -> float:
         """The largest η̃ of Theorem 3: min(1/(588 L_F λ²), β/(2 L_F))."""
-        smooth = self.envelope_smoothness
-        return min(1 / (588 * smooth * self.root_proximity**2), self.cloud_mixing / (2 * smooth))
+        smooth, root = self.envelope_smoothness, self.root_proximity
+        return min(1 / 588 / smooth / root / root, self.cloud_mixing / (2 * smooth))
 
     def inner_error(self, variance: float, batch: int, accuracy: float) -> float:
         """δ² of the lemma printed as Lemma 2: how far θ from a mini-batch is from the exact one, squared.

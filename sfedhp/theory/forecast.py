@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -59,16 +60,20 @@ def densities(
         below = int(torch.searchsorted(size, torch.tensor(threshold + shrunk, dtype=size.dtype)))
         return 1 - below / len(size)
 
-    now, shrunk, found = share(0.0), 0.0, []
-    marks = {round(mark) for mark in torch.linspace(0, rounds, min(count, rounds + 1)).tolist()}
-    for turn in range(rounds + 1):
-        if turn in marks:
-            found.append((turn, now))
-        if isinstance(algorithm, SFedHP):
-            shrunk += _shrinkage(algorithm, turn, now)
-            floor = 0.0 if not algorithm.client_sparsity else algorithm.sparsity_floor
-            now = max(share(shrunk), min(floor, now))
-    return found
+    gaps = min(count - 1, rounds)
+    marks = [round(rounds * place / gaps) for place in range(gaps + 1)]
+    if not isinstance(algorithm, SFedHP):
+        return [(turn, share(0.0)) for turn in marks]
+    own, edge = _shrinkage(algorithm)
+    method: Any = algorithm
+    acting = method.edge_sparsity_rounds or rounds  # so long the edge's penalty does
+    floor = method.sparsity_floor if method.client_sparsity else 0.0
+    # The clients' penalty acts until the floor is reached. Found by halves: there may be very many rounds.
+    until = bisect_left(
+        range(rounds), True, key=lambda turn: share(own * turn + edge * min(turn, acting)) <= floor
+    )
+    held = min(floor, share(0.0))
+    return [(turn, max(share(own * min(turn, until) + edge * min(turn, acting)), held)) for turn in marks]
 
 
 def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
@@ -100,16 +105,15 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     return lines
 
 
-def _shrinkage(algorithm: SFedHP, turn: int, now: float) -> float:
-    """How much the penalties take off every weight in a cloud round."""
+def _shrinkage(algorithm: SFedHP) -> tuple[float, float]:
+    """How much the clients' and the edge's penalty take off every weight in a cloud round."""
     method: Any = algorithm
-    solved = 1 - (1 - method.personal_rate * method.client_proximity) ** method.personal_steps
-    own = method.client_sparsity * solved if now > method.sparsity_floor else 0.0
-    acting = not method.edge_sparsity_rounds or turn < method.edge_sparsity_rounds
-    edge = method.edge_sparsity if acting else 0.0
+    # Steps that overshoot solve nothing, and their powers know no bounds.
+    left = max(-1.0, 1 - method.personal_rate * method.client_proximity)
+    solved = 1 - left**method.personal_steps
     kept = 1 + method.edge_rate * method.client_proximity
-    shrunk: float = method.edge_rounds * method.edge_rate * (own + edge) / kept
-    return shrunk
+    share = method.edge_rounds * method.edge_rate / kept
+    return share * method.client_sparsity * solved, share * method.edge_sparsity
 
 
 def _density_note(algorithm: Algorithm, curve: Sequence[tuple[int, float]]) -> str:

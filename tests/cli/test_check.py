@@ -106,3 +106,28 @@ def test_pfedme_on_standardized_pixels_is_flagged_and_scaled_ones_are_not(proces
         child = process("check", *words, "--json")
         found = json.loads(child.communicate()[0])
         assert bool(found["alarms"]) is alarmed, scale
+
+
+@pytest.mark.parametrize("width", [60, 40])
+def test_on_narrow_terminals_titles_stand_once(sfedhp, tiny, monkeypatch, width):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp("check", *tiny).stdout)
+    flowing = " ".join(text.split())
+    assert max(map(cell_len, text.splitlines()[1:])) <= width
+    assert flowing.count("Conditions of the ") == 1
+    assert "limit ," not in flowing
+    if width == 40:
+        assert re.search(
+            r"^its proof: λ₂ > 2λ₁ *\n(.+\n)+  value 20, limit > 40,\n  outside", text, re.MULTILINE
+        )
+
+
+def test_extreme_settings_have_an_answer_too(sfedhp, tiny):
+    words = ["algorithm.smoothing=1e-300", "algorithm.client_sparsity=1e-3", f"rounds={10**17}"]
+    result = sfedhp("check", *tiny, *words)
+    assert result.exit_code == 0
+    assert re.search(r"^Theorem 3: λ ≥ .* > [\d.]+e\+29[78] ", result.stdout, re.MULTILINE)
+    assert re.search(r"^seconds in all +[\d.]+e\+\d+ s ", result.stdout, re.MULTILINE)
+    extreme = ["algorithm.client_proximity=1e-200", "algorithm.edge_proximity=1e-200"]
+    assert sfedhp("check", *tiny, *extreme).exit_code == 0

@@ -27,8 +27,7 @@ def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
     result = sfedhp("compare", "exp.toml", *quick, "--out", "all")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    methods = [line.partition("│")[0].strip() for line in lines if "│" in line]
-    assert methods == ["", "method", *ALGORITHMS]
+    assert [line.split()[0] for line in lines[: lines.index("")]] == ["method", lines[1], *ALGORITHMS]
     assert "algorithm.name of the file is left out: every method runs; choose some with" in result.stderr
     assert [name for name in ALGORITHMS if (here / "all" / name / "config.toml").exists()] == [*ALGORITHMS]
     sections = [
@@ -64,8 +63,8 @@ def test_a_method_that_diverges_does_not_stop_the_others(sfedhp, quick, words):
         assert [row["finished"] for row in json.loads(result.stdout)] == [False, True]
         assert "error: fedavg: diverged in round" in result.stderr
     else:
-        assert re.search(r"^fedavg†│", result.stdout, re.MULTILINE)
-        assert re.search(r"^sfedhp │", result.stdout, re.MULTILINE)
+        assert re.search(r"^fedavg† ", result.stdout, re.MULTILINE)
+        assert re.search(r"^sfedhp  ", result.stdout, re.MULTILINE)
         assert "† fedavg: diverged in round" in result.stdout
 
 
@@ -81,7 +80,7 @@ def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypa
     result = sfedhp("compare", *quick, "--only", "sfedhp,fedavg,fedprox")
     assert result.exit_code == 2
     assert "† fedavg: Not with this model." in result.stdout
-    assert re.search(r"^fedprox│", result.stdout, re.MULTILINE)
+    assert re.search(r"^fedprox +[\d–]", result.stdout, re.MULTILINE)
     result = sfedhp("compare", *quick, "--only", "fedavg,fedprox")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.endswith("error: Not with this model.\n")
@@ -100,7 +99,7 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
     result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg,fedprox,pfedme", "--out", "some")
     assert result.exit_code == 143
     assert "Go on with: sfedhp resume some/fedavg" in result.stderr
-    assert re.search(r"^sfedhp │.*\nfedavg†│", result.stdout, re.MULTILINE)
+    assert re.search(r"^sfedhp  .*\nfedavg† ", result.stdout, re.MULTILINE)
     assert "† fedavg: stopped after round 2 of 3; these figures are not final." in result.stdout
     again = re.search(r"Not begun: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)[1]
     monkeypatch.undo()
@@ -144,15 +143,38 @@ def test_json_says_which_run_was_stopped_and_where(sfedhp, quick, monkeypatch):
     assert "error: fedavg: stopped after round 2 of 3" in result.stderr
 
 
-def test_the_longest_marked_row_has_room_on_80_columns(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.fixture
+def longest(capsys, monkeypatch):
+    """The lines that a terminal of so many columns shows of the longest row there can be."""
     figures = {
         f"{kind}_{name}": 100.0 for kind in ("pm", "em", "gm") for name in ("last", "validated", "best")
     }
     figures |= {f"{kind}_validated": 99.94 for kind in ("pm", "em", "gm")}
     summary = figures | {"seconds": 36001.0, "bytes_total": 123_400_000}
-    print_comparison([Compared("heurfedamp", summary, "diverged")])
-    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
-    assert lines[3] == "heurfedamp†" + 3 * "│ 100  99.9   100" + "│10:00:01│123.4 MB"
-    assert max(map(len, lines)) <= 80
+
+    def of(width):
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_comparison([Compared("heurfedamp", summary, "diverged")])
+        lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+        assert max(map(len, lines)) <= width
+        assert "…" not in "".join(lines)
+        return lines
+
+    return of
+
+
+def test_the_longest_marked_row_has_room_on_80_columns(longest):
+    lines = longest(80)
+    assert lines[1].split()[1:] == [*(3 * ["last", "valid", "best*"]), "time", "sent"]
+    assert lines[3] == "heurfedamp†" + 3 * "  100  99.9   100" + " 10:00:01 123.4 MB"
+    assert any(line.startswith("* best of all rounds") for line in lines)
+
+
+def test_a_narrow_terminal_shows_whole_columns_and_says_which_are_missing(longest):
+    lines = longest(60)
+    assert lines[3].split() == ["heurfedamp†", "100", "99.9", "100", "100", "99.9", "10:00:01", "123.4", "MB"]
+    said = " ".join(lines)
+    assert "(no room for: PM best*, EM valid, EM best*, GM best*;" in said
+    assert "* best of all rounds" not in said  # nothing is marked so
+    assert longest(40)[3].split() == ["heurfedamp†", "100", "100", "100", "10:00:01"]

@@ -163,3 +163,14 @@ def test_an_offline_folder_of_datasets_is_used(sfedhp, downloads, here):
     words += ["data.train_per_label=1", "data.test_per_label=1", "data.validation_per_label=0"]
     assert sfedhp("data", "show", *words, "--folder", "kept").exit_code == 0
     assert "mnist is not in" in sfedhp("data", "show", *words).stderr
+
+
+def test_on_a_narrow_terminal_the_state_is_seen(sfedhp, downloads, monkeypatch):
+    assert sfedhp("data", "get", "mnist", "--from", "downloads").exit_code == 0
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    for words in (["verify", "mnist"], ["list"]):
+        text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp("data", *words).stdout)
+        assert max(map(len, text.splitlines())) <= 40
+        assert "…" not in text
+        assert re.search(r"^mnist +train-images-idx3-\S* +ok *$|^mnist +yes", text, re.MULTILINE), text

@@ -11,7 +11,10 @@ from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
 from sfedhp.cli.options import Option
+from sfedhp.cli.studies import ALL
 from sfedhp.config import SECTIONS, Experiment, LinksOptions, help_of, keys_of, tables_of
+from sfedhp.data.registry import IMAGE_SETS
+from sfedhp.models import MODELS
 
 
 def test_the_version(sfedhp):
@@ -87,3 +90,27 @@ def test_choices_may_be_one_kind_among_others():
     either = typing.Annotated[typing.Literal["a", "b"] | None, "bounds"]
     assert Option("key", either, None, "").choices == ("a", "b")
     assert Option("key", float | None, None, "").choices == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["compare"], [*ALGORITHMS]),
+        (["bench"], [*ALGORITHMS, *MODELS]),
+        (["data", "get"], [*IMAGE_SETS]),
+        (["reproduce"], [name for name in ALL if not re.fullmatch(r"(table|fig)\d", name)]),
+    ],
+)
+def test_what_can_be_chosen_is_named(sfedhp, monkeypatch, words, names):
+    monkeypatch.setenv("COLUMNS", "112")
+    flowing = "".join(sfedhp(*words, "--help").stdout.split())
+    listed = [set(part.split(",")) for part in re.findall(r"(?:,of|isoneof|file:)([\w,-]+)[;.]", flowing)]
+    assert set().union(*listed) == set(names)
+
+
+@pytest.mark.parametrize(("command", "default"), [("provision", "kits]"), ("deploy", "runs/deploy-")])
+def test_where_kits_go_by_default_is_said(sfedhp, command, default):
+    assert re.search(
+        rf"Thefolderofthekits.*default.*{re.escape(default)}",
+        "".join(sfedhp(command, "--help").stdout.split()),
+    )

@@ -205,3 +205,82 @@ def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
     assert child.returncode == 130
     assert "goes on with the runs that have no record yet" in said
     assert not (small / "results" / "table2.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('fedavg = "algorithm=fedavg"', "fedavg = 3", "The variant fedavg = 3 in experiments/table2.toml"),
+        (
+            'reading = "2-label"',
+            'reading = "2-label"\npaper = "no"',
+            "paper = 'no' in experiments/table2.toml",
+        ),
+        ('reading = "2-label"', 'reading = "2-label"\nchoice_rounds = 1.5', "choice_rounds = 1.5 in"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(ran, sfedhp, before, after, said):
+    (ran / "experiments" / "table2.toml").write_text(TINY.replace(before, after), encoding="utf-8")
+    refused = sfedhp("reproduce", "--show")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"error: {said}")
+    assert "cannot be used: write" in refused.stderr
+
+
+def test_records_that_are_not_text_are_refused(ran, sfedhp):
+    (ran / "results" / "table2.jsonl").write_bytes(b"\xff\xfe")
+    refused = sfedhp("reproduce", "--show")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(
+        "error: results/table2.jsonl holds no records, for it is not text in UTF-8:"
+    )
+
+
+@pytest.fixture
+def several(ran: Path, sfedhp) -> Path:
+    """Three studies of one table, one of which was not run, and a figure."""
+    other = TINY.replace("fedavg", "hierfavg").replace(
+        'reading = "2-label"', 'reading = "as-written"\npaper = false'
+    )
+    for name in ("table2-extras", "table2-as-written"):
+        (ran / "experiments" / f"{name}.toml").write_text(other, encoding="utf-8")
+    figure = TINY.replace('"table2"', '"fig2"').replace("sfedhp λ=20", "sfedhp")
+    (ran / "experiments" / "fig2.toml").write_text(figure, encoding="utf-8")
+    words = ("--seeds", "1", "--device", "cpu")
+    assert sfedhp("reproduce", "table2-extras", "fig2", *words).exit_code == 0
+    return ran
+
+
+@pytest.mark.parametrize(
+    ("targets", "methods"),
+    [
+        (("table2-extras",), ["hierfavg", "sfedhp", "sfedhp"]),
+        (("table2",), ["fedavg", "sfedhp", "sfedhp", "hierfavg", "sfedhp", "sfedhp"]),
+        (("table2-extras", "table2"), ["fedavg", "sfedhp", "sfedhp", "hierfavg", "sfedhp", "sfedhp"]),
+        (("table2-as-written",), []),
+    ],
+)
+def test_a_study_is_shown_alone_and_a_table_whole(several, sfedhp, targets, methods):
+    shown = sfedhp("reproduce", *targets, "--show", "--json")
+    assert [row["method"] for row in json.loads(shown.stdout) if row["metric"] != "em"] == methods
+    text = sfedhp("reproduce", *targets, "--show").stdout
+    assert ("hierfavg GM" in text, "fedavg GM" in text.replace("hierfavg", "")) == (
+        "hierfavg" in methods,
+        "fedavg" in methods,
+    )
+    said = "Nothing of table2-as-written was run yet.\n"
+    assert (said in shown.stderr) is (not methods)
+
+
+def test_what_has_no_rows_is_said(several, sfedhp):
+    shown = sfedhp("reproduce", "fig2", "--show", "--json")
+    assert json.loads(shown.stdout) == []
+    assert shown.stderr.startswith("fig2 is a figure and has no rows: it is drawn on the page.\n")
+    (several / "results" / "table2.jsonl").unlink()
+    (several / "results" / "fig2.jsonl").unlink()
+    for target in ("table1", "fig2"):
+        assert f"Nothing of {target} was run yet.\n" in sfedhp("reproduce", target, "--show").stderr
+    shown = sfedhp("reproduce", "table2", "table1", "--show", "--only", " fedavg , sfedhp")
+    assert "Nothing of table1 was run yet of what begins with fedavg or sfedhp.\n" in shown.stderr
+    assert "Nothing of table2 " not in shown.stderr
+    assert "Nothing" not in sfedhp("reproduce", "--show").stderr

@@ -155,3 +155,13 @@ def test_what_is_not_finite_is_null_in_json(capsys):
 
     print_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": "é"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "é"}
+
+
+def test_on_a_narrow_terminal_the_models_keep_their_names(sfedhp, tiny, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    result = sfedhp("run", *tiny, "data.validation_per_label=1")
+    lines = re.sub(r"\x1b\[[\d;]*m", "", result.stdout).splitlines()
+    for name in ("PM, ?", "EM, edge", "GM, ?"):
+        assert any(re.match(rf"{name}.* \d+\.\d\d \(\d\)", line) for line in lines), name
+    assert "(no room for: macro, spread; a wider" in [line.rstrip() for line in lines]

@@ -70,9 +70,33 @@ def test_where_nothing_more_can_go_a_row_is_a_list():
         "  third 2",
         "name short,",
         "  first figure 1,",
-        "  second figure 12345678.9,",
-        "  third",
+        "  second figure 12345678.9",
+        "",
     ]
+
+
+def test_a_heading_that_is_a_title_stands_once_above_a_list():
+    columns = [COLUMNS[0]._replace(title=True), COLUMNS[1], Column("second figure"), Column("")]
+    assert shown(12, columns=columns) == [
+        "name",
+        "a long name",
+        "of many",
+        "words",
+        "  first figure 12345.67,",
+        "  second figure 1,",
+        "  2",
+        "short",
+        "  first figure 1,",
+        "  second figure 12345678.9",
+        "",
+    ]
+
+
+def test_who_prints_is_told_what_was_shown():
+    console = Console(file=io.StringIO(), width=30, force_terminal=True)
+    assert print_table(console, COLUMNS, ROWS) == {"name", "first figure", "second figure"}
+    console.width = 10
+    assert len(print_table(console, COLUMNS, ROWS)) == 4
 
 
 def test_a_file_has_as_many_columns_as_are_needed():

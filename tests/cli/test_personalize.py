@@ -122,7 +122,23 @@ def test_people_are_told_of_other_rates(sfedhp, run):
     plain = sfedhp(*base).stdout
     assert "overshoot" not in plain
     assert "cost fit" not in plain
-    assert "rates      / " in sfedhp(*base, "algorithm.personal_rate=0.5").stdout
+    given = sfedhp(*base, "algorithm.personal_rate=0.5").stdout
+    assert "rates      / " in given
+    assert ": as given the steps overshoot on these rows" in given
+    assert "run's own" not in given
+    config = run / "config.toml"
+    text = config.read_text()
+    assert "personal_rate = 0.05" in text
+    config.write_text(text.replace("personal_rate = 0.05", "personal_rate = 0.5"))
+    assert ": with the run's own the steps overshoot on these rows" in sfedhp(*base).stdout
+
+
+def test_one_row_is_one_row(sfedhp, run):
+    np.savez("single.npz", inputs=np.eye(4)[:2], labels=np.arange(2), test=np.array([False, True]))
+    said = sfedhp("personalize", "run", "data.source=single.npz").stdout
+    assert "on 1 training row" in said
+    assert "% of 1 test row\n" in said
+    assert "1 training rows" not in said
 
 
 def test_people_are_told_where_sparsity_costs_fit(sfedhp, run):
@@ -133,7 +149,29 @@ def test_people_are_told_where_sparsity_costs_fit(sfedhp, run):
         path.write_bytes(Path("fit.safetensors").read_bytes())
     sparse = ["algorithm.client_sparsity=50", "algorithm.smoothing=1", "algorithm.personal_rate=0.01"]
     words = [*base, *sparse, "algorithm.client_proximity=0.1"]
-    assert "the steps cost fit on these rows, at lower rates too" in sfedhp(*words).stdout
+    assert "cost fit on these rows, at lower rates too; sparsity may ask for it" in sfedhp(*words).stdout
     found = json.loads(sfedhp(*words, "--json").stdout)
     assert found["loss"] > found["losses"][found["start"]]
     assert found["halvings"] == 0
+
+
+NORMALIZED = """
+from torch import nn
+
+
+def make(shape, classes):
+    return nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, classes))
+"""
+
+
+def test_sparsity_is_not_blamed_where_there_is_none(sfedhp, tiny, here):
+    (here / "own_normalized.py").write_text(NORMALIZED)
+    assert sfedhp("run", *tiny, "model.name=own_normalized:make", "rounds=20", "--out", "run").exit_code == 0
+    # Rows of one class differ from the others' in their mean alone, which the running statistics take away
+    # with the steps, at any rate.
+    rows = np.random.default_rng(5).normal(size=(40, 4)) + 4 * np.eye(4)[0]
+    np.savez("alike.npz", inputs=rows, labels=np.zeros(40, int))
+    words = ["algorithm.personal_rate=1e-9", "algorithm.personal_steps=5"]
+    said = sfedhp("personalize", "run", "data.source=alike.npz", *words).stdout
+    assert "the steps cost fit on these rows, at lower rates too\n" in said
+    assert "sparsity" not in said

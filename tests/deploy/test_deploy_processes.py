@@ -14,7 +14,7 @@ import pytest
 from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.messages import Envelope, Kind, seal
-from sfedhp.deploy.processes import DATA, PARENT, Worker, Workshop, command, environment
+from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.types import InputError
 
 from .memory import experiment
@@ -83,6 +83,18 @@ def test_the_environment_of_a_role(monkeypatch):
     assert PARENT not in environment()
     assert environment()["GRPC_VERBOSITY"] == "NONE"
     assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "else nobody hears whom gRPC does not let in"
+
+
+def test_a_role_finds_modules_in_the_folder_where_the_user_stands(tmp_path, monkeypatch):
+    """As `sfedhp run` does, and behind everything else, so that no file there stands in for Python's own."""
+    (tmp_path / "own_model_here.py").write_text("print('found')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(STANDS, raising=False)
+    words = "from sfedhp.deploy.flare import find_modules; find_modules(); import own_model_here, sys; "
+    workshop = Workshop([worker(tmp_path / "kit", words + "print(sys.path[-1])")])
+    workshop.start()
+    tended(workshop)
+    assert (tmp_path / "kit" / "output.txt").read_text().split() == ["found", str(tmp_path)]
 
 
 @pytest.fixture(scope="module")

@@ -133,3 +133,19 @@ def test_a_sparse_run_tells_when_it_will_be_sparse():
     assert "half of the weights are gone by round" in line.note
     faint = SFedHP(edge_rounds=2, client_sparsity=1e-6)
     assert "half" not in by_name(check(replace(SMALL, algorithm=faint)))["density"].note
+
+
+def test_very_many_rounds_are_not_counted_one_by_one():
+    model = torch.linspace(0, 1, 1001)
+    faint = SFedHP(client_sparsity=1e-9, edge_sparsity=1e-9, edge_sparsity_rounds=10**8)
+    curve = forecast.densities(faint, model, 10**9, 0.0, count=11)
+    assert [turn for turn, _ in curve] == [place * 10**8 for place in range(11)]
+    # 1e-9 a round of both together for 10⁸ rounds, then half of it
+    assert [share for _, share in curve[:4]] == pytest.approx([1, 0.9, 0.85, 0.8], abs=0.002)
+    assert forecast.densities(FedAvg(), model, 10**9, 0.5, count=2)[-1][0] == 10**9
+
+
+def test_steps_that_overshoot_have_a_forecast_too():
+    wild = SFedHP(client_sparsity=1e-3, client_proximity=1e30, personal_steps=50)
+    curve = forecast.densities(wild, torch.linspace(0, 1, 11), 5, 0.0)
+    assert [share for _, share in curve] == [1.0] * 6
