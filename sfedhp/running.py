@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import tomllib
@@ -76,7 +77,14 @@ def start(prepared: Prepared, folder: Path | None, report: Report | None, stop: 
     if folder is None:
         return _sound(drive(prepared, [History()], [None], report, stop)[0])
     with held(folder):
-        return _sound(drive(prepared, [new_folder(prepared, 0, folder)], [folder], report, stop)[0])
+        history = new_folder(prepared, 0, folder)
+        try:
+            (ended,) = drive(prepared, [history], [folder], report, stop)
+        except Exception:
+            if not history.rows:
+                _vacate(folder)
+            raise
+    return _sound(ended)
 
 
 def check_vacant(folder: Path) -> None:
@@ -91,6 +99,14 @@ def check_vacant(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder.")
+
+
+def _vacate(folder: Path) -> None:
+    """Take back what `new_folder` furnished: no round was done, so there is nothing to go on with."""
+    for name in ("config.toml", "environment.json", "history.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds something else, which stays
+        folder.rmdir()
 
 
 def new_folder(prepared: Prepared, index: int, folder: Path) -> History:

@@ -94,6 +94,13 @@ class Commands(click.Group):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise Refusal(f"{where}{error.strerror or error}.") from error
+        except RuntimeError as error:
+            if "without overflow" not in str(error):
+                raise
+            raise Refusal(
+                "A rate or strength is too large for the numbers of the run: set algorithm.… values that are "
+                "nearer to the defaults."
+            ) from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

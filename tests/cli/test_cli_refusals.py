@@ -233,6 +233,14 @@ def test_a_signal_before_the_first_round_ends_at_once(sfedhp, tiny, monkeypatch)
     assert sfedhp("run", *tiny).exit_code == 130
 
 
+@pytest.mark.parametrize("word", ["algorithm.personal_rate=1e38", "algorithm.client_proximity=1e200"])
+def test_a_value_beyond_the_numbers_of_the_run_is_refused(sfedhp, tiny, here, word):
+    result = sfedhp("run", *tiny, word, "--out", "beyond")
+    assert result.exit_code == 2
+    assert "too large for the numbers of the run" in result.stderr
+    assert not (here / "beyond").exists()
+
+
 @pytest.mark.parametrize("words", [["fly"], ["run", "--fast"], ["resume"], ["data", "get"]])
 def test_a_wrong_command_is_exit_code_2(sfedhp, words):
     result = sfedhp(*words)
