@@ -184,8 +184,7 @@ def _restored(folder: Path, algorithm: Algorithm | None, data: Data | None, mode
         _check_settings(found, folder, experiment, algorithm)
     prepared = prepare(experiment, data, model)
     if found is not None:
-        _check_data(found, folder, prepared)
-        _check_model(found, folder, prepared)
+        check_belongs(found, folder, prepared)
         prepared.simulator.state = checkpoints.restored(prepared.simulator, found)
     return prepared
 
@@ -263,24 +262,29 @@ def _check_settings(
         )
 
 
-def _check_data(found: Checkpoint, folder: Path, prepared: Prepared) -> None:
-    """Refuse data that is not what the run began with."""
-    then = found.about.get("data")
-    if then is None or then == fingerprint(prepared.federation):
-        return
-    source, before = prepared.experiment.data.source, found.about["config"]["data"]["source"]
-    if source != before:
-        raise _changed(folder, contrast(SOURCE, source, before))
-    raise InputError(
-        f"The data of {source} is not what the run in {folder} was computed with: put the old data back, or "
-        f"start a new run."
-    )
+def check_belongs(found: Checkpoint, folder: Path, prepared: Prepared, run: int = 0) -> None:
+    """Refuse data or a model that is not what a checkpoint was computed with.
 
+    Args:
+        found: the checkpoint. One that was written before it said so is taken on trust.
+        folder: of its run.
+        prepared: the run, or the stack it is in.
+        run: its place there.
 
-def _check_model(found: Checkpoint, folder: Path, prepared: Prepared) -> None:
-    """Refuse a model of other layers, shapes or fixed values: the user's own module may have been edited."""
-    then = found.about.get("model")
-    if then is not None and then != anatomy(prepared.simulator.task.network):
+    Raises:
+        InputError: names what differs.
+    """
+    about, source = found.about, prepared.experiments[run].data.source
+    if about.get("data") not in (None, fingerprint(prepared.federations[run])):
+        before = about["config"]["data"]["source"]
+        if source != before:
+            raise _changed(folder, contrast(SOURCE, source, before))
+        raise InputError(
+            f"The data of {source} is not what the run in {folder} was computed with: put the old data back, "
+            f"or start a new run."
+        )
+    # The user's own module may have been edited.
+    if about.get("model") not in (None, anatomy(prepared.simulator.task.network)):
         raise InputError(
             f"The model {prepared.experiment.model.name} is not the one of the run in {folder}: put its "
             f"layers and fixed values back, or start a new run."

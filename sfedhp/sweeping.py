@@ -14,11 +14,11 @@ from sfedhp.config import Experiment, to_dict
 from sfedhp.driving import Outcome, Report, Stop, drive, outcome_of
 from sfedhp.memory import free_memory
 from sfedhp.preparation import Prepared, device_of, prepare, prepare_stack, stackable
-from sfedhp.running import check_vacant, new_folder, read_experiment
+from sfedhp.running import check_belongs, check_vacant, new_folder, read_experiment
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.files import held, sweep_up
-from sfedhp.runs.origins import SOURCE, anatomy, contrast, difference, fingerprint
+from sfedhp.runs.origins import SOURCE, contrast, difference
 from sfedhp.runs.records import History, rows_of_run
 from sfedhp.simulator import State
 from sfedhp.types import InputError
@@ -239,13 +239,7 @@ def _saved(prepared: Prepared, index: int, folder: Path) -> State | None:
     found = _found(folder)
     if found is None:
         return None
-    if found.about.get("data") != fingerprint(prepared.federations[index]):
-        source = prepared.experiments[index].data.source
-        raise InputError(
-            f"The data of {source} is not what the run in {folder} was computed with: choose another folder."
-        )
-    if found.about.get("model") != anatomy(prepared.simulator.task.network):
-        raise InputError(f"The model is not the one of the run in {folder}: choose another folder.")
+    check_belongs(found, folder, prepared, index)
     return checkpoints.restored(prepared.simulator, found)
 
 

@@ -5,28 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from short_runs import SMALL, after
 
 import sfedhp
-from sfedhp import Experiment, sweeping
+from sfedhp import sweeping
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
 from sfedhp.preparation import merged
 from sfedhp.scalars import PerRun
 from sfedhp.sweeping import check, plan, rounds_done, sweep
 from sfedhp.types import InputError
 from sfedhp.wire.links import WireOptions
-
-SMALL = Experiment(
-    rounds=3,
-    edges=2,
-    clients_per_edge=3,
-    dtype="float64",
-    algorithm=SFedHP(edge_rounds=2),
-    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
-    model=ModelOptions(name="mlr"),
-)
 
 
 def flat(module):
@@ -126,17 +116,6 @@ def test_a_sweep_can_be_stopped():
     outcomes = sweep([SMALL, replace(SMALL, batch_size=5)], stop=stop)
     assert len(outcomes) == 1
     assert len(outcomes[0].run.history) == 2
-
-
-def after(rounds):
-    """A stop that says so when it is asked for this time."""
-    asked = []
-
-    def stop():
-        asked.append(1)
-        return len(asked) >= rounds
-
-    return stop
 
 
 SHORT = {

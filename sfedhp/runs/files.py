@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sfedhp.types import InputError
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # pragma: no cover - Windows has none, and goes without locks
-    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -54,22 +53,19 @@ def held(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = None if fcntl is None else os.open(folder, os.O_RDONLY)
+        handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
-    if handle is None:
-        yield
-        return
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{folder} is in use by a run that is under way: wait until it ends, or choose another "
-                f"folder."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise InputError(
+            f"{folder} is in use by a run that is under way: wait until it ends, or choose another folder."
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
         yield
     finally:
         os.close(handle)

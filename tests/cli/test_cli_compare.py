@@ -86,7 +86,9 @@ def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypa
     assert result.stderr.endswith("error: Not with this model.\n")
 
 
-def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, here, monkeypatch):
+def ended_in_fedavg(monkeypatch):
+    """A signal comes in the second round of FedAvg."""
+
     @contextmanager
     def shown(title):
         def report(progress):
@@ -96,6 +98,10 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
         yield report
 
     monkeypatch.setattr(execution, "rounds_shown", shown)
+
+
+def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, here, monkeypatch):
+    ended_in_fedavg(monkeypatch)
     result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg,fedprox,pfedme", "--out", "some")
     assert result.exit_code == 143
     assert "Go on with: sfedhp resume some/fedavg" in result.stderr
@@ -125,15 +131,7 @@ def test_a_method_is_chosen_with_only(sfedhp, quick, here, word):
 
 
 def test_json_says_which_run_was_stopped_and_where(sfedhp, quick, monkeypatch):
-    @contextmanager
-    def shown(title):
-        def report(progress):
-            if (title, progress.row["round"]) == ("fedavg", 1):
-                os.kill(os.getpid(), signal.SIGTERM)
-
-        yield report
-
-    monkeypatch.setattr(execution, "rounds_shown", shown)
+    ended_in_fedavg(monkeypatch)
     result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg", "--json")
     assert result.exit_code == 143
     assert [(row["stopped_after"], row["trouble"]) for row in json.loads(result.stdout)] == [

@@ -357,4 +357,4 @@ def test_a_model_that_was_edited_meanwhile_is_refused(sfedhp, tiny, here, monkey
         importlib.invalidate_caches()
         result = sfedhp("sweep", *words)
         assert result.exit_code == code
-    assert "The model is not the one of the run in grid/run,seed=0" in result.stderr
+    assert "The model edited_model:make is not the one of the run in grid/run,seed=0" in result.stderr

@@ -6,39 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from short_runs import SMALL, after
 
 import sfedhp
-from sfedhp import Experiment
-from sfedhp.algorithms import SFedHP
-from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
 from sfedhp.preparation import prepare
 from sfedhp.running import start
-from sfedhp.runs import files
 from sfedhp.runs.files import held, sweep_up, write_atomically, write_text
 from sfedhp.sweeping import plan, sweep
 from sfedhp.types import InputError
-
-SMALL = Experiment(
-    rounds=3,
-    edges=2,
-    clients_per_edge=3,
-    dtype="float64",
-    algorithm=SFedHP(edge_rounds=2),
-    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
-    model=ModelOptions(name="mlr"),
-)
-
-
-def after(rounds):
-    """A stop that says so when it is asked for this time."""
-    asked = []
-
-    def stop():
-        asked.append(1)
-        return len(asked) >= rounds
-
-    return stop
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):
@@ -102,9 +77,6 @@ def test_where_there_are_no_locks_one_goes_without(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks here")
 
     monkeypatch.setattr("fcntl.flock", unable)
-    with held(tmp_path), held(tmp_path):
-        pass
-    monkeypatch.setattr(files, "fcntl", None)
     with held(tmp_path), held(tmp_path):
         pass
 

@@ -1,0 +1,27 @@
+"""A run that takes milliseconds, and how to stop one."""
+
+from sfedhp import Experiment
+from sfedhp.algorithms import SFedHP
+from sfedhp.data import DataOptions
+from sfedhp.models import ModelOptions
+
+SMALL = Experiment(
+    rounds=3,
+    edges=2,
+    clients_per_edge=3,
+    dtype="float64",
+    algorithm=SFedHP(edge_rounds=2),
+    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
+    model=ModelOptions(name="mlr"),
+)
+
+
+def after(rounds):
+    """A stop that says so when it is asked for this time."""
+    asked = []
+
+    def stop():
+        asked.append(1)
+        return len(asked) >= rounds
+
+    return stop
