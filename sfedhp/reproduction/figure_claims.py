@@ -205,7 +205,7 @@ def speedup(figures: Figures) -> Claim:
     verdict: Verdict = "not run yet"
     if len(needed) > 1:
         gain, chance = sum(needed[0]) / sum(needed[-1]), paired(needed[0], needed[-1])
-        findings.append(f"four edges instead of one: {gain:.2f} times fewer rounds ({worded(chance)})")
+        findings.append(f"one edge needs {gain:.2f} times the rounds of four ({worded(chance)})")
         verdict = "holds" if gain >= 3 else "holds partly" if gain >= 1.5 else "does not hold"
     return Claim(
         "Linear speed-up: S times the edges, S times fewer rounds.",

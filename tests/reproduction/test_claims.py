@@ -236,7 +236,7 @@ def test_speed_up_is_counted_seed_by_seed():
     claim = judge([], {"speedup": [rising("S=1", 60, 60, 60), rising("S=4", 20, 60, 60)]})[SPEED]
     assert claim.verdict == "does not hold"  # 180 against 140 rounds
     assert claim.findings[1].startswith("S=4: in rounds 20, 60, 60 of the seeds")
-    assert claim.findings[-1] == "four edges instead of one: 1.29 times fewer rounds (p = 0.423)"
+    assert claim.findings[-1] == "one edge needs 1.29 times the rounds of four (p = 0.423)"
 
 
 def test_statistics_for_everybody_are_judged_by_themselves(study, made):
