@@ -15,7 +15,7 @@ from sfedhp.scalars import Count
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, density
+from sfedhp.vectors import Factored, dense, density, tree_map
 
 KINDS = ("pm", "em", "gm")  # personalized, edge and global model
 
@@ -111,22 +111,50 @@ class Evaluator:
         return model.unsqueeze(-2).expand(*self._task.lead, model.shape[-1])
 
     def _score(self, parameters: Any, task: Task, rows: Rows) -> Score:
-        axis = len(task.lead)
+        if self.simulator.algorithm.features:
+            return self._score_alike(parameters, task, rows)
         correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
         loss = torch.zeros_like(correct)
-        # A method without a head (pFedGP) repeats work for every piece, and holds no wide activations.
-        most = rows.labels.shape[-1] if self.simulator.algorithm.features else self.rows_at_once
-        for first in range(0, rows.labels.shape[-1], most):
-            width = min(most, rows.labels.shape[-1] - first)
-            labels = rows.labels.narrow(-1, first, width)
-            real = torch.arange(first, first + width, device=labels.device) < rows.sizes.unsqueeze(-1)
-            scores = self.simulator.algorithm.predict(
-                parameters, task, rows.inputs.narrow(axis, first, width)
-            )
-            each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-            correct += ((scores.argmax(-1) == labels) & real).sum(-1)
-            loss += torch.where(real, each, 0.0).sum(-1)
+        for first in range(0, rows.labels.shape[-1], self.rows_at_once):
+            width = min(self.rows_at_once, rows.labels.shape[-1] - first)
+            part = self._score_rows(parameters, task, rows, first, width)
+            correct, loss = correct + part.correct, loss + part.loss
         return Score(correct, loss, rows.sizes.double())
+
+    def _score_alike(self, parameters: Any, task: Task, rows: Rows) -> Score:
+        """Clients with nearly equally many rows go together: without a head (pFedGP) every row is dear.
+
+        All rows of a client at once, because such a method would repeat work for every piece of them.
+        """
+        axis, counts = len(task.lead), rows.sizes.flatten().tolist()
+        correct = torch.zeros(len(counts), dtype=torch.float64, device=rows.labels.device)
+        loss = torch.zeros_like(correct)
+        for magnitude in sorted({count.bit_length() for count in counts if count}):
+            who = [seat for seat, count in enumerate(counts) if count.bit_length() == magnitude]
+            where = torch.tensor(who, device=rows.labels.device)
+
+            def some(tensor: Tensor, where: Tensor = where) -> Tensor:
+                return tensor.expand(*task.lead, *tensor.shape[axis:]).flatten(0, axis - 1)[where]
+
+            part = self._score_rows(
+                tree_map(some, parameters),
+                task.map(some),
+                Rows(*(some(each) for each in rows)),
+                0,
+                max(counts[seat] for seat in who),
+            )
+            correct[where], loss[where] = part.correct, part.loss
+        return Score(correct.view(task.lead), loss.view(task.lead), rows.sizes.double())
+
+    def _score_rows(self, parameters: Any, task: Task, rows: Rows, first: int, width: int) -> Score:
+        """So many rows of every client, beginning with the one numbered `first`."""
+        labels = rows.labels.narrow(-1, first, width)
+        real = torch.arange(first, first + width, device=labels.device) < rows.sizes.unsqueeze(-1)
+        inputs = rows.inputs.narrow(len(task.lead), first, width)
+        scores = self.simulator.algorithm.predict(parameters, task, inputs)
+        each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        correct = ((scores.argmax(-1) == labels) & real).sum(-1)
+        return Score(correct.double(), torch.where(real, each, 0.0).sum(-1).double(), real.sum(-1))
 
     def _figures(self, kind: str, wears: str, score: Score) -> dict[str, Tensor]:
         micro = self._micro(score)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, SFedHP
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, PFedGP, SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
 from sfedhp.networks import Network
@@ -125,6 +125,35 @@ def test_per_fedavg_adapts_on_training_rows_never_on_test_labels(case):
         mutant = AdaptsOnTest(simulator, arranged, None, EvaluationOptions(), 5e-4)
         wrong.append(next(parameters for kind, _, parameters, _ in mutant._models() if kind == "pm"))
     assert not torch.equal(*wrong)
+
+
+def test_a_method_without_a_head_is_asked_for_few_rows_that_only_pad(case, monkeypatch):
+    """pFedGP: the figures are those of all clients and rows at once, for a fraction of the rows."""
+    simulator = case.simulator(PFedGP(support_rows=12, chains=2, gibbs_steps=1))
+    next(simulator.run(1))
+    sizes = torch.full(case.task.lead, 3)
+    sizes[0, 1], sizes[1, 0], sizes[2, 3] = 0, 40, 33
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(*sizes.shape, 40, 6, generator=generator, dtype=torch.float64)
+    test = Rows(inputs, torch.randint(3, (*sizes.shape, 40), generator=generator), sizes)
+    measured = evaluator(simulator, test)
+    _, _, parameters, _ = next(measured._models())
+    arranged = measured.test
+    scores = simulator.algorithm.predict(parameters, simulator.task, arranged.inputs)
+    real = torch.arange(40) < arranged.sizes.unsqueeze(-1)
+    losses = nn.functional.cross_entropy(scores.movedim(-1, 1), arranged.labels, reduction="none")
+    asked = []
+
+    def predict(self, parameters, task, inputs, plain=PFedGP.predict):
+        asked.append(inputs.shape[0] * inputs.shape[1])
+        return plain(self, parameters, task, inputs)
+
+    monkeypatch.setattr(PFedGP, "predict", predict)
+    figures = measured.measure()[0]
+    hits = (scores.argmax(-1) == arranged.labels) & real
+    assert figures["pm"] == pytest.approx(100 * hits.sum().item() / sizes.sum().item())
+    assert figures["pm_loss"] == pytest.approx(losses[real].mean().item())
+    assert asked[:2] == [9 * 3, 2 * 40]  # of 12 clients; one has no rows
 
 
 def replace_labels(held, labels):
