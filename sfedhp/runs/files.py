@@ -49,8 +49,10 @@ def held(folder: Path) -> Iterator[None]:
     The lock is on the folder itself: no file of it is left to see, and none can be replaced under it.
 
     Raises:
-        InputError: another one holds it, or it cannot be made.
+        InputError: another one holds it, or it cannot be made; or this is Windows, which locks no folders.
     """
+    if sys.platform == "win32":
+        raise InputError("sfedhp writes runs on Linux and macOS: on Windows, use it inside WSL.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)

@@ -39,6 +39,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
+def test_windows_is_told_where_to_go(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(InputError, match="inside WSL"), held(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_is_held_by_one_at_a_time(tmp_path, monkeypatch):
     folder = tmp_path / "new" / "one"
     with held(folder), pytest.raises(InputError) as error, held(folder):
