@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sfedhp.reproduction.records import Record
@@ -22,7 +22,7 @@ class Curve:
     variant: str
     kind: str  # the words of the variant's name but the first: which family it belongs to
     columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
-    runs: tuple[Mapping[str, Sequence[Any]], ...] = ()  # the same of every seed
+    runs: Mapping[int, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # the same of every seed
     diverged: bool = False  # whether a run did
     steps: int = 1  # gradient steps of a client in a cloud round
 
@@ -39,19 +39,19 @@ class Curve:
         """The highest value."""
         return max(self.columns[name])
 
-    def each_to(self, name: str, goals: Sequence[float]) -> list[float]:
+    def each_to(self, name: str, goals: Mapping[int, float]) -> dict[int, float]:
         """The first evaluated round in which every seed reaches a goal of its own; infinite: never."""
-        return [
-            next(
-                (turn for turn, value in zip(run["round"], run[name], strict=True) if value >= goal), math.inf
-            )
-            for run, goal in zip(self.runs, goals, strict=False)
-        ]
+        return {seed: self._first(self.runs[seed], name, goal) for seed, goal in goals.items()}
 
     def at_goal(self, what: str, name: str, goal: float) -> float | None:
         """The value of one column where another first reaches the goal."""
         pairs = zip(self.columns[what], self.columns[name], strict=True)
         return next((value for value, reached in pairs if reached >= goal), None)
+
+    @staticmethod
+    def _first(run: Mapping[str, Sequence[Any]], name: str, goal: float) -> float:
+        pairs = zip(run["round"], run[name], strict=True)
+        return next((turn for turn, value in pairs if value >= goal), math.inf)
 
 
 def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
@@ -78,7 +78,7 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
                 variant,
                 variant.partition(" ")[2],
                 columns,
-                tuple(run.curve for run in runs),
+                {run.seed: run.curve for run in runs},
                 any(run.trouble for run in runs),
                 math.prod(runs[0].config["algorithm"].get(name, 1) for name in _LOOPS),
             )

@@ -33,9 +33,11 @@ def faster(figures: Figures, study: str, case: str) -> Claim:
 
 def _sooner(ours: Curve, rival: Curve) -> Decided:
     """Whether one method needs fewer rounds to almost where another ends, seed by seed."""
-    goals = [run["gm"][-1] - 0.5 for run in rival.runs]
+    goals = {seed: end - 0.5 for seed, end in _ends(rival).items() if seed in ours.runs}
+    if not goals:
+        return None, f"sFedHP and {rival.variant} have no seed in common"
     mine, theirs = ours.each_to("gm", goals), rival.each_to("gm", goals)
-    reached = all(map(math.isfinite, mine))
+    reached = all(map(math.isfinite, mine.values()))
     chance = paired(mine, theirs) if reached else None
     said = worded(chance) if reached else "not in every seed"
     sure = chance is not None and chance < LEVEL
@@ -45,19 +47,24 @@ def _sooner(ours: Curve, rival: Curve) -> Decided:
     )
     if reached:
         spent, others = (
-            _hundreds(sum(each) / len(each) * steps)
+            _hundreds(sum(each.values()) / len(each) * steps)
             for each, steps in ((mine, ours.steps), (theirs, rival.steps))
         )
         line += f"; in gradient steps of a client {spent} against {others}"
-    return sure and sum(mine) < sum(theirs), line
+    return sure and sum(mine.values()) < sum(theirs.values()), line
 
 
 def _hundreds(steps: float) -> str:
     return f"{round(steps, -2):,.0f}".replace(",", " ")
 
 
-def _listed(turns: Sequence[float]) -> str:
-    return ", ".join(f"{turn:.0f}" if math.isfinite(turn) else "never" for turn in turns)
+def _listed(turns: Mapping[int, float]) -> str:
+    return ", ".join(f"{turn:.0f}" if math.isfinite(turn) else "never" for turn in turns.values())
+
+
+def _ends(curve: Curve) -> dict[int, float]:
+    """The last GM by seed."""
+    return {seed: run["gm"][-1] for seed, run in curve.runs.items()}
 
 
 def fewer_bytes(figures: Figures) -> Claim:
@@ -188,23 +195,24 @@ def _trend(
 
 def _sure(before: Curve, after: Curve) -> bool:
     """Whether two curves end further apart than the seeds, by a paired t-test."""
-    chance = paired([run["gm"][-1] for run in before.runs], [run["gm"][-1] for run in after.runs])
+    chance = paired(_ends(before), _ends(after))
     return chance is not None and chance < LEVEL
 
 
 def speedup(figures: Figures) -> Claim:
     """Do more edges save rounds in proportion?"""
     curves = figures.get("speedup", ())
-    seeds = min((len(curve.runs) for curve in curves), default=0)
-    goals = [min(curve.runs[seed]["gm"][-1] for curve in curves) - 0.5 for seed in range(seeds)]
+    ends = [_ends(curve) for curve in curves]
+    common = [seed for seed in (ends[0] if ends else ()) if all(seed in each for each in ends)]
+    goals = {seed: min(each[seed] for each in ends) - 0.5 for seed in common}
     needed = [curve.each_to("gm", goals) for curve in curves]
     findings = [
         f"{curve.variant}: in rounds {_listed(each)} of the seeds, last GM {curve.last('gm'):.2f}"
         for curve, each in zip(curves, needed, strict=True)
     ]
     verdict: Verdict = "not run yet"
-    if len(needed) > 1:
-        gain, chance = sum(needed[0]) / sum(needed[-1]), paired(needed[0], needed[-1])
+    if len(needed) > 1 and common:
+        gain, chance = sum(needed[0].values()) / sum(needed[-1].values()), paired(needed[0], needed[-1])
         findings.append(f"one edge needs {gain:.2f} times the rounds of four ({worded(chance)})")
         verdict = "holds" if gain >= 3 else "holds partly" if gain >= 1.5 else "does not hold"
     return Claim(

@@ -98,5 +98,5 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
 def _band(curve: Curve, column: str) -> Iterator[tuple[float, float]]:
     """A standard deviation over seeds below and above the mean, round by round."""
     for turn, mean in enumerate(curve.columns[column]):
-        spread = statistics.stdev(run[column][turn] for run in curve.runs)
+        spread = statistics.stdev(run[column][turn] for run in curve.runs.values())
         yield mean - spread, mean + spread

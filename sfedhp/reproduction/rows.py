@@ -39,7 +39,7 @@ class Row:
     seeds: int
     rounds: int
     diverged: int  # how many of the runs ended early
-    last: tuple[float, ...]  # the last round of every seed, for tests between methods
+    last: Mapping[int, float]  # the last round by seed, for tests between methods
     validation: float | None  # the highest accuracy on validation data, to choose between rows
     reached: int | None = None  # the first evaluated round whose mean over seeds is not below the paper's
     early: float | None = None  # the mean over seeds in round `EARLY`
@@ -52,7 +52,7 @@ class Row:
     @property
     def evaluated(self) -> bool:
         """Whether there is any accuracy: not of runs that all diverged before the first evaluation."""
-        return self.diverged < self.seeds or any(self.last)
+        return self.diverged < self.seeds or any(self.last.values())
 
     @property
     def compared(self) -> bool:
@@ -95,9 +95,9 @@ def first_table(detail: Sequence[Row]) -> list[Row]:
 def _of_newcomers(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
     """Of clients that join after training there is one accuracy a run."""
     for name, (words, metric) in MEASURED.items():
-        values = [run.newcomers[name] for run in runs if name in run.newcomers]
+        values = {run.seed: run.newcomers[name] for run in runs if name in run.newcomers}
         if values:
-            figures = [_Figures(value, value, None, None) for value in values]
+            figures = {seed: _Figures(value, value, None, None) for seed, value in values.items()}
             yield _row(study, runs, f"{runs[0].variant}: {words}", metric, study.reading, None, figures)
 
 
@@ -109,7 +109,7 @@ def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[
         for column, reading in _columns(_evaluated(runs), metric, study.reading):
             beside = study.paper and not reading.endswith("averaged")
             paper = _paper(study, runs[0], metric) if beside else None
-            figures = [_figures(run, column) for run in runs]
+            figures = {run.seed: _figures(run, column) for run in runs}
             row = _row(study, runs, variant, metric, reading, paper, figures)
             means = _means(runs, column)
             passed = (turn for turn, mean in means.items() if paper is not None and mean >= paper)
@@ -123,11 +123,12 @@ def _row(
     metric: str,
     reading: str,
     paper: float | None,
-    figures: Sequence[_Figures],
+    by_seed: Mapping[int, _Figures],
 ) -> Row:
     dataset, setting = TABLES[study.table]
     options = runs[0].config["algorithm"]
-    last, best = tuple(each.last for each in figures), [each.best for each in figures]
+    figures = by_seed.values()
+    last, best = [each.last for each in figures], [each.best for each in figures]
     known = [each.validated for each in figures if each.validated is not None]
     judged = [each.validation for each in figures if each.validation is not None]
     return Row(
@@ -150,7 +151,7 @@ def _row(
         seeds=len(figures),
         rounds=runs[0].rounds,
         diverged=sum(run.trouble is not None for run in runs),
-        last=last,
+        last={seed: each.last for seed, each in by_seed.items()},
         validation=statistics.fmean(judged) if judged else None,
     )
 

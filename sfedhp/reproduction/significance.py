@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 LEVEL = 0.05  # two-sided
 
 
-def paired(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """The two-sided p-value of the mean difference; both sides have the same seeds, so the same splits.
+def paired(left: Mapping[int, float], right: Mapping[int, float]) -> float | None:
+    """The two-sided p-value of the mean difference between values by seed: the same seed, the same split.
 
     None with fewer than two seeds in common. Written out because the core has no statistics library.
     """
-    differences = [one - other for one, other in zip(left, right, strict=False)]
+    differences = [value - right[seed] for seed, value in left.items() if seed in right]
     if len(differences) < 2:
         return None
     mean, spread = statistics.fmean(differences), statistics.stdev(differences)

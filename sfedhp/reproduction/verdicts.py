@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -39,14 +40,19 @@ def of_cells(statement: str, rule: str, cells: Sequence[Decided], wanted: int) -
 
 
 def compare(left: Row | None, right: Row | None) -> Decided:
-    """Whether the left one is significantly above in the last round, and a line saying so."""
+    """Whether the left one is significantly above in the last round, over the seeds that both have."""
     if left is None or right is None:
         return None, "not run yet"
-    gap, chance = left.ours_last - right.ours_last, paired(left.last, right.last)
+    common = left.last.keys() & right.last.keys()
+    if not common:
+        return None, f"{left.variant} and {right.variant} have no seed in common"
+    ours, theirs = (statistics.fmean(row.last[seed] for seed in common) for row in (left, right))
+    gap, chance = ours - theirs, paired(left.last, right.last)
     word = "above" if gap > 0 else "below"
     sure = chance is not None and chance < LEVEL
+    fewer = f", {len(common)} seeds in common" if 1 < len(common) < max(left.seeds, right.seeds) else ""
     line = (
-        f"{left.variant} {left.ours_last:.2f} is {abs(gap):.2f} {word} {right.variant} {right.ours_last:.2f} "
-        f"({worded(chance)}{'' if sure else ', within the seeds'})"
+        f"{left.variant} {ours:.2f} is {abs(gap):.2f} {word} {right.variant} {theirs:.2f} "
+        f"({worded(chance)}{fewer}{'' if sure else ', within the seeds'})"
     )
     return gap > 0 and sure, line

@@ -110,6 +110,22 @@ def test_a_gap_within_the_seeds_is_no_win(study, made):
     assert "within the seeds" in claim.findings[1]
 
 
+def test_only_seeds_that_both_have_are_compared(study, made):
+    main = study(
+        sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)], fedavg=[experiment("fedavg")]
+    )
+    ours = [made(main, "sfedhp", seed, gm=[90.0 + 10 * seed]) for seed in range(3)]
+    rival = [made(main, "fedavg", seed, gm=[89.0 + 10.1 * seed]) for seed in range(4)]
+    whole = judge(rows([main], [*ours, *rival]), {})[BEST]
+    assert whole.verdict == "holds partly"
+    assert "sfedhp 100.00 is 0.90 above fedavg 99.10 (p = 0.004, 3 seeds in common)" in whole.findings[1]
+    apart = judge(rows([main], [ours[0], *rival[1:]]), {})[BEST]
+    assert apart.verdict == "not run yet"
+    assert "no seed in common" in apart.findings[0]
+    one = judge(rows([main], [ours[0], *rival]), {})[BEST]
+    assert "(one seed, within the seeds)" in one.findings[1]
+
+
 def test_equal_work_is_compared_with_the_extras(study, made):
     main = study(sfedhp=[experiment(client_proximity=20.0, edge_proximity=20.0)])
     extras = study(
@@ -132,7 +148,7 @@ def test_equal_work_is_compared_with_the_extras(study, made):
 
 def curve(variant, gm, **columns):
     means = {"round": [20.0 * (turn + 1) for turn in range(len(gm))], "gm": gm, **columns}
-    return Curve(variant, variant.partition(" ")[2], means, (means,) * 3)
+    return Curve(variant, variant.partition(" ")[2], means, dict.fromkeys(range(3), means))
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [([80.0, 90.0], "holds"), ([10.0, 20.0], "does not hold")])
@@ -150,7 +166,7 @@ def test_sooner_in_some_seeds_only_is_not_faster():
             {"round": [20, 40, 60], "gm": [80.0 if turn and each >= turn else 10.0 for each in (20, 40, 60)]}
             for turn in turns
         )
-        return replace(curve(variant, [10.0, 20.0, 80.0]), runs=runs)
+        return replace(curve(variant, [10.0, 20.0, 80.0]), runs=dict(enumerate(runs)))
 
     def finding(*turns):
         figure = [replace(seeds("sfedhp", *turns), steps=100), replace(seeds("pfedme", 60, 60, 60), steps=20)]
@@ -225,13 +241,21 @@ def test_speed_up_is_a_ratio_of_rounds(rounds, verdict):
     assert judge([], {"speedup": [slow, curve("S=4", [90.0])]})[SPEED].verdict == verdict
 
 
+def test_curves_without_a_common_seed_are_not_compared():
+    ours, rival = curve("sfedhp", [80.0, 90.0]), curve("fedavg", [70.0, 80.0])
+    rival = replace(rival, runs={7: rival.columns})
+    claims = judge([], {"fig2": [ours, rival], "speedup": [replace(ours, variant="S=1"), rival]})
+    assert claims[CONVEX].findings == ("sFedHP and fedavg have no seed in common",)
+    assert claims[CONVEX].verdict == claims[SPEED].verdict == "not run yet"
+
+
 def test_speed_up_is_counted_seed_by_seed():
     def rising(variant, *turns):
         runs = tuple(
             {"round": [20, 40, 60], "gm": [90.0 if each >= turn else 10.0 for each in (20, 40, 60)]}
             for turn in turns
         )
-        return replace(curve(variant, [90.0]), runs=runs)
+        return replace(curve(variant, [90.0]), runs=dict(enumerate(runs)))
 
     claim = judge([], {"speedup": [rising("S=1", 60, 60, 60), rising("S=4", 20, 60, 60)]})[SPEED]
     assert claim.verdict == "does not hold"  # 180 against 140 rounds
@@ -277,6 +301,6 @@ def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
     (found,) = curves(one, records)
     assert found.columns["gm"] == [15.0, 30.0]
     assert "em" not in found.columns
-    assert found.each_to("gm", [20.0, 41.0]) == [40, math.inf]
+    assert found.each_to("gm", {0: 20.0, 1: 41.0}) == {0: 40, 1: math.inf}
     assert found.steps == experiment().algorithm.edge_rounds * experiment().algorithm.personal_steps
     assert found.best("gm") == 30

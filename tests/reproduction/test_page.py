@@ -43,7 +43,7 @@ def test_a_figure_is_the_same_text_from_the_same_records():
 
 def test_a_few_curves_of_several_seeds_have_bands():
     seeds = tuple({**CURVE.columns, "gm": [1.0 + seed, 2.0]} for seed in range(3))
-    curve = replace(CURVE, runs=seeds)
+    curve = replace(CURVE, runs=dict(enumerate(seeds)))
     assert "PolyCollection" not in figures.draw("fig5", [CURVE])
     assert "PolyCollection" in figures.draw("fig5", [curve])
     assert "PolyCollection" not in figures.draw("fig5", [curve] * 6)

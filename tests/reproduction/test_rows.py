@@ -30,7 +30,7 @@ def test_last_validated_and_best_are_three_things(sfedhp, made):
     assert (pm.ours_last, pm.ours_validated, pm.ours_best) == (96.0, 91.0, 99.0)
     assert (pm.sd, pm.sd_validated, pm.sd_best) == (1.0, 1.0, 0.0)
     assert (gm.ours_last, gm.ours_validated, gm.ours_best) == (84.0, 84.0, 86.0)
-    assert gm.last == (84.0, 84.0, 84.0)
+    assert gm.last == {0: 84.0, 1: 84.0, 2: 84.0}
     assert (pm.paper, gm.paper) == (97.83, 94.93)
     assert gm.gap == pytest.approx(86 - 94.93)
     assert pm.seeds == 3
@@ -131,7 +131,8 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
     assert sheets([row], ["table2"])[0].lines[0][2:] == ("–", "–", "–", "–", "2, 2 diverged")
     assert (plain(row)["ours_last"], plain(row)["gap"]) == (None, None)
     personal, common = rows([sfedhp], [ended, whole])
-    assert (personal.last, common.last, common.diverged) == ((0.0, 90.0), (0.0, 80.0), 1)
+    assert (personal.last, common.last) == ({0: 0.0, 1: 90.0}, {0: 0.0, 1: 80.0})
+    assert common.diverged == 1
 
 
 def test_what_is_not_run_is_not_shown():

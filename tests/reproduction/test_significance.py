@@ -2,7 +2,13 @@ import math
 
 import pytest
 
-from sfedhp.reproduction.significance import paired, worded
+from sfedhp.reproduction import significance
+from sfedhp.reproduction.significance import worded
+
+
+def paired(left, right):
+    """Of seeds 0, 1, 2, …"""
+    return significance.paired(dict(enumerate(left)), dict(enumerate(right)))
 
 
 def test_three_seeds_as_in_a_table_of_students_t():
@@ -28,6 +34,11 @@ def test_the_order_does_not_matter_and_one_seed_says_nothing():
     assert paired([1], [2]) is None
     assert paired([1, 2], [1, 2]) == 1
     assert paired([1, 2], [0, 1]) == 0
+
+
+def test_pairs_are_of_one_seed():
+    assert significance.paired({0: 9, 1: 1, 2: 3}, {2: 0, 1: 0, 5: 7}) == paired([1, 3], [0, 0])
+    assert significance.paired({0: 1, 1: 2}, {1: 1, 2: 2}) is None
 
 
 def test_a_chance_in_words_is_never_rounded_across_the_level():
