@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch import Tensor
 from sfedhp.networks import Network, split
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # glibc's names for them are M_…
+_MEMORY: Final = Path("/proc/meminfo")  # Linux
 _COPIES = 6  # d-sized tensors of a client at once: model, anchor, gradient, and what follows them
 
 
@@ -56,4 +59,8 @@ def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on this device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if _MEMORY.exists():
+        named = dict(line.split(":") for line in _MEMORY.read_text().splitlines())
+        return int(named["MemAvailable"].split()[0]) * 1024
+    # Systems that do not say how much is free: half of what they have.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -1,5 +1,7 @@
 """How many clients fit at once."""
 
+import os
+
 import torch
 
 from sfedhp import memory
@@ -43,5 +45,19 @@ def test_freed_memory_is_kept_only_where_that_is_known(monkeypatch):
     assert asked == [(-4, 0), (-1, 2**30)]
 
 
+def test_free_memory_counts_what_the_system_would_give_back(tmp_path, monkeypatch):
+    listed = tmp_path / "meminfo"
+    listed.write_text("MemTotal:  24 kB\nMemFree:  5 kB\nMemAvailable:  20 kB\nHugePages_Total:  0\n")
+    monkeypatch.setattr(memory, "_MEMORY", listed)
+    assert memory.free_memory(torch.device("cpu")) == 20 * 1024
+
+
+def test_a_system_that_does_not_say_has_half_of_its_memory_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(memory.os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert memory.free_memory(torch.device("cpu")) == 5 * 4096
+
+
 def test_this_machine_has_memory():
-    assert memory.free_memory(torch.device("cpu")) > 2**20
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert whole / 100 < memory.free_memory(torch.device("cpu")) <= whole
