@@ -142,8 +142,9 @@ def soft_threshold(model: Tensor, threshold: Scalar | Tensor) -> Tensor:
 
 
 def density(model: Tensor, threshold: float) -> Tensor:
-    """The share (...) of weights that are not smaller than the threshold."""
-    return (model.abs() >= threshold).to(model.dtype).mean(-1)
+    """The share (...) of weights that are neither zero nor smaller than the threshold."""
+    kept = model.abs() >= threshold if threshold > 0 else model != 0
+    return kept.to(model.dtype).mean(-1)
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:

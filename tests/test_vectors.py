@@ -209,6 +209,7 @@ def test_soft_thresholding_shrinks_and_leaves_zeros():
 
 def test_density_counts_what_is_not_small():
     assert_close(density(torch.tensor([[0.0, 1e-4, 5e-4, 1.0]]), 5e-4), torch.tensor([0.5]))
+    assert_close(density(torch.tensor([[0.0, 1e-4, -5e-4, 1.0]]), 0.0), torch.tensor([0.75]))
 
 
 def test_a_tree_keeps_its_form():
