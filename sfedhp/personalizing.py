@@ -19,16 +19,16 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
-from sfedhp.data import Federation
+from sfedhp.data.federation import ARRAYS, Federation
 from sfedhp.data.npz import read_npz
-from sfedhp.data.pool import Pool, pool_of
+from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import scaling_of
 from sfedhp.data.split import split_owned
 from sfedhp.driving import Run
 from sfedhp.keys import ROLES, key
 from sfedhp.models import build
 from sfedhp.networks import Network, reason_of
-from sfedhp.preparation import ARRAYS, FROM_PYTHON, Model, federation_of
+from sfedhp.preparation import FROM_PYTHON, Model, federation_of
 from sfedhp.running import read_experiment
 from sfedhp.tasks import Task
 from sfedhp.types import Clock, InputError
@@ -87,7 +87,7 @@ def personalize(
     Raises:
         InputError: there is no such model, the rows do not fit it, or the steps diverge with all these rates.
     """
-    names = _candidates(models, start)
+    names = _candidates(_kept(dict(models), "This experiment", experiment), start)
     classes = _check_rows(newcomer, next(iter(models.values())), experiment.dtype)
     dtype = getattr(torch, experiment.dtype)
     inputs, test_inputs = (
@@ -205,8 +205,8 @@ def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) ->
         InputError: the arrays are not what they must be, or hold the rows of several clients.
     """
     if isinstance(data, Mapping):
-        given = {name: data.get(name) for name in ("inputs", "labels", "client", "test")}
-        pool = pool_of("the newcomer's data", **given)
+        check_names("the newcomer's data", data)
+        pool = pool_of("the newcomer's data", **data)
     else:
         pool = read_npz(Path(data).expanduser())
     if pool.client is not None and len(np.unique(pool.client)) > 1:

@@ -19,6 +19,8 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.cluster import check_reachable, on_ray
 from sfedhp.config import Experiment
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
+from sfedhp.data.federation import ARRAYS
+from sfedhp.data.pool import check_names
 from sfedhp.evaluation import Evaluator, Rows
 from sfedhp.keys import ROLES, key
 from sfedhp.memory import clients_that_fit, keep_freed_memory
@@ -33,7 +35,6 @@ from sfedhp.wire.links import link_of
 Data = Federation | Mapping[str, Any] | Dataset[Any]
 Model = nn.Module | Callable[..., nn.Module]
 
-ARRAYS = "arrays"  # the recorded source of data that came from Python
 FROM_PYTHON = "python"  # the recorded name of a model that came from Python
 DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
@@ -259,7 +260,11 @@ def stackable(experiment: Experiment) -> Hashable:
 
 
 def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Federation, Experiment]:
-    """Who holds what, and the experiment with its data options resolved."""
+    """Who holds what, and the experiment with its data options resolved.
+
+    Raises:
+        InputError: the data cannot be used, or more members are to be drawn than there are.
+    """
     layout: dict[str, Any] = {
         "edges": experiment.edges,
         "clients_per_edge": experiment.clients_per_edge,
@@ -268,18 +273,14 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
     if data is None:
         federation, options = federate(experiment.data, **layout)
     elif isinstance(data, Federation):
+        data.check_seats(experiment.edges, experiment.clients_per_edge)
         federation, options = data, replace(experiment.data, source=ARRAYS)
     elif isinstance(data, Mapping):
-        federation, options = from_arrays(
-            data["inputs"],
-            data["labels"],
-            client=data.get("client"),
-            test=data.get("test"),
-            options=experiment.data,
-            **layout,
-        )
+        check_names("the data", data)
+        federation, options = from_arrays(**data, options=experiment.data, **layout)
     else:
         federation, options = from_dataset(data, options=experiment.data, **layout)
+    federation.check_drawn(experiment.sampled_edges, experiment.sampled_clients)
     return federation, replace(experiment, data=options)
 
 

@@ -19,8 +19,9 @@ import torch
 import sfedhp
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
+from sfedhp.data.federation import ARRAYS
 from sfedhp.driving import Outcome, Report, Run, Stop, drive
-from sfedhp.preparation import ARRAYS, FROM_PYTHON, Data, Model, Prepared, prepare
+from sfedhp.preparation import FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.files import held, sweep_up, write_text

@@ -200,6 +200,22 @@ def test_a_method_without_a_global_model_says_so(name):
         shared_models(sfedhp.run(experiment))
 
 
+def test_the_models_of_one_method_are_of_no_use_to_one_that_predicts_otherwise(trained):
+    run, newcomer = trained
+    experiment = replace(whole(run), algorithm=ALGORITHMS["pfedgp"]())
+    with pytest.raises(InputError, match="no global or edge's model that predicts"):
+        personalize(experiment, shared_models(run), newcomer)
+
+
+def test_a_newcomers_arrays_have_known_names(trained):
+    run, _ = trained
+    rows = {"inputs": np.zeros((4, 28, 28), np.uint8), "labels": np.arange(4)}
+    with pytest.raises(InputError, match=r"`tests`, but the known ones are .*: did you mean `test`\?"):
+        newcomer_of(run.experiment, {**rows, "tests": np.zeros(4, bool)})
+    with pytest.raises(InputError, match="no array `labels`"):
+        newcomer_of(run.experiment, {"inputs": rows["inputs"]})
+
+
 def test_batch_norm_starts_from_averaged_statistics(tmp_path):
     random = np.random.default_rng(0)
     labels, client = np.arange(60) % 2, np.arange(60) // 20

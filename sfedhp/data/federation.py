@@ -83,6 +83,35 @@ class Federation:
             self, train=train, test=test, validation=validation, seats=seats[:, : taken[-1] + 1]
         )
 
+    def check_seats(self, edges: int, clients_per_edge: int) -> None:
+        """Refuse an experiment of another size; seats that are left over there do no harm.
+
+        Raises:
+            InputError: says which size fits.
+        """
+        rows, width = self.seats.shape
+        if rows != edges or width > clients_per_edge:
+            raise InputError(
+                f"The federation has {rows} × {width} seats (edges × clients), the experiment {edges} × "
+                f"{clients_per_edge}: set edges = {rows} and clients_per_edge = {width}."
+            )
+
+    def check_drawn(self, edges: int, clients: int) -> None:
+        """Refuse to draw more members a round than have rows to train on.
+
+        Raises:
+            InputError: says how many there are.
+        """
+        rows = np.array([len(held) for held in self.train])
+        training = (self.seats >= 0) & (rows[self.seats] > 0)
+        there = {"edges": int(training.any(1).sum()), "clients": int(training.sum())}
+        for members, drawn in (("edges", edges), ("clients", clients)):
+            if drawn > there[members]:
+                raise InputError(
+                    f"sampled_{members} = {drawn} is more than the {members} that train, {there[members]}: "
+                    f"lower it, or set 0 for all."
+                )
+
     @cached_property
     def _scaling(self) -> Scaling:
         return scaling_of(self.scale, self.inputs, np.concatenate(self.train))
@@ -167,7 +196,7 @@ def from_dataset(
     """
     try:
         rows = [dataset[row] for row in range(len(dataset))]  # type: ignore[arg-type]
-        inputs, labels = [_plain(pair[0]) for pair in rows], [_plain(pair[1]) for pair in rows]
+        inputs, labels = [_row(pair[0]) for pair in rows], [_row(pair[1]) for pair in rows]
     except (TypeError, NotImplementedError, LookupError) as error:
         raise InputError(
             "The dataset must have a length and give pairs (input, label) by row number."
@@ -184,8 +213,8 @@ def from_dataset(
     )
 
 
-def _plain(value: Any) -> NDArray[Any]:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+def _row(value: Any) -> Tensor | NDArray[Any]:
+    return value if isinstance(value, Tensor) else np.asarray(value)
 
 
 def _check(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> None:
@@ -206,8 +235,6 @@ def _assemble(
     holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
     seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
     notes = [*pool.notes, *split.notes]
-    if empty := int((seats < 0).sum()):
-        notes.append(f"{empty} of {seats.size} seats are empty: {pool.name} has {len(split.train)} clients.")
     if pool.inputs.dtype != np.uint8:
         if options.scale not in ("unit", "none"):
             notes.append(
@@ -222,19 +249,32 @@ def _assemble(
         test=split.test,
         validation=split.validation,
         seats=seats,
-        notes=tuple(notes),
+        notes=(),
         scale=options.scale,
     )
+    clients = f"{len(split.train)} clients"
     if options.held_out:
-        if options.held_out >= clients_per_edge:
-            raise InputError(
-                f"data.held_out = {options.held_out} leaves nobody of an edge's {clients_per_edge} clients: "
-                f"hold out fewer."
-            )
-        federation = federation.without(held_out(federation, options.held_out))
-    return federation, options
+        newcomers = held_out(federation, options.held_out)
+        federation = federation.without(newcomers)
+        clients += f", {len(newcomers)} of which are held out"
+    if empty := int((federation.seats < 0).sum()):
+        notes.append(f"{empty} of {federation.seats.size} seats are empty: {pool.name} has {clients}.")
+    return dataclasses.replace(federation, notes=tuple(notes)), options
 
 
 def held_out(federation: Federation, count: int) -> list[int]:
-    """The clients that join after training: those on the last seats of each edge."""
-    return [int(client) for client in federation.seats[:, -count:].flat if client >= 0]
+    """The clients that join after training: the last ones of each edge.
+
+    Raises:
+        InputError: nobody would be left of an edge.
+    """
+    found: list[int] = []
+    for edge, seats in enumerate(federation.seats):
+        members = seats[seats >= 0].tolist()
+        if count >= len(members):
+            raise InputError(
+                f"data.held_out = {count} leaves nobody under edge {edge}, which has {len(members)} in all: "
+                f"hold out fewer."
+            )
+        found += members[len(members) - count :]
+    return found

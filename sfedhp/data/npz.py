@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.data.pool import Pool, pool_of
+from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.types import InputError
 
 
@@ -19,12 +19,7 @@ def read_npz(path: Path) -> Pool:
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    arrays = _arrays(path)
-    for needed in ("inputs", "labels"):
-        if needed not in arrays:
-            held = ", ".join(arrays) or "nothing"
-            raise InputError(f"{path.name} has no array `{needed}` (it holds {held}): save it with np.savez.")
-    return pool_of(path.name, **arrays)
+    return pool_of(path.name, **_arrays(path))
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -37,7 +32,10 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} is damaged")
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in ("inputs", "labels", "client", "test") if name in file.files}
+            check_names(path.name, file.files)
+            return {name: file[name] for name in file.files}
+    except InputError:
+        raise
     except Exception as error:
         if "Object arrays" in str(error):
             raise InputError(f"{path.name} holds an object array: store plain numbers.") from error

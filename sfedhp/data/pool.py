@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sfedhp.types import InputError
 
 Rows = NDArray[np.int64]  # row numbers of a pool
+_NEEDED = ("inputs", "labels")
+_KNOWN = (*_NEEDED, "client", "test")
 _NAMED = 5  # classes without rows that a remark names
+_IN_NUMPY = (torch.float16, torch.float32, torch.float64)  # the floating types that NumPy has too
 
 
 class Counts(NamedTuple):
@@ -51,6 +58,26 @@ def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any =
         if test.dtype != np.bool_:
             raise InputError(f"{name}: `test` must be an array of bool, not {test.dtype}.")
     return Pool(name, inputs, labels, int(labels.max()) + 1, client, test)
+
+
+def check_names(name: str, held: Iterable[Any]) -> None:
+    """Refuse a user's arrays of which one is missing, or has a name that would not be looked at.
+
+    Raises:
+        InputError: names the array, and the nearest right name where there is one.
+    """
+    held = [str(each) for each in held]
+    for strange in held:
+        if strange not in _KNOWN:
+            near = difflib.get_close_matches(strange, _KNOWN, n=1)
+            known = ", ".join(f"`{each}`" for each in _KNOWN[:-1]) + f" and `{_KNOWN[-1]}`"
+            hint = f"did you mean `{near[0]}`?" if near else "rename it, or leave it out."
+            raise InputError(f"{name} holds an array `{strange}`, but the known ones are {known}: {hint}")
+    for needed in _NEEDED:
+        if needed not in held:
+            raise InputError(
+                f"{name} has no array `{needed}` (it holds {', '.join(held) or 'nothing'}): add it."
+            )
 
 
 def with_classes(pool: Pool, classes: int | None) -> Pool:
@@ -123,9 +150,25 @@ def _column(name: str, column: str, values: Any, rows: int) -> NDArray[Any]:
 
 def _array(name: str, column: str, values: Any) -> NDArray[Any]:
     try:
-        array = np.asarray(values)
+        array = np.asarray(
+            [_plain(row) for row in values] if isinstance(values, list | tuple) else _plain(values)
+        )
     except ValueError as error:
         raise InputError(f"{name}: `{column}` has rows of different lengths.") from error
+    except (TypeError, RuntimeError) as error:
+        raise InputError(
+            f"{name}: `{column}` cannot be read as an array of numbers: give a NumPy array or a dense tensor."
+        ) from error
     if array.dtype.hasobject:
         raise InputError(f"{name}: `{column}` is an object array: store plain numbers.")
     return array
+
+
+def _plain(values: Any) -> Any:
+    """What NumPy can read: a tensor is taken from its device, without its gradient, in a type NumPy has."""
+    if not isinstance(values, Tensor):
+        return values
+    values = values.detach()
+    if values.is_floating_point() and values.dtype not in _IN_NUMPY:
+        values = values.float()
+    return values.cpu().numpy()

@@ -49,6 +49,11 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         InputError: the experiment cannot be deployed as it is.
     """
     check_draws(experiment)
+    if experiment.data.held_out:
+        raise InputError(
+            f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "
+            f"has its seat; leave it out, or simulate with `sfedhp run`."
+        )
     seats = torch.arange(experiment.edges * experiment.clients_per_edge)
     seats = seats.reshape(experiment.edges, experiment.clients_per_edge)
     shape, classes = tuple(file.inputs), file.classes

@@ -180,6 +180,31 @@ def test_datasets_of_other_shapes():
         from_dataset(Pairs([([1.0], 0), ([1.0, 2.0], 1)]), **PLACE)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2])
+def test_tensors_of_any_kind_are_taken(dtype):
+    inputs = (torch.tensor(INPUTS[:, 0, 0]) / 16).to(dtype).requires_grad_()
+    from_tensor, _ = from_arrays(inputs, torch.tensor(LABELS), **PLACE)
+    pairs, _ = from_dataset(TensorDataset(inputs, torch.tensor(LABELS)), **PLACE)
+    for federation in (from_tensor, pairs):
+        assert federation.inputs.dtype == np.float32
+        np.testing.assert_array_equal(federation.inputs, inputs.detach().float().numpy())
+
+
+@pytest.mark.parametrize("inputs", [torch.ones(40, 3).to_sparse(), torch.ones(40, 3, device="meta")])
+def test_a_tensor_without_plain_numbers_is_refused_in_a_sentence(inputs):
+    with pytest.raises(InputError, match="`inputs` cannot be read as an array of numbers") as caught:
+        from_arrays(inputs, LABELS, **PLACE)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="`inputs` cannot be read as an array of numbers"):
+        from_dataset(Pairs([(row, 0) for row in inputs]), **PLACE)
+
+
+def test_rows_that_are_tensors_are_taken():
+    rows = [torch.full((3,), float(row), requires_grad=True) for row in range(40)]
+    federation, _ = from_arrays(rows, LABELS, **PLACE)
+    np.testing.assert_array_equal(federation.inputs[:, 1], np.arange(40))
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -224,3 +249,30 @@ def test_clients_that_are_held_out_leave_no_seats_behind():
     assert len(rest.test) == len(rest.validation) == 4
     with pytest.raises(InputError, match=r"data.held_out = 3 leaves nobody"):
         federate(DataOptions(held_out=3), **layout)
+
+
+SEVEN = {"client": np.arange(40) % 7, "edges": 2, "clients_per_edge": 5, "seed": 0}
+
+
+def test_each_edge_holds_out_the_last_clients_it_has():
+    whole, _ = from_arrays(INPUTS, LABELS, **SEVEN)
+    assert whole.seats.tolist() == [[0, 1, 2, 3, 4], [5, 6, -1, -1, -1]]
+    assert held_out(whole, 1) == [4, 6]
+    rest, _ = from_arrays(INPUTS, LABELS, options=DataOptions(held_out=1), **SEVEN)
+    assert rest.seats.tolist() == [[0, 1, 2, 3], [4, -1, -1, -1]]
+    np.testing.assert_array_equal(rest.train[4], whole.train[5])
+    assert rest.notes == ("3 of 8 seats are empty: the data has 7 clients, 2 of which are held out.",)
+
+
+def test_an_edge_is_never_emptied_by_holding_out():
+    with pytest.raises(InputError, match=r"data.held_out = 2 leaves nobody under edge 1, which has 2 in all"):
+        from_arrays(INPUTS, LABELS, options=DataOptions(held_out=2), **SEVEN)
+
+
+def test_the_last_seats_of_full_edges_are_held_out():
+    options = {"edges": 3, "clients_per_edge": 4, "seed": 5}
+    whole, _ = federate(DataOptions(edge_order="random"), **options)
+    assert held_out(whole, 2) == whole.seats[:, -2:].ravel().tolist()
+    rest, _ = federate(DataOptions(edge_order="random", held_out=2), **options)
+    assert rest.seats.shape == (3, 2)
+    assert rest.notes == whole.notes

@@ -39,7 +39,19 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
     [
         ({"labels": LABELS}, "my.npz has no array `inputs` (it holds labels)"),
         ({"inputs": INPUTS}, "my.npz has no array `labels` (it holds inputs)"),
-        ({"x": INPUTS}, "my.npz has no array `inputs` (it holds nothing)"),
+        ({}, "my.npz has no array `inputs` (it holds nothing)"),
+        (
+            {"x": INPUTS, "labels": LABELS},
+            "my.npz holds an array `x`, but the known ones are `inputs`, `labels`, `client` and `test`: "
+            "rename it, or leave it out.",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "clients": LABELS},
+            "my.npz holds an array `clients`, but the known ones are `inputs`, `labels`, `client` and "
+            "`test`: did you mean `client`?",
+        ),
+        ({"inputs": INPUTS, "labels": LABELS, "is_test": LABELS > 0}, "did you mean `test`?"),
+        ({"input": INPUTS, "labels": LABELS}, "did you mean `inputs`?"),
         ({"inputs": INPUTS, "labels": LABELS[:19]}, "`labels` must hold one value for each of the 20 rows"),
         (
             {"inputs": INPUTS, "labels": LABELS[:, None]},
@@ -152,6 +164,12 @@ def test_object_arrays_are_never_unpickled(tmp_path):
         load(path)
     with pytest.raises(InputError, match="`labels` is an object array"):
         from_arrays(INPUTS, objects, edges=1, clients_per_edge=1, seed=0)
+
+
+def test_an_array_of_another_name_is_not_even_read(tmp_path):
+    path = saved(tmp_path, inputs=INPUTS, labels=LABELS, about=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(InputError, match="holds an array `about`"):
+        load(path)
 
 
 def test_a_missing_file_and_one_that_is_no_zip(tmp_path):

@@ -184,6 +184,21 @@ def test_a_number_of_drawn_members_without_effect_is_refused():
         lay_out(FederationFile(), replace(experiment("fedavg"), sampled_edges=1))
 
 
+@pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
+def test_nobody_is_held_out_of_a_deployment(file):
+    with pytest.raises(InputError, match=r"data.held_out = 1 cannot be deployed: .* `sfedhp run`"):
+        lay_out(file, experiment(data={"held_out": 1}))
+
+
+def test_no_more_clients_are_drawn_than_there_are(tmp_path):
+    path = tmp_path / "three.npz"
+    np.savez(path, inputs=np.ones((24, 4)), labels=np.arange(24) % 2, client=np.arange(24) % 3)
+    three = replace(experiment("fedavg"), data=DataOptions(str(path)))
+    assert len(lay_out(FederationFile(), replace(three, sampled_clients=3)).clients) == 4
+    with pytest.raises(InputError, match="sampled_clients = 4 is more than the clients that train, 3: lower"):
+        lay_out(FederationFile(), replace(three, sampled_clients=4))
+
+
 def test_what_only_all_clients_together_know_is_refused(tmp_path):
     layout = lay_out(FederationFile(inputs=(4,), classes=3), experiment("fedavg"))
     path = tmp_path / "pixels.npz"
