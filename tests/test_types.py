@@ -1,12 +1,25 @@
 """Bounds of options and the sentences they speak."""
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Protocol
 
+import numpy as np
 import pytest
+import torch
 
+from sfedhp.algorithms import SFedHP
+from sfedhp.config import EngineOptions, Experiment
 from sfedhp.scalars import PerRun, Rate
 from sfedhp.types import Bounds, InputError, check_bounds
+
+
+class Shape(Protocol):
+    def area(self) -> float: ...
+
+
+@dataclass
+class Inner:
+    pass
 
 
 @dataclass
@@ -17,12 +30,31 @@ class Options:
     rate: Rate = 0.1
     kind: Literal["a", "b", "c"] = "a"
     maybe: Annotated[int, Bounds(2)] | None = None
+    chosen: Literal["only"] | None = None
+    word: str = ""
+    text: str | None = None
+    switch: bool = False
+    number: float = 0.0
+    turn: int = 0
+    sizes: tuple[int, ...] = ()
+    inner: Inner = field(default_factory=Inner)
+    anything: Any = None
+    shape: Shape | None = None
 
 
 def test_defaults_pass():
     check_bounds(Options())
     check_bounds(Options(rate=PerRun([0.1, 0.2]), maybe=2))
-    check_bounds(Options(rate=1, share=1))
+    check_bounds(Options(rate=1, share=1, number=1))
+    check_bounds(Options(chosen="only", text="a", switch=True, sizes=(1, 2), anything=3))
+
+
+def test_numbers_of_numpy_that_are_floats_pass():
+    check_bounds(Options(rate=np.float64(0.1), number=np.float64(0.1)))
+
+
+def test_what_cannot_be_asked_of_a_value_is_not_asked():
+    check_bounds(Options(shape=3))
 
 
 @pytest.mark.parametrize(
@@ -41,9 +73,55 @@ def test_defaults_pass():
         ({"count": 6.0}, "x.count = 6.0 is not a whole number: it must be at least 1."),
         ({"maybe": 2.5}, "x.maybe = 2.5 is not a whole number: it must be at least 2."),
         ({"rate": "fast"}, "x.rate = 'fast' is not a number: it must be above 0."),
+        ({"rate": None}, "x.rate = None is not a number: it must be above 0."),
+        ({"rate": [0.1]}, "x.rate = [0.1] is not a number: it must be above 0."),
+        ({"rate": torch.tensor(0.5)}, "x.rate = tensor(0.5000) is no plain value: convert it with .item()."),
+        ({"count": None}, "x.count = None is not a number: it must be a whole number, at least 1."),
+        ({"count": np.int64(3)}, f"x.count = {np.int64(3)!r} is no plain value: convert it with .item()."),
+        ({"switch": np.True_}, f"x.switch = {np.True_!r} is no plain value: convert it with .item()."),
+        (
+            {"count": PerRun([1, 2])},
+            "x.count = PerRun([1.0, 2.0]) is not a number: it must be a whole number, at least 1.",
+        ),
+        ({"maybe": "2"}, "x.maybe = '2' is not a number: it must be a whole number, at least 2."),
+        ({"number": "3"}, "x.number = '3' is not a number: write one."),
+        ({"number": False}, "x.number = False is not a number: write one."),
+        ({"turn": 1.0}, "x.turn = 1.0 is not a whole number: write one."),
+        ({"turn": None}, "x.turn = None is not a whole number: write one."),
+        ({"kind": 5}, "x.kind = 5 is not known: use a, b or c."),
+        ({"kind": None}, "x.kind = None is not known: use a, b or c."),
+        ({"kind": False}, "x.kind = False is not known: use a, b or c."),
+        ({"chosen": 1}, "x.chosen = 1 is not known: use only."),
+        ({"word": 5}, "x.word = 5 is not text: write it in quotes."),
+        ({"word": True}, "x.word = True is not text: write it in quotes."),
+        ({"word": None}, "x.word = None is not text: write it in quotes."),
+        ({"text": 5}, "x.text = 5 is not text: write it in quotes."),
+        ({"switch": 1}, "x.switch = 1 is neither true nor false: use one of them."),
+        ({"switch": "no"}, "x.switch = 'no' is neither true nor false: use one of them."),
+        ({"sizes": 3}, "x.sizes = 3 cannot be used: it must be of the type tuple."),
+        ({"inner": "b"}, "x.inner = 'b' cannot be used: it must be of the type Inner."),
+        ({"inner": None}, "x.inner = None cannot be used: it must be of the type Inner."),
     ],
 )
 def test_each_wrong_value_gets_its_sentence(wrong, sentence):
     with pytest.raises(InputError) as error:
         check_bounds(Options(**wrong), "x.")
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: SFedHP(start=None), "algorithm.start = None is not known: use anchor or carried."),
+        (lambda: SFedHP(solver=3), "algorithm.solver = 3 is not known: use gradient or nesterov."),
+        (lambda: SFedHP(edge_rounds=None), "algorithm.edge_rounds = None is not a number"),
+        (lambda: Experiment(device=True), "device = True is not text"),
+        (lambda: Experiment(engine=EngineOptions(address=5)), "engine.address = 5 is not text"),
+        (lambda: Experiment(engine=EngineOptions(inner=False)), "engine.inner = False is not known"),
+        (lambda: Experiment(algorithm="fedavg"), "algorithm = 'fedavg' cannot be used"),
+    ],
+)
+def test_the_options_of_a_run_are_checked(make, sentence):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value).startswith(sentence)
