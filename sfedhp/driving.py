@@ -224,8 +224,11 @@ def outcome_of(
 
 def _tell(path: Path, **facts: str) -> None:
     """Add to a run's environment what only the run itself could show."""
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    write_text(path, json.dumps(known | facts, indent=2) + "\n")
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # a damaged one must not cost the run its end
+        known = None
+    write_text(path, json.dumps((known if isinstance(known, dict) else {}) | facts, indent=2) + "\n")
 
 
 def _finite(state: State, axes: int) -> list[str | None]:

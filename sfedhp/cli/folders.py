@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,27 @@ class Target(click.Path):
             name = param.opts[0] if param is not None else "The path"
             raise InputError(f"{name} is empty: name a folder or file, or leave it out.")
         return super().convert(value, param, ctx)
+
+
+def check_file(option: str, path: Path, *beside: Path) -> None:
+    """Refuse a file that cannot be written, before time is spent on what it shall hold.
+
+    Args:
+        option: which names it.
+        path: the file.
+        beside: folders that are made with it.
+
+    Raises:
+        InputError: it is a folder, or one above it or beside it is a file or closed.
+    """
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a folder: name a file.")
+    for folder in (path.parent, *beside):
+        whole = folder.absolute()
+        there = next(each for each in (whole, *whole.parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            why = "not open to you" if there.is_dir() else "a file"
+            raise InputError(f"{option} {path} cannot be written, for {there} is {why}: choose another.")
 
 
 def new_folder(what: str, source: str) -> Path:

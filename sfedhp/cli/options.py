@@ -105,7 +105,7 @@ def read_settings(words: Sequence[str]) -> Settings:
     Raises:
         InputError: an unknown key (the nearest right one is named), or a file that cannot be read.
     """
-    files = [word for word in words if "=" not in word or word.endswith(".toml")]
+    files = [word for word in words if is_file(word)]
     if len(files) > 1:
         raise InputError(
             f"Only one config file can be given, not {' and '.join(files)}: write settings as key=value."
@@ -124,6 +124,11 @@ def read_settings(words: Sequence[str]) -> Settings:
         if entry.key not in known:
             raise InputError(_unknown(entry.key, known))
     return Settings(tuple(entries))
+
+
+def is_file(word: str) -> bool:
+    """Whether a word of a command is a config file; folders of a sweep have `=` in their names."""
+    return "=" not in word or word.endswith(".toml")
 
 
 @cache

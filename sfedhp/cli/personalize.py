@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from sfedhp.cli.columns import counted
 from sfedhp.cli.folders import Target
-from sfedhp.cli.options import METHOD, Settings, read_settings
+from sfedhp.cli.options import METHOD, Settings, option_of, read_settings
 from sfedhp.cli.tables import print_json, results
 from sfedhp.config import Experiment
 from sfedhp.personalizing import Personalized, newcomer_of, read_models
@@ -60,10 +60,17 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     run = read_experiment(folder)
     given = read_settings(words)
     source = _source(given)
+    if METHOD in [entry.key for entry in given.entries] and given.method != run.algorithm_name:
+        raise InputError(
+            f"The run in {folder} is of {run.algorithm_name}, whose steps a newcomer takes: leave "
+            f"algorithm={given.method} out."
+        )
     path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out
     _check_out(path)
     newcomer = newcomer_of(replace(run, data=replace(run.data, test_share=_share(given, run))), source)
     experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
+    for line in given.left_out([run.algorithm_name]):
+        click.echo(line, err=True)
     if not any(entry.key == "batch_size" for entry in given.entries):
         experiment = replace(experiment, batch_size=0)
     found = personalized(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
@@ -88,7 +95,8 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
         mark = "  ← start" if name == found.start else ""
         console.print(f"{name:<10} loss {loss:.4f} on {rows}{mark}", soft_wrap=True)
     if found.halvings:
-        changed = any(entry.key == METHOD or entry.key.endswith("_rate") for entry in given.entries)
+        rates = [entry.key for entry in given.entries if entry.key.endswith("_rate")]
+        changed = any(option_of(run.algorithm_name, rate) for rate in rates)
         which = "as given" if changed else "with the run's own"
         console.print(
             f"rates      / {2**found.halvings}: {which} the steps overshoot on these rows", soft_wrap=True

@@ -11,7 +11,7 @@ import click
 
 from sfedhp.cli.columns import Column, print_table
 from sfedhp.cli.execution import Interruption
-from sfedhp.cli.folders import Target
+from sfedhp.cli.folders import Target, check_file
 from sfedhp.cli.progress import pace_shown
 from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
 from sfedhp.cli.tables import print_json, results
@@ -57,9 +57,7 @@ FAST = Effort(seeds=1, rounds=15, choice_rounds=3)
 @click.option(
     "--html",
     type=Target(),
-    default=Path("runs/reproduction.html"),
-    show_default=True,
-    help="The page to write.",
+    help="The page to write; by default runs/reproduction.html, with --fast runs/reproduction-fast.html.",
 )
 @click.option("--markdown", type=Target(), help="The same as Markdown, with images/ beside it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
@@ -72,7 +70,7 @@ def reproduce(
     device: str,
     folder: Path | None,
     experiments: Path,
-    html: Path,
+    html: Path | None,
     markdown: Path | None,
     as_json: bool,
 ) -> None:
@@ -97,12 +95,16 @@ def reproduce(
     effort = FAST if fast else Effort()
     effort = replace(effort, seeds=seeds or effort.seeds, device=device)
     folder = folder or Path("runs/reproduce-fast" if fast else "results")
+    html = html or Path("runs/reproduction-fast.html" if fast else "runs/reproduction.html")
     chosen = tuple(name.strip() for name in only.split(",") if name.strip())
     asked = targets or ("all",)
     every = {name: read_study(experiments / f"{name}.toml") for name in files_of(experiments)}
     named = names_of(asked)
     if folder.is_file():
         raise InputError(f"{folder} is a file: name a folder with --records.")
+    check_file("--html", html)
+    if markdown is not None:
+        check_file("--markdown", markdown, markdown.parent / "images")
     if show:
         _check_records(folder)
         # Of what is only a collection, what there is is shown.

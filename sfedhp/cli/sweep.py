@@ -13,7 +13,7 @@ import click
 from sfedhp.cli.columns import counted
 from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.folders import Target, new_folder
-from sfedhp.cli.options import full_key, option_of, read_settings
+from sfedhp.cli.options import full_key, is_file, option_of, read_settings
 from sfedhp.cli.progress import rounds_shown
 from sfedhp.cli.tables import Swept, print_json, print_sweep, stopped_after
 from sfedhp.config import Experiment
@@ -140,18 +140,21 @@ def grid(words: Sequence[str]) -> list[Point]:
     Raises:
         InputError: a key or a value is given twice, or `seeds` is no number of repeats.
     """
+    files: list[str] = []
     fixed: list[str] = []
     axes: list[list[tuple[tuple[str, str], ...]]] = []
     seeds: list[str] = []
     varied: dict[str, str] = {}  # which word varies a key
     for word in words:
-        keys, equals, values = word.partition("=")
-        if keys == "seeds":
+        keys, _, values = word.partition("=")
+        if is_file(word):
+            files.append(word)
+        elif keys == "seeds":
             if not values.isdecimal() or int(values) < 1:
                 raise InputError(f"seeds={values} is no number of repeats: write for example seeds=3.")
             seeds = [f"seed={seed}" for seed in range(int(values))]
             _once("seed", word, varied)
-        elif equals and ("," in values or "+" in keys):
+        elif "," in values or "+" in keys:
             axis = [tuple((key, value) for key in keys.split("+")) for value in values.split(",")]
             if len(set(axis)) < len(axis):
                 raise InputError(f"{word} has the same value twice: give each once.")
@@ -167,7 +170,7 @@ def grid(words: Sequence[str]) -> list[Point]:
         setting = tuple(pair for pairs in chosen for pair in pairs)
         own = [f"{key}={value}" for key, value in setting]
         repeats = [(*own, seed) for seed in seeds] or [tuple(own)]
-        points += [Point(setting, (*fixed, *repeat)) for repeat in repeats]
+        points += [Point(setting, (*files, *fixed, *repeat)) for repeat in repeats]
     return points
 
 

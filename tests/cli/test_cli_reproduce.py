@@ -67,6 +67,57 @@ def test_fast_has_records_of_its_own(small, sfedhp):
     assert not (small / "results").exists()
 
 
+def test_fast_has_a_page_of_its_own(ran, sfedhp):
+    page = (ran / "runs" / "reproduction.html").read_bytes()
+    done = sfedhp("reproduce", "table2", "--fast", "--only", "fedavg")
+    assert done.stderr.endswith("The page: runs/reproduction-fast.html\n")
+    assert "fedavg GM" in (ran / "runs" / "reproduction-fast.html").read_text(encoding="utf-8")
+    assert (ran / "runs" / "reproduction.html").read_bytes() == page
+    assert sfedhp("reproduce", "--fast", "--show", "--html", "own.html").exit_code == 0
+    assert (ran / "own.html").exists()
+
+
+@pytest.mark.parametrize("words", [("table2",), ("table2", "--fast"), ("--show",)])
+@pytest.mark.parametrize(
+    ("option", "path", "said"),
+    [
+        ("--html", "experiments", "--html experiments is a folder: name a file."),
+        ("--markdown", "experiments/", "--markdown experiments is a folder: name a file."),
+        ("--html", "..", "--html .. is a folder: name a file."),
+        (
+            "--html",
+            "tiny.npz/a/page.html",
+            "--html tiny.npz/a/page.html cannot be written, for {here}/tiny.npz is a file: choose another.",
+        ),
+        (
+            "--markdown",
+            "busy/page.md",
+            "--markdown busy/page.md cannot be written, for {here}/busy/images is a file: choose another.",
+        ),
+    ],
+)
+def test_where_no_page_can_be_written_nothing_is_run(small, sfedhp, words, option, path, said):
+    (small / "busy").mkdir()
+    (small / "busy" / "images").write_text("here")
+    (small / "results").mkdir()
+    (small / "results" / "table2.jsonl").touch()
+    before = sorted(small.rglob("*"))
+    refused = sfedhp("reproduce", *words, option, path)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == f"error: {said.format(here=small)}\n"
+    assert sorted(small.rglob("*")) == before
+
+
+def test_where_nothing_may_be_written_nothing_is_run(small, sfedhp, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: path != small)
+    refused = sfedhp("reproduce", "table2", "--html", "new/page.html")
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"error: --html new/page.html cannot be written, for {small} is not open to you: choose another.\n"
+    )
+    assert not (small / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

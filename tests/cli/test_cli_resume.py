@@ -123,6 +123,11 @@ def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
             "clients_at_once = 1.5",
             "engine.clients_at_once = 1.5 is not a whole number",
         ),
+        ('kind = "process"', "kind = 5", "engine.kind = 5 is not known: use process or ray."),
+        ('inner = "auto"', "inner = false", "engine.inner = False is not known: use auto or plain."),
+        ('address = ""', "address = 5", "engine.address = 5 is not text: write it in quotes."),
+        ('device = "auto"', "device = true", "device = True is not text: write it in quotes."),
+        ('source = "', 'source = 5  # "', "data.source = 5 is not text: write it in quotes."),
         ("rounds = 3", "rounds 3", "one/config.toml cannot be read (Expected '=' after a key"),
         ("rounds = 3", "rounds 3", "): mend it, or put it back from a copy.\n"),
     ],
@@ -135,6 +140,14 @@ def test_a_config_that_was_spoilt_is_told(sfedhp, tiny, here, old, new, sentence
     result = sfedhp("resume", "one")
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert sentence in result.stderr
+
+
+@pytest.mark.parametrize("spoilt", [b"x\n", b"", b"[1]\n", b"\xff\xfe"])
+def test_a_spoilt_environment_is_written_anew(sfedhp, tiny, here, spoilt):
+    assert sfedhp("run", *tiny, "--out", "one").exit_code == 0
+    (here / "one/environment.json").write_bytes(spoilt)
+    assert sfedhp("resume", "one").exit_code == 0
+    assert json.loads((here / "one/environment.json").read_text()).keys() == {"captured"}
 
 
 def test_a_spoilt_history_is_told(sfedhp, tiny, here):

@@ -58,6 +58,23 @@ def test_values_multiply_and_joined_keys_move_together():
     assert points[0].name == "x=1,y=1,b=u"
 
 
+@pytest.mark.parametrize("file", ["g/x=5,y=5,seed=0/c.toml", "a+b=1/c.toml", "seeds=2/c.toml", "x=1/c.toml"])
+def test_a_file_is_no_part_of_the_grid_whatever_its_folders_are_called(file):
+    points = grid([file, "x=1,2", "seeds=2"])
+    assert [point.words[0] for point in points] == [file] * 4
+    assert points[0] == ((("x", "1"),), (file, "x=1", "seed=0"))
+
+
+def test_the_config_of_a_run_of_a_sweep_can_be_swept(sfedhp, tiny, here):
+    joined = "algorithm.client_proximity+algorithm.edge_proximity=5,9"
+    assert sfedhp("sweep", *tiny, joined, "--out", "grid").exit_code == 0
+    file = "grid/client_proximity=5,edge_proximity=5,seed=0/config.toml"
+    result = sfedhp("sweep", file, "rounds=2", "seeds=2", "--out", "again")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(path.name for path in (here / "again").iterdir()) == ["run,seed=0", "run,seed=1"]
+    assert "client_proximity = 5.0" in (here / "again/run,seed=1/config.toml").read_text()
+
+
 def test_without_anything_to_vary_there_is_one_run():
     assert grid(["rounds=5"]) == [((), ("rounds=5",))]
 

@@ -71,6 +71,18 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
         (["run", "data.source=newcomer.npz", "rounds=5"], "rounds means nothing here"),
         (["run", "data.source=nobody.npz"], "There is no file nobody.npz"),
         (["nowhere", "data.source=newcomer.npz"], "nowhere holds no run"),
+        *(
+            (
+                ["run", "data.source=newcomer.npz", f"{key}={method}"],
+                f"The run in run is of sfedhp, whose steps a newcomer takes: leave algorithm={method} out.",
+            )
+            for key, method in (
+                ("algorithm", "pfedgp"),
+                ("algorithm", "heurfedamp"),
+                ("algorithm.name", "fedavg"),
+            )
+        ),
+        (["run", "data.source=newcomer.npz", "algorithm=fedprix"], "did you mean fedprox?"),
         (["run", "data.source=newcomer.npz", "--start", "edge-9"], "There is no model 'edge-9'"),
         (["run", "data.source=newcomer.npz", "algorithm.personal_steps=0"], "personal_steps"),
         (
@@ -130,7 +142,25 @@ def test_people_are_told_of_other_rates(sfedhp, run):
     text = config.read_text()
     assert "personal_rate = 0.05" in text
     config.write_text(text.replace("personal_rate = 0.05", "personal_rate = 0.5"))
-    assert ": with the run's own the steps overshoot on these rows" in sfedhp(*base).stdout
+    for more in ([], ["algorithm=sfedhp"], ["algorithm.local_rate=0.1"]):  # of which none changes a rate
+        assert ": with the run's own the steps overshoot on these rows" in sfedhp(*base, *more).stdout
+
+
+def test_the_runs_own_method_may_be_named(sfedhp, run):
+    base = ["personalize", "run", "data.source=newcomer.npz", "--json"]
+    plain, named = sfedhp(*base), sfedhp(*base, "algorithm=sfedhp")
+    assert (named.exit_code, named.stdout, named.stderr) == (0, plain.stdout, "")
+
+
+def test_a_key_that_the_runs_method_does_not_have_is_left_out_with_a_word(sfedhp, tiny, run):
+    base = ["personalize", "run", "data.source=newcomer.npz", "--json"]
+    plain, more = sfedhp(*base), sfedhp(*base, "algorithm.local_steps=3")
+    assert (more.exit_code, more.stdout, plain.stderr) == (0, plain.stdout, "")
+    assert more.stderr.startswith("algorithm.local_steps is left out: it is a key of fedavg, hierfavg, ")
+    assert more.stderr.endswith(", not of sfedhp.\n")
+    assert sfedhp("run", *tiny, "algorithm=fedavg", "--out", "other").exit_code == 0
+    words = ["data.source=newcomer.npz", "algorithm.local_steps=3"]
+    assert sfedhp("personalize", "other", *words).stderr == ""
 
 
 def test_one_row_is_one_row(sfedhp, run):
