@@ -110,17 +110,12 @@ def _section(kind: Any, values: Any, prefix: str) -> Any:
     """The dataclass of a table whose keys and types are right."""
     if not isinstance(values, Mapping):
         raise InputError(f"{prefix.rstrip('.')} must be a table.")
-    fields = {option.name: option for option in dataclasses.fields(kind)}
-    for name, value in values.items():
+    fields = [option.name for option in dataclasses.fields(kind)]
+    for name in values:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else f"use {', '.join(fields)}."
             raise InputError(f"{prefix}{name} is not a key of a federation file: {hint}")
-        default = fields[name].default
-        wanted = (int, float) if isinstance(default, float) else type(default)
-        known = default is not dataclasses.MISSING and default != ()
-        if known and (not isinstance(value, wanted) or isinstance(value, bool)):
-            raise InputError(f"{prefix}{name} = {value!r} cannot be used: write it as {default!r} is.")
     options = kind(**values)
     check_bounds(options, prefix)
     return options

@@ -80,7 +80,7 @@ def test_the_clouds_limit_covers_the_edges_rounds():
         ("nam = 'x'", "did you mean name"),
         ("[limits]\nclient_secs = 3", "limits.client_seconds"),
         ("[limits]\nclient_seconds = 0", "above 0"),
-        ("[limits]\nclient_seconds = 'long'", "cannot be used"),
+        ("[limits]\nclient_seconds = 'long'", "is not a number"),
         ("[limits]\nclient_seconds = inf", "at most"),
         ("classes = 3\ninputs = 3", "as [784]"),
         ("classes = 3\ninputs = [4.5]", "as [784]"),
