@@ -98,7 +98,7 @@ def placed(whole: Any, part: Any, axis: int, first: int, total: int, shared: boo
         total: how many members there will be.
         shared: whether members along this axis may share an anchor; if not, each has its own.
     """
-    if isinstance(part, Factored) and not shared:
+    if isinstance(part, Factored) and not shared and not isinstance(whole, Tensor):
         before = (None, None) if whole is None else whole
         return Factored(*(placed(*pair, axis, first, total) for pair in zip(before, part, strict=True)))
     if isinstance(part, Factored) and part.anchor.shape[axis] == 1:

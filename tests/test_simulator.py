@@ -92,6 +92,28 @@ def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_on
             assert all(torch.equal(one, two) for one, two in zip(entry, books[1][name], strict=True))
 
 
+@pytest.mark.parametrize("at_once", [2, 4])
+@pytest.mark.parametrize("silent", [0, 5])
+def test_an_edge_that_lost_somebody_lies_beside_one_that_did_not(at_once, silent):
+    """The models of the one are whole, those of the other still factored."""
+    experiment = Experiment(
+        edges=3,
+        clients_per_edge=2,
+        batch_size=5,
+        dtype="float64",
+        data=DataOptions(train_per_label=6, test_per_label=4, validation_per_label=0),
+        algorithm=SFedHP(edge_rounds=2),
+    )
+    found = []
+    for count in (0, at_once):
+        simulator = prepare(replace(experiment, engine=EngineOptions(clients_at_once=count))).simulator
+        simulator.lost = lambda clock, ids: ids == silent
+        *_, state = simulator.run(2)
+        found.append((state.served, state.edges, dense(state.personal)))
+    for one, two in zip(*map(leaves, found), strict=True):
+        assert close(two, one)
+
+
 def test_edges_of_stacked_runs_one_after_the_other():
     experiments = [
         Experiment(
