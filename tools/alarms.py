@@ -108,7 +108,7 @@ def row(dataset: str, setting: int, scale: str, bent: Bend) -> str:
     columns = [
         f"{dataset} {setting}",
         scale,
-        f"{bent.median:.1f}, {bent.worst:.1f}{' (normalized)' if bent.normalized else ''}",
+        f"{bent.median:.1f}, {bent.worst:.1f}{' (normalized)' if bent.bounded else ''}",
         _listed(warned, mine),
         str(len(warned & fell)),
         _listed(fell - warned, mine),

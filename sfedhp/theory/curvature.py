@@ -25,7 +25,7 @@ class Bend(NamedTuple):
 
     median: float  # h, the median over clients
     worst: float  # what a tenth of the clients reach
-    normalized: bool  # all layers but one are normalized, so that an overshoot cannot feed on itself
+    bounded: bool  # all layers but one, at most, are normalized: an overshoot cannot feed on itself
 
 
 class Curvature(NamedTuple):
@@ -39,12 +39,12 @@ class Curvature(NamedTuple):
 def bend(task: Task, model: Tensor) -> Bend:
     """How sharply the mini-batches of some of a task's clients bend their losses at a model (d,)."""
     task = _some(task, CLIENTS)
-    normalized = is_normalized(task, model)
+    bounded = is_bounded(task, model)
     # Where h is no limit, one batch shows its size.
-    turns = range(1 if normalized else BATCHES)
+    turns = range(1 if bounded else BATCHES)
     each = [largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in turns]
     clients = sorted(torch.stack(each).amax(0).tolist(), reverse=True)
-    return Bend(statistics.median(clients), clients[math.ceil(len(clients) / 10) - 1], normalized)
+    return Bend(statistics.median(clients), clients[math.ceil(len(clients) / 10) - 1], bounded)
 
 
 def measure(task: Task, model: Tensor) -> Curvature:
@@ -58,11 +58,11 @@ def measure(task: Task, model: Tensor) -> Curvature:
     return Curvature(float(whole.max()), 0.0, False)
 
 
-def is_normalized(task: Task, model: Tensor) -> bool:
-    """Whether all layers but one feed a normalization.
+def is_bounded(task: Task, model: Tensor) -> bool:
+    """Whether there is but one layer that feeds no normalization, so that the loss has a bounded slope.
 
-    Such a layer may grow without any change of the scores, and bends the less the larger it is: a step that
-    is too large makes it harmless instead of larger. What is left is one layer, whose slope is bounded.
+    A layer that does may grow without any change of the scores, and bends the less the larger it is: a step
+    that is too large makes it harmless instead of larger. With two others each makes the other's slope.
     """
     rows = task.batch(Clock(0)).inputs
     statistics = rows.new_zeros(()).expand(*task.lead, task.network.s)
@@ -79,7 +79,7 @@ def is_normalized(task: Task, model: Tensor) -> bool:
             name: 2 * part if name.rpartition(".")[0] == layer else part for name, part in weights.items()
         }
         kept += bool((scores(larger) - before).norm() < 0.05 * before.norm())
-    return kept > 0 and len(layers) - kept <= 1
+    return len(layers) - kept <= 1
 
 
 def largest_eigenvalue(task: Task, model: Tensor, batch: Batch, steps: int = STEPS) -> Tensor:

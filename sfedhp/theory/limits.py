@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sfedhp.algorithms import Algorithm, SFedHP
@@ -15,6 +16,7 @@ _STEPS = {  # the field of a rate, what it drives
     "meta_rate": "the step from the start point",
     "local_rate": "a local step",
 }
+_FEW = 5  # steps on one mini-batch, as in the paper
 
 
 def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
@@ -33,20 +35,37 @@ def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
         if not hasattr(method, field) or (field == "local_rate" and hasattr(method, "personal_rate")):
             continue
         rate, spring = getattr(method, field), float(getattr(method, springs.get(field, ""), 0.0))
-        if bend.normalized:
-            note = "h is left out: layers before a normalization cannot blow up"
-            lines.append(_below(field, f"{what}: ηλ < 2", rate * spring, 2.0, note))
+        limit = _stable(method) if field == "personal_rate" else 2.0
+        if bend.bounded:
+            note = "h is left out: the slope of one layer is bounded, and others are normalized"
+            lines.append(_below(field, f"{what}: ηλ < {limit:.3g}", rate * spring, limit, note))
             continue
-        formula = "η(λ + h) < 2" if spring else "ηh < 2"
-        lines.append(_below(field, f"{what}: {formula}", rate * (spring + bend.median), 2.0))
+        formula = f"η(λ + h) < {limit:.3g}" if spring else f"ηh < {limit:.3g}"
+        lines.append(_below(field, f"{what}: {formula}", rate * (spring + bend.median), limit))
         worst = rate * (spring + bend.worst)
-        lines.append(_below(f"{field}_worst", f"the same for the worst tenth: {formula}", worst, 2.0))
+        lines.append(_below(f"{field}_worst", f"the same for the worst tenth: {formula}", worst, limit))
+    if getattr(method, "personal_steps", 0) > _FEW and not bend.bounded:
+        note = (
+            f"h grows in training, and over more than {_FEW} steps so may an overshoot that these lines allow"
+        )
+        lines.append(
+            Line("limits", "personal_steps", "K, steps on a mini-batch", method.personal_steps, note=note)
+        )
     if isinstance(algorithm, SFedHP):
         lines += _edge_lines(algorithm)
     elif hasattr(method, "personal_rate"):
         pull = method.local_rate * method.client_proximity
         lines.append(_below("model_step", "the step of the client's global model: ηλ < 2", pull, 2.0))
     return lines
+
+
+def _stable(method: Any) -> float:
+    """The largest η times a curvature at which a step on θ does not overshoot ever more."""
+    if getattr(method, "solver", "gradient") != "nesterov":
+        return 2.0
+    # With momentum m the limit is (2 + 2m)/(1 + 2m); m is k/(k + 3) in step k, so largest in the last one.
+    momentum: float = (method.personal_steps - 1) / (method.personal_steps + 2)
+    return (2 + 2 * momentum) / (1 + 2 * momentum)
 
 
 def _edge_lines(algorithm: SFedHP) -> list[Line]:
@@ -69,13 +88,16 @@ def _edge_lines(algorithm: SFedHP) -> list[Line]:
     ):
         if not absent(strength):
             value = rate * (spring + strength / method.smoothing)
-            lines.append(_chatter(name, symbols, value, rate * strength, method.density_threshold))
+            # A step leads from near zero to ηγ on the other side. Where ηλ > 1 the spring throws it further:
+            # x ↦ (1 − ηλ)x − ηγ sign x goes to and fro between ±ηγ/(2 − ηλ).
+            swing = rate * strength / min(1.0, 2 - rate * spring) if rate * spring < 2 else math.inf
+            lines.append(_chatter(name, symbols, value, swing, method.density_threshold))
     return lines
 
 
 def _chatter(name: str, symbols: str, value: float, swing: float, threshold: float) -> Line:
-    """Above 2 the smooth ℓ1 overshoots zero: by ηγ and not more, for its slope is at most 1."""
-    size = f"η γ = {swing:.0e}, {'below' if swing < threshold else 'above'} the threshold {threshold:.0e}"
+    """Above 2 the smooth ℓ1 overshoots zero, but not without end, for its slope is at most 1."""
+    size = f"{swing:.0e}, {'below' if swing < threshold else 'above'} the threshold {threshold:.0e}"
     note = "weights near zero come to rest there"
     if value > 2:
         note = f"weights will chatter around zero by up to {size}; the run does not diverge by it"

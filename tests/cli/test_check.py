@@ -24,8 +24,13 @@ def test_every_group_is_printed_with_verdicts(sfedhp, tiny):
     assert result.stdout.rstrip().endswith("No practical limit is exceeded.")
 
 
+def deeper(words):
+    """Two layers, whose curvature counts."""
+    return [*(word for word in words if not word.startswith("model.name")), "model.name=dnn-small"]
+
+
 def test_on_80_columns_notes_stand_below(sfedhp, tiny, monkeypatch):
-    words = ["check", *tiny, "algorithm.client_proximity=60", "algorithm.edge_proximity=5"]
+    words = ["check", *deeper(tiny), "algorithm.client_proximity=60", "algorithm.edge_proximity=5"]
     wide = sfedhp(*words).stdout
     assert re.search(r"^a personal model's step: .* expect a collapse or a divergence *$", wide, re.MULTILINE)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -44,7 +49,7 @@ def test_on_80_columns_notes_stand_below(sfedhp, tiny, monkeypatch):
 
 
 def test_an_exceeded_limit_is_repeated_and_not_refused(sfedhp, tiny):
-    result = sfedhp("check", *tiny, "algorithm.client_proximity=60", "algorithm.edge_proximity=5")
+    result = sfedhp("check", *deeper(tiny), "algorithm.client_proximity=60", "algorithm.edge_proximity=5")
     assert result.exit_code == 0
     assert "ALARM  a personal model's step: η(λ + h) < 2: 3." in result.stdout
     assert "collapse" in result.stdout

@@ -115,14 +115,14 @@ def test_what_a_network_shows_is_taken_at_its_weights():
 def test_the_median_and_the_worst_tenth_of_the_clients():
     """Client 3's rows are ten times as long: the worst tenth sees it and the median does not."""
     inputs = rows(1, 8, 10, 5, scale=0.5)
-    task = task_of(nn.Linear(5, 3), inputs)
+    task = task_of(perceptron(), inputs)
     model, _ = task.network.initial()
     calm = curvature.bend(task, model)
     loud = curvature.bend(
         replace(task, inputs=inputs * torch.where(torch.arange(8) == 3, 10.0, 1.0).view(1, 8, 1, 1)), model
     )
     assert calm.worst < 3 * calm.median
-    assert loud.worst > 20 * loud.median
+    assert loud.worst > 10 * loud.median
     assert loud.median < 2 * calm.median
     each = torch.stack(
         [curvature.largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in range(20)]
@@ -132,7 +132,7 @@ def test_the_median_and_the_worst_tenth_of_the_clients():
 
 
 def test_a_tenth_of_twenty_clients_are_two():
-    task = task_of(nn.Linear(5, 3), rows(4, 5, 10, 5))
+    task = task_of(perceptron(), rows(4, 5, 10, 5))
     model, _ = task.network.initial()
     turns = [curvature.largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in range(20)]
     clients = torch.stack(turns).amax(0).flatten().sort().values
@@ -149,12 +149,12 @@ def test_empty_seats_are_passed_over_and_large_federations_sampled():
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("vgg", True), ("vgg-gn", True), ("dnn-small", False), ("mlr", False)]
+    ("name", "expected"), [("vgg", True), ("vgg-gn", True), ("dnn-small", False), ("mlr", True)]
 )
-def test_normalized_networks_are_known_by_their_scores(name, expected):
+def test_one_layer_without_a_normalization_is_known_by_the_scores(name, expected):
     torch.manual_seed(0)
     task = task_of(MODELS[name]((3, 32, 32), 3), rows(1, 1, 8, 3, 32, 32), batch=8)
-    assert curvature.is_normalized(task, task.network.initial()[0]) is expected
+    assert curvature.is_bounded(task, task.network.initial()[0]) is expected
 
 
 def test_a_normalized_network_shows_the_size_of_its_curvature_by_one_batch(monkeypatch):
@@ -166,6 +166,6 @@ def test_a_normalized_network_shows_the_size_of_its_curvature_by_one_batch(monke
         curvature, "largest_eigenvalue", lambda *words: seen.append(words) or real(*words, steps=2)
     )
     found = curvature.bend(task, task.network.initial()[0])
-    assert found.normalized
+    assert found.bounded
     assert len(seen) == 1
     assert found.median == found.worst > 0

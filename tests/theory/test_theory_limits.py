@@ -1,6 +1,7 @@
 """The practical limits: where rates and springs break a run, and where they only make weights chatter."""
 
 import pytest
+import torch
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, FedProx, PerFedAvg, PFedMe, SFedHP
 from sfedhp.theory.curvature import Bend
@@ -55,9 +56,13 @@ def test_chatter_is_told_and_is_no_alarm():
         assert found[name].inside is False
         assert "chatter around zero" in found[name].note
         assert "does not diverge" in found[name].note
-        assert "5e-05, below the threshold 5e-04" in found[name].note
+        assert "7e-05, below the threshold 5e-04" in found[name].note
         assert not found[name].alarm
     assert alarms(method) == set()
+    # Figure 4's strongest springs: to and fro between ±ηγ/(2 − ηλ), which is above what counts as zero.
+    wide = SFedHP(client_proximity=30.0, client_sparsity=8e-3)
+    assert "up to 8e-04, above the threshold 5e-04" in named(wide)["client_chatter"].note
+    assert "up to inf" in named(SFedHP(client_proximity=40.0, client_sparsity=8e-3))["client_chatter"].note
     loud = SFedHP(client_sparsity=2e-2)
     assert "above the threshold" in named(loud)["client_chatter"].note
     quiet = named(SFedHP(client_sparsity=1e-4))
@@ -65,6 +70,39 @@ def test_chatter_is_told_and_is_no_alarm():
     assert "come to rest" in quiet["client_chatter"].note
     assert "edge_chatter" not in quiet
     assert "client_chatter" not in named(SFedHP(client_sparsity=1e-3, penalty="l1"))
+
+
+def test_weights_swing_as_far_as_is_said():
+    """Steps on λ/2 x² + γ φ_ρ(x) alone, from many places near zero."""
+    for spring, strength in ((30.0, 8e-3), (38.0, 8e-3), (10.0, 8e-3)):
+        point = torch.linspace(-1e-3, 1e-3, 101, dtype=torch.float64)
+        for _ in range(2000):
+            point = point - 0.05 * (spring * point + strength * torch.tanh(point / 6e-5))
+        note = named(SFedHP(client_proximity=spring, client_sparsity=strength))["client_chatter"].note
+        said = float(note.partition("up to ")[2].partition(",")[0])
+        assert 0.4 * said < point.abs().max() < 1.1 * said
+
+
+def test_nesterovs_steps_have_less_room():
+    """On a parabola, five steps with momentum grow beyond the limit and shrink inside."""
+    plain, quick = (named(SFedHP(solver=solver))["personal_rate"] for solver in ("gradient", "nesterov"))
+    assert (plain.limit, quick.limit) == (2.0, pytest.approx(1.467, abs=1e-3))
+    for bent, grows in ((0.9 * quick.limit, False), (1.2 * quick.limit, True)):
+        point = before = 1.0
+        for turn in range(5):
+            here = point + turn / (turn + 3) * (point - before)
+            point, before = here - bent * here, point
+        assert (abs(point) > 1) is grows
+    many = named(SFedHP(solver="nesterov", personal_steps=1000))["personal_rate"]
+    assert many.limit == pytest.approx(4 / 3, abs=1e-3)
+
+
+def test_many_steps_on_a_batch_are_spoken_of():
+    assert "personal_steps" not in named(SFedHP())
+    found = named(SFedHP(personal_steps=20))["personal_steps"]
+    assert (found.value, found.inside) == (20, None)
+    assert "h grows in training" in found.note
+    assert "personal_steps" not in named(SFedHP(personal_steps=20), Bend(150.0, 220.0, True))
 
 
 def test_methods_without_springs_have_their_rates_alone():
@@ -77,7 +115,7 @@ def test_methods_without_springs_have_their_rates_alone():
 def test_a_normalized_network_leaves_the_springs_alone():
     found = named(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True))
     assert found["personal_rate"].value == pytest.approx(1.5)
-    assert "normalization" in found["personal_rate"].note
+    assert "h is left out" in found["personal_rate"].note
     assert alarms(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True)) == set()
     assert alarms(PFedMe(client_proximity=41.0), Bend(150.0, 220.0, True)) == {"personal_rate", "model_step"}
 
