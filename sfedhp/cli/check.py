@@ -38,9 +38,9 @@ def check(words: tuple[str, ...], as_json: bool) -> None:
 
     Takes what `sfedhp run` takes. Prints the constants, conditions and step bounds of the paper's theorems
     (sFedHP only), the practical limits beyond which training breaks, and a forecast of time, bytes and
-    density. Every line says inside or outside, and by how many times. Nothing is refused: the paper's own
-    settings are far outside the theorems' bounds and train well. An exceeded practical limit is another
-    matter; it is repeated at the end. A round or two are run to measure time.
+    density. Every line that has a limit says inside or outside, and by how many times. Nothing is refused:
+    the paper's own settings are far outside the theorems' bounds and train well. An exceeded practical limit
+    is another matter; it is repeated at the end. A round or two are run to measure time.
 
     \b
     Examples:

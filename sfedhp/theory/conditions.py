@@ -12,14 +12,18 @@ _LOCAL = "measured at the initial weights; a network has no L that holds everywh
 
 
 def theory_lines(constants: Constants, curvature: Curvature) -> list[Line]:
-    """Constants, conditions and bounds of Theorems 1 to 3 for sFedHP."""
-    return [*_constants(constants, curvature), *_conditions(constants), *_bounds(constants)]
+    """Constants, conditions and bounds of Theorems 1 to 3 for sFedHP, where these speak of its settings."""
+    lines = _constants(constants, curvature)
+    if constants.exact_penalty:
+        return lines
+    return [*lines, *_conditions(constants, curvature), *_bounds(constants)]
 
 
 def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
     everywhere = "power iteration on the data; holds everywhere"
     convex = "the weight decay: cross-entropy is flat along equal scores" if curvature.exact else ""
-    lines = [
+    unproven = "the theorems speak of the smooth ℓ1 and say nothing of the exact ℓ1 (penalty = l1)"
+    first = [
         Line(
             "constants",
             "smoothness",
@@ -36,6 +40,8 @@ def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
         ),
         Line("constants", "series_proximity", "λ̄ = λ₁λ₂/(λ₁+λ₂)", constants.series_proximity),
         Line("constants", "root_proximity", "λ = λ₁λ₂/√(λ₁²+λ₂²)", constants.root_proximity),
+    ]
+    theorem = [
         Line(
             "constants",
             "envelope_smoothness",
@@ -49,12 +55,18 @@ def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
             "μ_F = λ̄μ/(λ̄+μ) (Theorem 1)",
             constants.envelope_convexity,
         ),
-        Line("constants", "global_rate", "η̃ = η₁βR, the cloud's step", constants.global_rate),
     ]
-    return lines
+    last = Line(
+        "constants",
+        "global_rate",
+        "η̃ = η₁βR, the cloud's step",
+        constants.global_rate,
+        note=unproven if constants.exact_penalty else "",
+    )
+    return [*first, *([] if constants.exact_penalty else theorem), last]
 
 
-def _conditions(constants: Constants) -> list[Line]:
+def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
     if constants.convexity:
         return [
             Line(
@@ -66,6 +78,25 @@ def _conditions(constants: Constants) -> list[Line]:
                 "above",
             )
         ]
+    bend = constants.penalized_smoothness
+    # Theorem 1 asks nothing of a convex loss, which the loss is where L is known everywhere.
+    springs = [] if curvature.exact else _springs(constants)
+    return [
+        *springs,
+        Line(
+            "conditions",
+            "root_spring",
+            "Theorem 3: λ ≥ √(16(L + γ₁/ρ)² + 1)",
+            constants.root_proximity,
+            math.hypot(4 * bend, 1.0),
+            "above",
+            note="printed as ≤; the proof needs ≥",
+        ),
+    ]
+
+
+def _springs(constants: Constants) -> list[Line]:
+    """What Theorem 1 asks of a loss that is not convex."""
     bend = constants.penalized_smoothness
     return [
         Line(
@@ -92,15 +123,6 @@ def _conditions(constants: Constants) -> list[Line]:
             2 * constants.client_proximity,
             "above",
             note="not needed if F is taken as one envelope with λ̄ > 2(L + γ₁/ρ)",
-        ),
-        Line(
-            "conditions",
-            "root_spring",
-            "Theorem 3: λ ≥ √(16(L + γ₁/ρ)² + 1)",
-            constants.root_proximity,
-            math.hypot(4 * bend, 1.0),
-            "above",
-            note="printed as ≤; the proof needs ≥",
         ),
     ]
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sfedhp.algorithms import SFedHP
+from sfedhp.scalars import absent
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Constants:
     cloud_mixing: float  # β
     smoothness: float  # L, of a client's loss
     convexity: float = 0.0  # μ, of a client's loss; 0 where it is not strongly convex
+    exact_penalty: bool = False  # γ₁ or γ₂ weighs the exact ℓ1, of which the theorems say nothing
 
     @classmethod
     def of(cls, algorithm: SFedHP, smoothness: float, convexity: float = 0.0) -> Constants:
@@ -37,6 +39,8 @@ class Constants:
             cloud_mixing=_number(algorithm.cloud_mixing),
             smoothness=smoothness,
             convexity=convexity,
+            exact_penalty=algorithm.penalty == "l1"
+            and not (absent(algorithm.client_sparsity) and absent(algorithm.edge_sparsity)),
         )
 
     @property

@@ -122,7 +122,10 @@ def linear_smoothness(task: Task, steps: int = 50) -> float:
     rows = batch.inputs.flatten(len(task.lead) + 1).double()
     rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1) * batch.real.unsqueeze(-1)
     counts = batch.real.sum(-1).clamp_min(1)
-    direction = rows.mean(-2)
+    # The mean row alone would not do: of centered data it is the bias axis, which is never left again.
+    start = torch.randn(rows.shape[-1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
+    start, mean = start.to(rows.device), rows.mean(-2)
+    direction = mean + start / start.norm() * mean.norm(dim=-1, keepdim=True)
     value = rows.new_zeros(task.lead)
     for _ in range(steps):
         direction = direction / direction.norm(dim=-1, keepdim=True).clamp_min(1e-300)

@@ -6,6 +6,7 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 
 from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.preparation import Prepared
+from sfedhp.theory.chatter import swings
 from sfedhp.theory.lines import Line
 from sfedhp.wire.ledger import columns
+from sfedhp.wire.links import link_of
 
 SHORT = 2.0  # seconds; after a first round that took less, a second one is measured
 
@@ -46,23 +49,32 @@ def measure(prepared: Prepared) -> Measured:
 
 
 def densities(
-    algorithm: Algorithm, initial: Tensor, rounds: int, threshold: float, count: int = 101
+    algorithm: Algorithm,
+    initial: Tensor,
+    rounds: int,
+    threshold: float,
+    *,
+    zeroed: bool = False,
+    count: int = 101,
 ) -> list[tuple[int, float]]:
     """The expected share of weights that count, at some rounds, where the data hold none of them.
 
-    The penalties move the pair (w_i, φ_i) towards zero. Of it η₁λ₁ w-parts lie in φ_i, which has no step of
-    its own, so in an edge round both shrink by η₁ (c γ₁ + γ₂)/(1 + η₁λ₁), c being the part of the inner
-    problem that K steps solve. Weights that the data need stay above this forecast.
+    The penalties move w towards zero by the same amount every round (`_shrinkage`), until a weight lies below
+    the threshold. The smooth penalty leaves it swinging around zero: a threshold below that sees no zeros,
+    unless messages are cut there (`zeroed`), for what is zero stays zero. Weights that the data need stay
+    above this forecast.
     """
     size = initial.abs().double().sort().values
 
     def share(shrunk: float) -> float:
-        below = int(torch.searchsorted(size, torch.tensor(threshold + shrunk, dtype=size.dtype)))
+        level = torch.tensor(threshold + shrunk, dtype=size.dtype, device=size.device)
+        # A threshold of 0 still takes weights that are exactly zero for what they are.
+        below = int(torch.searchsorted(size, level, right=not threshold))
         return 1 - below / len(size)
 
     gaps = min(count - 1, rounds)
     marks = [round(rounds * place / gaps) for place in range(gaps + 1)]
-    if not isinstance(algorithm, SFedHP):
+    if not isinstance(algorithm, SFedHP) or _swings(algorithm, threshold, zeroed):
         return [(turn, share(0.0)) for turn in marks]
     own, edge = _shrinkage(algorithm)
     method: Any = algorithm
@@ -81,7 +93,11 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     experiment, simulator = prepared.experiment, prepared.simulator
     rounds, evaluations = experiment.rounds, math.ceil(experiment.rounds / experiment.evaluation.every)
     seconds = rounds * measured.round_seconds + evaluations * measured.evaluation_seconds
-    curve = densities(simulator.algorithm, simulator.initial, rounds, experiment.density_threshold)
+    zeroed = experiment.wire.threshold  # what the wire zeroes is zero, whatever else counts as zero
+    level = max(experiment.density_threshold, zeroed)
+    foreseen = partial(densities, simulator.algorithm, simulator.initial, rounds, zeroed=zeroed > 0)
+    curve = foreseen(level)
+    sent = curve if level == zeroed else foreseen(zeroed)
     lines = [
         Line(
             "forecast",
@@ -96,29 +112,52 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
             "density",
             "density after the last round",
             curve[-1][1],
-            note=_density_note(simulator.algorithm, curve),
+            note=_density_note(simulator.algorithm, curve, level, zeroed > 0),
         ),
     ]
     for name, total in measured.sums.items():
         if name.startswith("bytes_"):
-            lines += _byte_lines(name.removeprefix("bytes_"), total, measured.sums, curve, prepared)
+            lines += _byte_lines(name.removeprefix("bytes_"), total, measured.sums, sent, prepared)
     return lines
 
 
 def _shrinkage(algorithm: SFedHP) -> tuple[float, float]:
-    """How much the clients' and the edge's penalty take off every weight in a cloud round."""
+    """How much the clients' and the edge's penalty take off every weight of w in a cloud round."""
     method: Any = algorithm
     # Steps that overshoot solve nothing, and their powers know no bounds.
     left = max(-1.0, 1 - method.personal_rate * method.client_proximity)
-    solved = 1 - left**method.personal_steps
-    kept = 1 + method.edge_rate * method.client_proximity
-    share = method.edge_rounds * method.edge_rate / kept
-    return share * method.client_sparsity * solved, share * method.edge_sparsity
+    pulled = method.client_sparsity / method.client_proximity * (1 - left**method.personal_steps)
+    return _lost(algorithm, pulled, 0.0), _lost(algorithm, 0.0, method.edge_rate * method.edge_sparsity)
 
 
-def _density_note(algorithm: Algorithm, curve: Sequence[tuple[int, float]]) -> str:
+def _lost(algorithm: SFedHP, pulled: float, stepped: float) -> float:
+    """What w loses in R edge rounds from φ_i = w on, where θ lies `pulled` below φ_i and w_i steps down."""
+    method: Any = algorithm
+    part = method.client_proximity / (method.client_proximity + method.edge_proximity)
+    pull = method.edge_rate * method.edge_proximity
+    apart = lost = 0.0  # φ_i − w_i, and how far w_i is below w
+    for _ in range(method.edge_rounds):
+        # φ_i = w_i + λ₁/(λ₁+λ₂) (θ − w_i), then w_i ← w_i − η₁λ₂ (w_i − φ_i) − η₁γ₂
+        apart = part * (apart - pulled)
+        lost += stepped - pull * apart
+        # An edge that overshoots has no forecast, but a bounded one is better than none.
+        apart = max(-1.0, 1 - pull) * apart + stepped
+    return float(lost * method.cloud_mixing)
+
+
+def _swings(algorithm: SFedHP, threshold: float, zeroed: bool) -> bool:
+    """Whether weights that were brought to zero still count."""
+    return not zeroed and threshold < swings(algorithm).client
+
+
+def _density_note(
+    algorithm: Algorithm, curve: Sequence[tuple[int, float]], threshold: float, zeroed: bool
+) -> str:
     if not isinstance(algorithm, SFedHP) or not (algorithm.client_sparsity or algorithm.edge_sparsity):
         return "no penalty: weights stay"
+    if _swings(algorithm, threshold, zeroed):
+        swing = f"the smooth ℓ1 leaves weights within {swings(algorithm).client:.2g} of zero"
+        return f"weights stay: {swing}, and a threshold of {threshold:g} takes few of them for zeros"
     half = next((turn for turn, share in curve if share < curve[0][1] / 2), None)
     when = f"half of the weights are gone by round {half}; " if half is not None else ""
     return f"{when}without what the data hold, and at the floor the global model may fall below it"
@@ -134,9 +173,14 @@ def _byte_lines(
     """The messages of one direction: as they will be sent, and by the paper's count."""
     experiment, size = prepared.experiment, prepared.simulator.initial.shape[-1]
     rounds, way = experiment.rounds, direction.replace("_", " → ")
+    zeros = link_of(experiment.wire, direction).options
     # The paper's count of a round gives the number of messages: 63 s + 2 d bits each.
     messages = 8 * sums[f"formula_{direction}"] / (size * (63 * sums[f"density_{direction}"] + 2))
-    share = sum(part for _, part in curve) / len(curve)
+    share, note = 1.0, "64 bits a weight and d of positions: [wire] zeroes nothing and looks for no zeros"
+    if zeros.threshold or zeros.count != "off":
+        # Rounding of values may zero more, which the first rounds have shown.
+        share = min(sum(part for _, part in curve) / len(curve), sums[f"density_{direction}"])
+        note = f"64 bits a non-zero, 1 a zero, d of positions, at a mean density of {share:.3g}"
     counted = messages * rounds * size * (63 * share + 2) / 8
     real = "dense messages" if experiment.wire.count == "off" else "the encoder's lengths in the first rounds"
     return [
@@ -146,6 +190,6 @@ def _byte_lines(
             f"formula_{direction}",
             f"{way}, by the paper's count",
             counted,
-            note=f"64 bits a non-zero, 1 a zero, d of positions, at a mean density of {share:.3g}",
+            note=note,
         ),
     ]

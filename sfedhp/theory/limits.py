@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.scalars import absent
+from sfedhp.theory.chatter import swings
 from sfedhp.theory.curvature import BATCHES, Bend
 from sfedhp.theory.lines import Line
 
@@ -82,15 +82,13 @@ def _edge_lines(algorithm: SFedHP) -> list[Line]:
     ]
     if method.penalty == "l1":
         return lines  # its proximal step cannot overshoot zero
-    for name, strength, rate, spring, symbols in (
-        ("client_chatter", method.client_sparsity, method.personal_rate, own, "η₂(λ₁ + γ₁/ρ)"),
-        ("edge_chatter", method.edge_sparsity, method.edge_rate, pull, "η₁(λ₂ + γ₂/ρ)"),
+    found = swings(algorithm)
+    for name, strength, rate, spring, symbols, swing in (
+        ("client_chatter", method.client_sparsity, method.personal_rate, own, "η₂(λ₁ + γ₁/ρ)", found.client),
+        ("edge_chatter", method.edge_sparsity, method.edge_rate, pull, "η₁(λ₂ + γ₂/ρ)", found.model),
     ):
         if not absent(strength):
             value = rate * (spring + strength / method.smoothing)
-            # A step leads from near zero to ηγ on the other side. Where ηλ > 1 the spring throws it further:
-            # x ↦ (1 − ηλ)x − ηγ sign x goes to and fro between ±ηγ/(2 − ηλ).
-            swing = rate * strength / min(1.0, 2 - rate * spring) if rate * spring < 2 else math.inf
             lines.append(_chatter(name, symbols, value, swing, method.density_threshold))
     return lines
 

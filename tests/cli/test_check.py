@@ -117,7 +117,7 @@ def test_pfedme_on_standardized_pixels_is_flagged_and_scaled_ones_are_not(proces
 def test_on_narrow_terminals_titles_stand_once(sfedhp, tiny, monkeypatch, width):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(width))
-    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp("check", *tiny).stdout)
+    text = re.sub(r"\x1b\[[\d;]*m", "", sfedhp("check", *tiny, "model.name=dnn-small").stdout)
     flowing = " ".join(text.split())
     assert max(map(cell_len, text.splitlines()[1:])) <= width
     assert flowing.count("Conditions of the ") == 1

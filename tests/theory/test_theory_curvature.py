@@ -104,6 +104,17 @@ def test_linear_scores_have_a_smoothness_that_holds_everywhere():
         assert torch.all(here >= 0.25 - 1e-9)
 
 
+@pytest.mark.parametrize("scale", [1.5, 0.5])
+def test_centered_features_do_not_hide_behind_the_bias(scale):
+    """The mean row is then the bias axis, an eigenvector of its own with the eigenvalue 1."""
+    half = (8 * rows(1, 3, 20, 5, scale=scale)).round() / 8  # of which sums are exact
+    task = task_of(nn.Linear(5, 3), torch.cat([half, -half], -2), batch=0)
+    inputs = torch.cat([task.inputs, task.inputs.new_ones(1, 3, 40, 1)], -1)
+    exact = torch.linalg.eigvalsh(inputs.mT @ inputs / 40)[..., -1]
+    assert (float(exact.max()) > 1) is (scale > 1)
+    assert curvature.linear_smoothness(task) == pytest.approx(float(exact.max()) / 2, rel=1e-4)
+
+
 def test_what_a_network_shows_is_taken_at_its_weights():
     task = task_of(perceptron(), rows(2, 3, 6, 5))
     model, _ = task.network.initial()

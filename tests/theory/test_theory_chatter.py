@@ -1,0 +1,36 @@
+"""How far weights swing around zero: as far as Algorithm 1 throws them where the data hold nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sfedhp.algorithms import SFedHP
+from sfedhp.theory.chatter import swings
+from sfedhp.theory.quadratics import quadratics, trajectory
+
+
+@pytest.mark.parametrize("spring", [5.0, 20.0, 30.0, 38.0])
+def test_algorithm_1_swings_as_far_as_is_said(spring):
+    gamma = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3, "sparsity_floor": 0.0}
+    method = SFedHP(client_proximity=spring, edge_proximity=spring, **gamma)
+    task = quadratics(edges=1, clients_per_edge=1, size=1, convexity=0.0)
+    still = replace(task, inputs=torch.zeros_like(task.inputs), labels=torch.zeros_like(task.labels))
+    ends = []
+    for start in torch.linspace(-8e-4, 8e-4, 17, dtype=torch.float64):
+        *_, last = trajectory(still, method, 10, start.reshape(1))
+        ends.append(abs(float(last.model)))
+    said = swings(method)
+    assert 0.3 * said.model < max(ends) < 1.001 * said.model
+
+
+def test_a_step_back_across_zero_is_the_least():
+    method = SFedHP(client_proximity=25.0, edge_proximity=25.0, client_sparsity=1e-3, edge_sparsity=2e-3)
+    assert swings(method) == pytest.approx((5e-5, 1e-4))
+    assert swings(replace(method, penalty="l1")) == (0.0, 0.0)
+    assert swings(SFedHP()) == (0.0, 0.0)
+
+
+def test_springs_that_overshoot_without_end_swing_without_end():
+    wild = SFedHP(client_proximity=400.0, client_sparsity=1e-3, personal_steps=1000)
+    assert swings(wild).client == float("inf")

@@ -1,0 +1,42 @@
+"""Which of the theorems' lines are printed: only those that speak of a run's settings."""
+
+import math
+
+import pytest
+
+from sfedhp.algorithms import SFedHP
+from sfedhp.theory import Constants
+from sfedhp.theory.conditions import theory_lines
+from sfedhp.theory.curvature import Curvature
+
+
+def constants(smoothness, convexity=0.0, **fields):
+    return Constants.of(SFedHP(**fields), smoothness, convexity)
+
+
+def lines(found, exact):
+    curvature = Curvature(found.smoothness, found.convexity, exact)
+    return {line.name: line for line in theory_lines(found, curvature)}
+
+
+def test_theorem_1_asks_nothing_of_a_convex_loss():
+    """Logistic regression without weight decay: no spring is too weak for it; Theorem 3 has its own."""
+    named = lines(constants(5.0, client_proximity=11.0, edge_proximity=21.0), True)
+    assert not {"client_spring", "edge_spring", "spring_order", "strong_convexity"} & set(named)
+    assert named["root_spring"].limit == pytest.approx(math.sqrt(16 * 25 + 1))
+    assert "nonconvex_step" in named
+
+
+@pytest.mark.parametrize("convexity", [0.0, 1e-3])
+@pytest.mark.parametrize("sparsity", ["client_sparsity", "edge_sparsity"])
+def test_the_theorems_do_not_speak_of_the_exact_penalty(sparsity, convexity):
+    exact = constants(5.0, convexity, penalty="l1", **{sparsity: 1e-3})
+    for known in (True, False):
+        found = lines(exact, known)
+        assert not any("ρ" in line.what + line.note or "L_F" in line.what for line in found.values())
+        assert {line.group for line in found.values()} == {"constants"}
+        assert [name for name, line in found.items() if "say nothing of the exact ℓ1" in line.note] == [
+            "global_rate"
+        ]
+    # Without a penalty it does not matter which one there is not.
+    assert lines(constants(5.0, convexity, penalty="l1"), True) == lines(constants(5.0, convexity), True)
