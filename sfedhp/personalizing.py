@@ -167,8 +167,7 @@ def shared_models(run: Run) -> dict[str, nn.Module]:
     Raises:
         InputError: the method has none.
     """
-    found = {"global": run.global_model}
-    found |= {f"edge-{edge}": each for edge, each in enumerate(run.edge_models)}
+    found = {"global": run.global_model} | {f"edge-{edge}": each for edge, each in enumerate(run.edge_models)}
     return _kept({name: each for name, each in found.items() if each is not None}, "This run", run.experiment)
 
 
@@ -188,7 +187,8 @@ def read_models(folder: Path, shape: Sequence[int], model: Model | None = None) 
         raise InputError(
             f"The model of {folder} came from Python: call sfedhp.personalizing.read_models with model=..."
         )
-    inside = folder / "models"
+    if not (inside := folder / "models").is_dir():
+        raise InputError(f"{folder} is not finished and has no models yet: let the run end first.")
     edges = sorted(inside.glob("edge-*.safetensors"), key=lambda path: int(path.stem.partition("-")[2]))
     files = [*inside.glob("global.safetensors"), *edges]
     found = {path.stem: _read(path, experiment, shape, model) for path in files}

@@ -11,7 +11,7 @@ from sfedhp.cli.deployment import become
 from sfedhp.cli.options import read_settings
 from sfedhp.deploy.client import check_start
 from sfedhp.deploy.sites import read_site
-from sfedhp.deploy.workplaces import own_data
+from sfedhp.deploy.workplaces import SHARED, own_data
 from sfedhp.types import InputError
 
 
@@ -22,7 +22,8 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
     """Be a client: train on its own data, which never leave the machine.
 
     `data.source` names a file of the client's own (npz with `inputs` and `labels`, optionally `test`); all
-    its rows are the client's. Without it the client takes its share of the experiment's data, as in a
+    its rows are the client's. Its data.scale, data.test_share and data.validation_per_label are the
+    federation's unless given. Without a file the client takes its share of the experiment's data, as in a
     simulation. The personal model is in KIT/run; started again, the client goes on with it.
 
     \b
@@ -39,8 +40,12 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
             raise InputError(
                 "A client takes data.source=FILE.npz and other data.KEY=VALUE; the rest is in its kit."
             )
-        given = read_settings(words).experiment(site.experiment.algorithm_name).data
-        options = own_data(given, str(Path(given.source).absolute()))
+        settings = read_settings(words)
+        given = settings.experiment(site.experiment.algorithm_name).data
+        said = {entry.key for entry in settings.entries}
+        # What the client does not say of its rows is as the federation has it.
+        kept = {name: getattr(site.experiment.data, name) for name in SHARED if f"data.{name}" not in said}
+        options = own_data(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
         if not given.source.endswith(".npz") or not Path(options.source).is_file():
             raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.deployment import become
+from sfedhp.deploy.sites import read_site
+from sfedhp.runs.files import held
 from sfedhp.types import InputError
 
 
@@ -25,12 +27,18 @@ def cloud(kit: Path, new: bool) -> None:
       sfedhp cloud kits/cloud
       sfedhp cloud kits/cloud --new
     """
+    read_site(kit, "cloud")
     if new and (kit / "run").exists():
-        number = 1
-        while (kit / f"run-{number}").exists():
-            number += 1
-        try:
-            (kit / "run").rename(kit / f"run-{number}")
-        except OSError as error:
-            raise InputError(f"{kit / 'run'} cannot be renamed: {error.strerror}.") from None
+        with held(kit):
+            _put_away(kit)
     become("cloud", kit, kit)
+
+
+def _put_away(kit: Path) -> None:
+    number = 1
+    while (kit / f"run-{number}").exists():
+        number += 1
+    try:
+        (kit / "run").rename(kit / f"run-{number}")
+    except OSError as error:
+        raise InputError(f"{kit / 'run'} cannot be renamed: {error.strerror}.") from None

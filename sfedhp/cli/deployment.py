@@ -13,8 +13,9 @@ import click
 from sfedhp.cli.options import read_settings
 from sfedhp.config import Experiment
 from sfedhp.deploy.federation import FederationFile, read_federation
-from sfedhp.deploy.processes import command, environment
+from sfedhp.deploy.processes import check_port, command, environment
 from sfedhp.deploy.sites import Role, read_site
+from sfedhp.runs.files import held
 from sfedhp.types import InputError
 
 
@@ -45,5 +46,7 @@ def become(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | Non
     read_site(kit, role)
     if not os.access(kit, os.W_OK):
         raise InputError(f"{kit} cannot be written: a role keeps its state in its kit.")
-    words = command(workspace)
+    with held(kit):  # the role takes it again: here a second one on the same kit is refused in a sentence
+        words = command(workspace)
+        check_port(workspace)
     os.execve(words[0], words, environment(data=data, server=role != "client"))

@@ -63,6 +63,7 @@ class BridgeRole:
         return True
 
     def _about(self) -> dict[str, Any]:
-        """How the other half stands, for the cloud's status."""
+        """How the other half stands, for the cloud's status; it leaves its work for a newer question."""
         status = read_status(self.folder) or {}
-        return {name: status[name] for name in ("edge_round", "members") if name in status}
+        about: dict[str, Any] = {name: status[name] for name in ("edge_round", "members") if name in status}
+        return about | {"yields": True}

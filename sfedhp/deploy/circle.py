@@ -13,7 +13,19 @@ from torch import Tensor
 
 from sfedhp.deploy.books import Books
 from sfedhp.deploy.journal import Journal
-from sfedhp.deploy.messages import REPLIES, Envelope, Kind, pack, seal, unpack, unseal
+from sfedhp.deploy.messages import (
+    REPLIES,
+    Envelope,
+    Kind,
+    check_books,
+    counts_of,
+    greeting_of,
+    pack,
+    seal,
+    trouble_of,
+    unpack,
+    unseal,
+)
 from sfedhp.deploy.post import Post
 from sfedhp.deploy.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
 from sfedhp.roles import Answer
@@ -22,7 +34,13 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.links import WireOptions
 
 _GLANCE: Final = 0.1  # s between two looks at the clock while nothing arrives
-_PATIENCE: Final = 1.0  # s before a member that seems not to have got a message is sent it again
+_PATIENCE: Final = 1.0  # s before a member that seems not to have got a message is sent it again ...
+_SLOW_LINK: Final = 2e6  # bytes/s; ... on top of what the message takes over a slow link
+
+
+def patience(length: int) -> float:
+    """After how many seconds a message of so many bytes that nobody has seen is taken for lost."""
+    return _PATIENCE + length / _SLOW_LINK
 
 
 @dataclass
@@ -36,14 +54,13 @@ class Circle:
     like: Tensor  # (d,), any model of the run
     tail: Tensor  # (s,)
     down: WireOptions
-    up: WireOptions
     quorum: int
     seconds: float  # for one answer
     silent_seconds: float
     journal: Journal
     fresh_until: float = 0.0  # before then nobody is taken for absent (time.monotonic)
     look: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the turn
-    told: Callable[[int, dict[str, Any]], None] = lambda seat, facts: None  # the facts of a reply in time
+    told: Callable[[int, dict[str, Any]], None] = lambda seat, facts: None  # the facts of an answer in time
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each member last said of itself
 
     def __post_init__(self) -> None:
@@ -63,9 +80,7 @@ class Circle:
         packed = dict(zip(seats, self._packed(rows, self.down), strict=True))
 
         def read(seat: int, envelope: Envelope) -> Answer:
-            self.told(seat, envelope.facts)
-            if "trouble" in envelope.facts:
-                raise TroubledError(envelope.facts["trouble"])
+            self._heed(seat, envelope.facts)
             if not (math.isfinite(envelope.weight) and envelope.weight > 0):
                 raise RefusedError(f"its weight is {envelope.weight}")
             base = packed[seat][1][: len(self.like)]
@@ -98,8 +113,13 @@ class Circle:
         each = zip(*(self._packed(model, WireOptions()) for model in models.values()), strict=True)
         parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(each)}
         facts = {"models": list(models), "same": dict(same)}
-        turn = self._open(Kind.SCORE, clock, parts, {}, lambda _, envelope: envelope.facts, facts)
-        return self._hold(turn, 0, seconds)
+
+        def read(seat: int, envelope: Envelope) -> dict[str, Any]:
+            self._heed(seat, envelope.facts)
+            return counts_of(envelope.facts)
+
+        found = self._hold(self._open(Kind.SCORE, clock, parts, {}, read, facts), 0, seconds)
+        return dict(sorted(found.items()))  # sums over it must not depend on who was first
 
     def farewell(self, seconds: float) -> None:
         """Tell everybody that the run is over; whoever was there once, and is away, is waited for a while."""
@@ -160,25 +180,55 @@ class Circle:
         return Turn(kind, clock, messages, nonzeros, read)
 
     def _hold(self, turn: Turn, quorum: int, seconds: float | None = None) -> dict[int, Any]:
-        """Send, and wait: for all who can be expected, and beyond that for the quorum."""
+        """Send, and wait: for all who can be expected, and beyond that for the quorum.
+
+        Where too few of those asked can be expected, and enough others are there who may be asked in another
+        turn, the turn passes with nobody: waiting for those who were drawn might never end.
+        """
         self._turn, limit = turn, self.seconds if seconds is None else seconds
-        needed = min(quorum, len(turn.messages))
+        needed, now = min(quorum, len(turn.messages)), time.monotonic()
+        passing = now + self.silent_seconds  # a turn with nobody is worth little, and need not be hurried
         try:
             there = self.present()
             for seat in turn.messages:
-                if there[self.names[seat]]:
-                    self._send(turn, seat)  # others get it when they say hello
+                if there[self.names[seat]] and (seat not in self._behind or self._yields(seat)):
+                    self._send(turn, seat)  # others get it when they say hello, or are free
             while True:
                 now = time.monotonic()
-                expected = any(self._expected(turn, seat, now, limit) for seat in turn.messages)
-                if len(turn.replies) >= needed and not expected:
-                    late = {seat for seat, began in turn.began.items() if now - began >= limit}
-                    self._behind |= late - turn.replies.keys() - turn.refused
-                    return turn.replies
+                if not any(self._expected(turn, seat, now, limit) for seat in turn.messages):
+                    if len(turn.replies) >= needed:
+                        return turn.replies
+                    if now >= passing and len(turn.replies) + self._others(turn) >= needed:
+                        absent = [self.names[seat] for seat in turn.messages if seat not in turn.replies]
+                        self.journal.write("passed", round=turn.clock.cloud_round, missing=absent)
+                        return {}
                 self.look()
                 self._take(_GLANCE)
         finally:
+            late = {seat for seat, began in turn.began.items() if now - began >= limit}
+            self._behind |= late - turn.replies.keys() - turn.refused
             self._turn = None
+
+    def _others(self, turn: Turn) -> int:
+        """How many are there and free who are not asked in this turn."""
+        there = self.present()
+        rest = (seat for seat in range(len(self)) if seat not in turn.messages and seat not in self._behind)
+        return sum(there[self.names[seat]] for seat in rest)
+
+    def _yields(self, seat: int) -> bool:
+        """Whether a member says that it leaves what it works on for a newer question."""
+        return bool(self.facts.get(self.names[seat], {}).get("yields"))
+
+    def _heed(self, seat: int, facts: dict[str, Any]) -> None:
+        """Take what a member says beside its answer, or in place of one."""
+        check_books(facts)
+        try:
+            self.told(seat, facts)
+        except ValueError as error:
+            raise RefusedError(f"what it booked does not fit: {error}") from None
+        trouble = trouble_of(facts)
+        if trouble is not None:
+            raise TroubledError(trouble)
 
     def _expected(self, turn: Turn, seat: int, now: float, limit: float) -> bool:
         """Whether it makes sense to wait for this member."""
@@ -217,7 +267,8 @@ class Circle:
                 self._turn.refused.add(seat)
                 if isinstance(error, TroubledError):
                     self._turn.troubled.add(seat)
-                if self._turn.troubled == self._turn.messages.keys():
+                # A run does not depend on its figures.
+                if self._turn.kind is Kind.WORK and self._turn.troubled == self._turn.messages.keys():
                     raise HopelessError(str(error)) from None
 
     def _hear(self, seat: int, data: bytes) -> None:
@@ -229,12 +280,15 @@ class Circle:
             raise RefusedError(f"its config is {envelope.config} and not {self.config}")
         turn = self._turn
         if envelope.kind is Kind.HELLO:
-            self._greet(seat, envelope.facts)
+            self._greet(seat, greeting_of(envelope.facts))
             return
         if envelope.kind in (Kind.REPLY, Kind.SCORES):
             way = "up" if envelope.kind is Kind.REPLY else "score_up"
             self.books.book(way, seat, len(data), 1, 0)
-        self._behind.discard(seat)
+        if seat in self._behind:
+            self._behind.discard(seat)  # its late answer shows that it is free
+            if turn is not None and seat in turn.messages.keys() - turn.sent.keys():
+                self._send(turn, seat)
         if envelope.run != self.run:
             raise UntimelyError(f"it is of run {envelope.run} and not {self.run}")
         if turn is None or envelope.kind is not REPLIES[turn.kind] or envelope.clock != turn.clock:
@@ -244,19 +298,36 @@ class Circle:
             raise UntimelyError("it answers twice, or was not asked")
         turn.replies[seat] = turn.read(seat, envelope)
         turn.refused.discard(seat)
+        turn.troubled.discard(seat)
 
     def _greet(self, seat: int, facts: dict[str, Any]) -> None:
         """A member says that it is there; if it has not got the question, it is sent again."""
-        first = self.names[seat] not in self.facts
-        self.facts[self.names[seat]] = facts
-        if first:
-            self.journal.write("came", member=self.names[seat])
-        turn, now = self._turn, time.monotonic()
+        name = self.names[seat]
+        before = self.facts.get(name)
+        self.facts[name] = facts
+        if before is None:
+            self.journal.write("came", member=name)
+        turn = self._turn
         if turn is None or seat not in turn.messages or seat in turn.replies:
             return
-        seen = facts.get("seen") == [self.run, int(turn.kind), *turn.clock]
-        # It has answered, and the answer was lost on its way.
-        lost = seen and (facts.get("idle") or 0.0) > 2 * _PATIENCE
-        if (lost or not seen) and now - turn.sent.get(seat, -math.inf) > _PATIENCE:
-            self._behind.discard(seat)
+        seen, idle = facts.get("seen"), facts.get("idle")
+        waited, patient = (
+            time.monotonic() - turn.sent.get(seat, -math.inf),
+            patience(len(turn.messages[seat])),
+        )
+        free = seen is None or idle is not None
+        if seen == [self.run, int(turn.kind), *turn.clock]:
+            # It may have got it from this server before a restart; its time runs from now at the latest.
+            turn.began.setdefault(seat, time.monotonic())
+            # It has answered, and the answer was lost on its way; who is in trouble would say so again.
+            again = (idle or 0.0) > 2 * patient and waited > patient and seat not in turn.troubled
+        elif free or facts.get("yields"):
+            restarted = seen is None and before is not None and before.get("seen") is not None
+            again = restarted or waited > patient
+        else:
+            # It works on an older question, and will find this one, or say that it is free.
+            again = seat not in turn.sent and seat not in self._behind
+        if again:
+            if free:
+                self._behind.discard(seat)
             self._send(turn, seat)

@@ -12,7 +12,7 @@ from torch import Tensor
 from sfedhp.data import DataOptions
 from sfedhp.deploy.desk import Desk
 from sfedhp.deploy.journal import Journal
-from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, pack, unpack
+from sfedhp.deploy.messages import NO_RUN, REPLIES, Envelope, Kind, pack, unpack
 from sfedhp.deploy.post import Post
 from sfedhp.deploy.scoring import count
 from sfedhp.deploy.sites import Site
@@ -42,7 +42,10 @@ def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
 
 
 class ClientRole:
-    """A client at work. What it keeps is written before its answer is sent, so no answer is lost with it."""
+    """A client at work. What it keeps is written before its answer is sent, so no answer is lost with it.
+
+    While its disk is full it goes on in memory, and says so in its log.
+    """
 
     def __init__(self, site: Site, kit: Path, post: Post, data: DataOptions | None = None):
         self.site, self.folder = site, kit / "run"
@@ -73,7 +76,7 @@ class ClientRole:
             except (DecodeError, InputError, RuntimeError) as error:
                 # A model that cannot be read, computed or sent: the server is told, and counts it as silence.
                 self.journal.write("trouble", reason=str(error))
-                self._desk.answer(Kind.REPLY, question, facts={"trouble": str(error)})
+                self._desk.answer(REPLIES[question.kind], question, facts={"trouble": str(error)})
         self._desk.close()
         before = self._client.before
         self.journal.status(
@@ -83,6 +86,8 @@ class ClientRole:
 
     def answer(self, question: Envelope) -> None:
         """Answer one question."""
+        if question.run != self._run:
+            self._run, self._client = question.run, self._new()  # nothing of an earlier run is in this one
         if question.kind is Kind.SCORE:
             self._desk.answer(Kind.SCORES, question, facts=self._score(question))
         elif question.kind is Kind.WORK:
@@ -94,8 +99,6 @@ class ClientRole:
         """One step of the method; what goes back."""
         began = time.perf_counter()
         received = unpack(question.parts, self._initial, self._tail[:0])
-        if question.run != self._run:
-            self._run, self._client = question.run, self._new()
         reply = self._client.answer(received, question.clock)
         assert reply is not None
         parts, _ = pack(reply.upload, len(self._initial), self._link, received)
@@ -151,9 +154,10 @@ class ClientRole:
     def _save_model(self, personal: Any) -> None:
         path = self.folder / "models" / f"{self.site.name}.safetensors"
         if isinstance(personal, Tensor | Factored):
-            save_model(path, self._network.build(dense(personal), self._client.statistics))
+            model = self._network.build(dense(personal), self._client.statistics)
         else:
-            save_model(path, Predictor(self.site.experiment.algorithm, self._task, personal))
+            model = Predictor(self.site.experiment.algorithm, self._task, personal)
+        self.journal.attempt(lambda: save_model(path, model))
 
     def _new(self) -> Client:
         algorithm = self.site.experiment.algorithm
@@ -171,7 +175,8 @@ class ClientRole:
         }
         about = {"run": self._run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
         last = clock.edge_round == self.site.experiment.algorithm.edge_rounds - 1
-        save_state(self.folder / "state.safetensors", trees, about, forced=last)
+        path = self.folder / "state.safetensors"
+        self.journal.attempt(lambda: save_state(path, trees, about, forced=last))
 
     def _restore(self) -> None:
         fresh = self._client

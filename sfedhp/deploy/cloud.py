@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import secrets
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from sfedhp.keys import ROLES, key
 from sfedhp.roles import Cloud
 from sfedhp.rounds import Served, drawing
 from sfedhp.runs.files import sweep_up, write_text
-from sfedhp.runs.records import History, Row, read_rows
+from sfedhp.runs.records import History, Row, read_rows, rows_of_run
 from sfedhp.types import Clock, InputError
 from sfedhp.vectors import density, spread, tree_map
 from sfedhp.wire.ledger import columns
@@ -47,23 +48,20 @@ class CloudRole:
         self._network, self._initial, self._tail = model_of(site, kit)
         experiment, limits = site.experiment, site.limits
         self._algorithm = experiment.algorithm
-        run, fresh = self._identity()
         self._below = "edge" if self._algorithm.tiers == 3 else "client"
         edges = self._algorithm.tiers == 3
         self._circle = Circle(
             post,
             site.below,
-            run,
+            self._identity(),
             site.config,
             self._initial,
             self._tail,
             link_of(experiment.wire, f"cloud_{self._below}").options,
-            link_of(experiment.wire, f"{self._below}_cloud").options,
             limits.edge_quorum if edges else limits.client_quorum,
             limits.of_edges(self._algorithm.edge_rounds) if edges else limits.client_seconds,
             limits.silent_seconds,
             self.journal,
-            fresh_until=time.monotonic() + (limits.start_seconds if fresh else 0.0),
             look=self._tell,
             told=self._take_books,
         )
@@ -76,9 +74,9 @@ class CloudRole:
         """Until the run is over."""
         experiment = self.site.experiment
         self._round = self._restore()
-        history = History(
-            self.folder / "history.jsonl", read_rows(self.folder / "history.jsonl", self._round)
-        )
+        history = self._history()
+        if not self._round:
+            self._circle.fresh_until = time.monotonic() + self.site.limits.start_seconds
         self._row = history.rows[-1] if history.rows else {}
         self.journal.write("up", round=self._round, rounds=experiment.rounds)
         trouble = self._rounds(history)
@@ -107,6 +105,7 @@ class CloudRole:
                 row["seconds"], began = now - began, now
                 self._row = {name: value for name, value in row.items() if name != "members"}
                 history.append(self._row, row["members"])
+                history.force()
                 self._save(served)
                 facts = {name: row[name] for name in ("round", "seconds", "missing")}
                 self.journal.write("round", **facts)
@@ -159,8 +158,6 @@ class CloudRole:
         below: list[Any] = list(found.values())
         clients, edges = below, []
         if self._algorithm.tiers == 3:
-            for seat, facts in found.items():
-                self._take_books(seat, facts)
             clients = [counts for facts in below for counts in facts.get("clients", {}).values()]
             edges = below
         row = figures(clients)
@@ -200,8 +197,8 @@ class CloudRole:
         ids = torch.tensor(self.site.clients or range(len(self.site.below)))
         return drawing(key(experiment.seed, ROLES["draw"]), sampled, ids, ids >= 0)
 
-    def _identity(self) -> tuple[str, bool]:
-        """The run of this folder, a new one where there is none; and whether it is new."""
+    def _identity(self) -> str:
+        """The run of this folder, a new one where there is none."""
         path = self.folder / "run.json"
         sweep_up(self.folder)
         if path.exists():
@@ -210,7 +207,7 @@ class CloudRole:
                 raise InputError(
                     f"{self.folder} holds a run of another config: start a new one with `sfedhp cloud --new`."
                 )
-            return known["run"], False
+            return str(known["run"])
         experiment = self.site.experiment
         write_text(self.folder / "config.toml", to_toml(to_dict(experiment)))
         about = {
@@ -227,7 +224,25 @@ class CloudRole:
         write_text(self.folder / "environment.json", json.dumps(about, indent=2) + "\n")
         run = secrets.token_hex(8)
         write_text(path, json.dumps({"run": run, "config": self.site.config}) + "\n")
-        return run, True
+        return run
+
+    def _history(self) -> History:
+        """The records of the rounds that the checkpoint counts on.
+
+        Raises:
+            InputError: some of them are lost; nothing was changed.
+        """
+        path, ledger = self.folder / "history.jsonl", self.folder / "ledger.jsonl"
+        rows = rows_of_run(path, self._round)
+        booked = [row["round"] for row in read_rows(ledger, sys.maxsize)]
+        # One that was moved away began anew with a later round; from there on it is whole as well.
+        whole = not booked or booked == list(range(booked[0], max(booked[-1], self._round) + 1))
+        if not whole or (not booked and ledger.exists() and ledger.stat().st_size):
+            raise InputError(
+                f"{ledger} does not hold each round up to {self._round} once, in order: put it back from a "
+                f"copy, or move it away to go on with a new one."
+            )
+        return History(path, rows)
 
     def _save(self, served: Served) -> None:
         folder = self.folder / "checkpoint"

@@ -44,7 +44,6 @@ class EdgeRole:
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
         experiment, limits = site.experiment, site.limits
-        fresh = not self._state_path.exists()
         self._circle = Circle(
             post,
             site.below,
@@ -53,12 +52,10 @@ class EdgeRole:
             self._initial,
             self._tail,
             link_of(experiment.wire, "edge_client").options,
-            link_of(experiment.wire, "client_edge").options,
             limits.client_quorum,
             limits.client_seconds,
             limits.silent_seconds,
             self.journal,
-            fresh_until=time.monotonic() + (limits.start_seconds if fresh else 0.0),
             look=self._look,
         )
         self._edge = Edge(experiment.algorithm, self._circle, self._tail)
@@ -76,7 +73,7 @@ class EdgeRole:
                 self._tell()
                 continue
             self._key, question = found
-            self._circle.run = question.run
+            self._enter(question.run)
             try:
                 answer = self._answer(question)
             except SupersededError:
@@ -91,6 +88,22 @@ class EdgeRole:
         self._round += self._progress is not None  # the last one is done
         self._tell(now=True, finished=True)
         self.journal.write("over")
+
+    def _enter(self, run: str) -> None:
+        """Begin with a run, where it is not the one at work; nothing of another is taken into it.
+
+        In a run that neither this process nor the disk knows, everybody is given time to come up. That time
+        runs from here, for nobody can be missed before there is a question.
+        """
+        if run == self._circle.run:
+            return
+        if self._circle.run:
+            self._circle.facts.clear()  # who was there in the last run may be on its way
+        self._circle.run, self._progress, self._round = run, None, 0
+        self._circle.close_books()
+        found = load_state(self._state_path, {})
+        if found is None or found[1]["run"] != run:
+            self._circle.fresh_until = time.monotonic() + self.site.limits.start_seconds
 
     def _answer(self, question: Envelope) -> bytes:
         if question.kind is Kind.FAREWELL:
@@ -116,7 +129,7 @@ class EdgeRole:
         model = self.site.experiment.algorithm.edge_model(progress.served.state)
         if model is not None:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
-            self._keep(lambda: save_model(path, self._network.build(model, progress.served.tail)))
+            self.journal.attempt(lambda: save_model(path, self._network.build(model, progress.served.tail)))
         if reply is None:
             return self._sealed(question, facts={**facts, "trouble": "no client answered"})
         link = link_of(self.site.experiment.wire, "edge_cloud").options
@@ -186,18 +199,9 @@ class EdgeRole:
         key = self._key
         assert key is not None
         while self._spool.asked(key):
-            if self._keep(lambda: self._spool.finish(key, answer)):
+            if self.journal.attempt(lambda: self._spool.finish(key, answer)):
                 return
             self._circle.attend(1.0)
-
-    def _keep(self, write: Any) -> bool:
-        """Write something; whether that went well."""
-        try:
-            write()
-        except OSError as error:
-            self.journal.write("trouble", reason=f"the disk cannot be written: {error.strerror or error}")
-            return False
-        return True
 
     @property
     def _state_path(self) -> Path:
@@ -212,7 +216,7 @@ class EdgeRole:
         }
         trees = {"served": progress.served, "last": progress.last}
         last = progress.done == self.site.experiment.algorithm.edge_rounds
-        self._keep(lambda: save_state(self._state_path, trees, about, forced=last))
+        self.journal.attempt(lambda: save_state(self._state_path, trees, about, forced=last))
 
     def _restored(self, question: Envelope, start: Progress) -> Progress:
         """How far the edge was in this very round before it was restarted; else the start."""

@@ -17,12 +17,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
@@ -32,6 +34,7 @@ from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.refusals import ERRORS, ErrorFile, Refusals
 from sfedhp.deploy.sites import MEMBER, read_site
+from sfedhp.runs.files import held
 from sfedhp.types import InputError
 
 _WHOLE: Final = 2**24  # bytes; more goes as a stream
@@ -40,6 +43,9 @@ _GRACE: Final = 0.5  # s for the last messages on their way
 _FAREWELL: Final = 10.0  # s for an edge's other half to end
 _GLANCE: Final = 0.1
 _WATCH: Final = 1.0  # s between two looks whether the process that started this one is there
+_LOGINS: Final = 5  # how often a member tries to be let in
+_LOGIN_PAUSE: Final = 3.0  # s
+_TRIES: Final = "SFEDHP_LOGINS"  # the number of this try
 REFUSED: Final = 2  # exit codes
 FAILED: Final = 1
 
@@ -88,12 +94,15 @@ class Station(FLComponent):  # type: ignore[misc]
         signal.signal(signal.SIGTERM, _end)  # what must last is on the disk already
         signal.signal(signal.SIGINT, _end)
         watch_parent()
+        self._alone = _held(role, self._kit.absolute())
         self._refusals = Refusals(Journal(_folder(role, self._kit.absolute()), role))
         if role in ("cloud", "edge"):
             watch_errors(self._kit.absolute() / "run", self._refusals)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """FLARE has started; for a member: the server has let it in."""
+        """FLARE has started; for a member: the server has let it in, or would not."""
+        if event_type == EventType.AFTER_CLIENT_REGISTER and not fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN):
+            log_in_again(Journal(_folder(self._role, self._kit.absolute()), self._role))
         if event_type == EventType.SYSTEM_START:
             cell = fl_ctx.get_engine().get_cell()
             Gate(cell, self._refusals)
@@ -159,6 +168,30 @@ def work(
     journal.write("exchanged", sent=_by_kind(post.sent), received=_by_kind(post.received))
     logging.shutdown()
     end(code)
+
+
+def _held(role: str, kit: Path) -> ExitStack:
+    """Keep the kit from a second process of the role; an edge's other half has the edge's kit with it."""
+    stack = ExitStack()
+    if role != "bridge":
+        try:
+            stack.enter_context(held(kit))
+        except InputError as error:
+            print(f"error: {error}", flush=True)
+            os._exit(REFUSED)
+    return stack
+
+
+def log_in_again(journal: Journal) -> None:
+    """Start this process again: a server's port is open some moments before FLARE answers behind it.
+
+    After a few times FLARE ends the process, and the service manager has its turn.
+    """
+    tries = int(os.environ.get(_TRIES, "1"))
+    journal.write("login failed", times=tries)
+    if tries < _LOGINS:
+        time.sleep(_LOGIN_PAUSE)
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, _TRIES: str(tries + 1)})
 
 
 def watch_errors(folder: Path, refusals: Refusals) -> None:

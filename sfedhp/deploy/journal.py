@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ class Journal:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             self._logger.error("the log cannot be written: %s", error.strerror)
+
+    def attempt(self, write: Callable[[], None]) -> bool:
+        """Have something written that the role can do without for a while; whether that went well."""
+        try:
+            write()
+        except OSError as error:
+            self.write("trouble", reason=f"the disk cannot be written: {error.strerror or error}")
+            return False
+        return True
 
     def status(self, now: bool = False, **facts: Any) -> None:
         """How things stand, for `sfedhp status`; at most twice a second, unless it must be `now`."""

@@ -6,14 +6,16 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sfedhp.deploy.federation import LOOPBACK
 from sfedhp.runs.files import write_text
 from sfedhp.types import InputError
 
@@ -48,6 +50,38 @@ def command(workspace: Path) -> list[str]:
         "--set",
         *words,
     ]
+
+
+def check_port(workspace: Path) -> None:
+    """Refuse a server whose port is taken: FLARE itself would go on, and nobody could reach it.
+
+    Raises:
+        InputError: nobody can listen there.
+    """
+    path = workspace / "startup" / "fed_server.json"
+    if not path.exists():
+        return
+    with _whole(path):
+        target = json.loads(path.read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
+        host, _, port = str(target).rpartition(":")
+        number = int(port)
+    with socket.socket() as trial:
+        # Connections left from the server's last life do not count.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((_listening(host), number))
+        except OSError as error:
+            raise InputError(
+                f"Nobody can listen on port {number} ({error.strerror}): end what uses it, or make kits with "
+                f"another port."
+            ) from None
+
+
+def _listening(host: str) -> str:
+    """Where FLARE listens for members who know the server by this name: on loopback alone, or everywhere."""
+    if host == "localhost":
+        return LOOPBACK
+    return host if host.startswith("127.") else ""
 
 
 def environment(
@@ -158,13 +192,14 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 def _settle(workspace: Path) -> None:
     """Tell FLARE where it now is. Several servers on one host must not share what FLARE stores."""
     path, store = workspace / "local" / "resources.json", str(workspace / "store")
-    text = path.read_text(encoding="utf-8")
-    resources = json.loads(text)
-    for component in resources["components"]:
-        if component["id"] == "job_manager":
-            component["args"]["uri_root"] = f"{store}/jobs"
-    if "snapshot_persistor" in resources:
-        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{store}/snapshots"
+    with _whole(path):
+        text = path.read_text(encoding="utf-8")
+        resources = json.loads(text)
+        for component in resources["components"]:
+            if component["id"] == "job_manager":
+                component["args"]["uri_root"] = f"{store}/jobs"
+        if "snapshot_persistor" in resources:
+            resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{store}/snapshots"
     settled = json.dumps(resources, indent=2) + "\n"
     if settled != text:
         write_text(path, settled)
@@ -172,8 +207,18 @@ def _settle(workspace: Path) -> None:
 
 def _member_name(workspace: Path) -> str:
     """The name in a member's certificate, which FLARE wants to be told."""
-    config = json.loads((workspace / "startup" / "fed_client.json").read_text(encoding="utf-8"))
-    return str(config["client"]["fqsn"])
+    path = workspace / "startup" / "fed_client.json"
+    with _whole(path):
+        return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Say of a kit's file that does not hold what it should that it was damaged on its way."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({error}): copy the kit again.") from None
 
 
 def _last_error(folder: Path) -> str:

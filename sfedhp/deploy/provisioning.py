@@ -41,6 +41,15 @@ _HERE: Final = ("127.0.0.1", "localhost", "::1")
 _LAST_PORT: Final = 65535
 
 
+class _LastingCertificates(CertBuilder):  # type: ignore[misc]
+    """Sites' certificates that last as long as their authority's: FLARE's own end within a year."""
+
+    def _generate_cert(self, *words: Any, **named: Any) -> Any:
+        if self.root_cert is not None:
+            named["not_valid_after"] = self.root_cert.not_valid_after_utc
+        return super()._generate_cert(*words, **named)
+
+
 def make_kits(layout: Layout, folder: Path) -> list[Path]:
     """A kit for every site; the folders. Where it fails, nothing is left of them.
 
@@ -144,7 +153,7 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme="grpc"),
-        CertBuilder(root_valid_days=_DAYS),
+        _LastingCertificates(root_valid_days=_DAYS),
         SignatureBuilder(),
     ]
     said = io.StringIO()

@@ -22,16 +22,19 @@ def save_state(path: Path, trees: dict[str, Any], about: dict[str, str], *, forc
         trees: tensors, or tuples of trees.
         about: what to say of them.
         forced: wait until it is on the disk, so that a power cut leaves no half of it either.
+
+    Raises:
+        OSError: the disk is full, or the path cannot be written.
     """
     tensors: dict[str, Tensor] = {}
     for name, tree in trees.items():
         tensors |= flatten(tree, name)
     if forced:
-        write_atomically(path, lambda beside: save_file(tensors, beside, about))
+        write_atomically(path, lambda beside: _write(beside, tensors, about))
         return
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file(tensors, beside, about)
+        _write(beside, tensors, about)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
@@ -49,8 +52,20 @@ def load_state(path: Path, templates: dict[str, Any]) -> tuple[dict[str, Any], d
 
 
 def save_model(path: Path, module: nn.Module | None) -> None:
-    """A model under its module's names, as a simulated run writes it; nothing where there is none."""
+    """A model under its module's names, as a simulated run writes it; nothing where there is none.
+
+    Raises:
+        OSError: the disk is full, or the path cannot be written.
+    """
     if module is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-        write_atomically(path, lambda beside: save_file(state, beside))
+        write_atomically(path, lambda beside: _write(beside, state))
+
+
+def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
+    """A safetensors file. The library has an error of its own for a full disk; here it is the system's."""
+    try:
+        save_file(tensors, path, about)
+    except SafetensorError as error:
+        raise OSError(str(error).removeprefix("Error while serializing: I/O error: ")) from None

@@ -22,6 +22,8 @@ from sfedhp.tasks import Task
 from sfedhp.types import InputError
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
+_TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images
+SHARED = ("scale", "test_share", "validation_per_label")  # data options that are for everybody's rows
 
 
 class Model(NamedTuple):
@@ -115,10 +117,12 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
         raise InputError(
             f"The data has labels up to {federation.classes - 1}; the federation's go to {site.classes - 1}."
         )
-    if own and federation.scale in ("standard", "per_pixel"):
+    # Floats stay as they are: whoever brings them has scaled them.
+    pixels = own and federation.inputs.dtype == np.uint8
+    for scale in _TOGETHER.intersection((site.experiment.data.scale, federation.scale) if pixels else ()):
         raise InputError(
-            f"data.scale = {federation.scale!r} takes all clients' pixels together, which nobody has here: "
-            f"use unit or none for the federation."
+            f"data.scale = {scale!r} takes all clients' pixels together, which nobody has here: use unit or "
+            f"none for the federation, or scale your images yourself and give them as floats."
         )
 
 

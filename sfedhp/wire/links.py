@@ -115,7 +115,7 @@ class Link:
                 length = encoded_length(weights, held)
             else:
                 data = encode(weights, held, short)
-                row = torch.cat([decode(data, held, size), statistics])
+                row = torch.cat([decode(data, held, size, size * weights.element_size()), statistics])
                 length = len(data) if count != "off" else size + 4 * -(-size // BLOCK)
             if len(statistics):
                 # Statistics are sent as they are, whatever the weights are rounded to.

@@ -22,6 +22,7 @@ RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5
 MODEL = torch.arange(1.0, SIZE + 1)
 NAMES = ["first", "second"]
 NOW = Clock(3, 1)
+COUNTS = {"test": {"gm": [1, 2, 0.5]}}
 
 
 class Wire:
@@ -57,7 +58,6 @@ def circle(wire, tmp_path):
         CONFIG,
         MODEL,
         MODEL[:0],
-        plain,
         plain,
         quorum=1,
         seconds=2.0,
@@ -287,8 +287,8 @@ def test_a_turn_can_be_given_up(circle, wire):
 def test_scores_and_farewell_need_nobody(circle, wire):
     """A run does not depend on its figures, nor its end on who hears of it."""
     models = {"next": MODEL.expand(2, SIZE)}
-    answers(wire, 0, Envelope(Kind.SCORES, RUN, CONFIG, 0, NOW, facts={"test": 1}))
-    assert circle.score(models, {"gm": "next"}, NOW, 0.3) == {0: {"test": 1}}
+    answers(wire, 0, Envelope(Kind.SCORES, RUN, CONFIG, 0, NOW, facts=COUNTS))
+    assert circle.score(models, {"gm": "next"}, NOW, 0.3) == {0: COUNTS}
     question = next(envelope for name, envelope in wire.sent if name == "first")
     assert question.facts == {"models": ["next"], "same": {"gm": "next"}}
     answers(wire, 0, Envelope(Kind.BYE, RUN, CONFIG, 0))
