@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,9 +31,13 @@ class Journal:
         """Add an event. A disk that is full must not stop a role: then only the process's own log has it."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
         self._logger.info("%s", line)
+        data = json.dumps(line).encode() + b"\n"
         try:
-            with (self.folder / LOG).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            with (self.folder / LOG).open("ab", buffering=0) as file:
+                whole = file.tell()
+                if file.write(data) < len(data):
+                    file.truncate(whole)  # half a line would spoil the next one
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._logger.error("the log cannot be written: %s", error.strerror)
 

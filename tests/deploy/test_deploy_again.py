@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +23,8 @@ from sfedhp.types import InputError
 from .memory import QUICK, Federation, experiment
 from .test_deploy_roles import same_models
 
-IMPATIENT = replace(QUICK, silent_seconds=1.3)
-LATE = 2.2  # s, longer than a silent member is waited for
+IMPATIENT = replace(QUICK, silent_seconds=2.0)
+LATE = 2.8  # s, longer than a silent member is waited for
 
 
 def begin_anew(federation):
@@ -222,3 +224,21 @@ def test_a_deployment_counts_bytes_and_seconds_and_models_no_link(tmp_path):
     assert row["seconds"] > 0
     assert not [name for name in row if name.startswith("link_")]
     assert json.loads((tmp_path / "cloud" / "run" / "status.json").read_text())["run"] != NO_RUN
+
+
+def test_a_full_disk_leaves_no_half_of_a_line_in_the_log(tmp_path):
+    """In a process of its own, which may write files of 300 bytes alone."""
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from sfedhp.deploy.journal import Journal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
+        "journal = Journal(Path(sys.argv[1]), 'edge')\n"
+        "journal.write('first')\n"
+        "journal.write('second', reason=400 * 'x')\n"
+        "journal.write('third')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["first", "third"]
