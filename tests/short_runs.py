@@ -1,4 +1,6 @@
-"""A run that takes milliseconds, and how to stop one."""
+"""A run that takes milliseconds, data for it, and how to stop one."""
+
+import numpy as np
 
 from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
@@ -14,6 +16,14 @@ SMALL = Experiment(
     data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
     model=ModelOptions(name="mlr"),
 )
+
+
+def arrays(seed=0, rows=60, clients=6):
+    """Rows of three classes, dealt to clients in turn."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, rows)
+    inputs = generator.normal(size=(rows, 4)) + labels[:, None]
+    return {"inputs": inputs, "labels": labels, "client": np.arange(rows) % clients}
 
 
 def after(rounds):

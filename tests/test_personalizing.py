@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.data import DataOptions, federate
 from sfedhp.personalizing import hold_out, newcomer_of, personalize, read_models, shared_models
-from sfedhp.preparation import FROM_PYTHON
 from sfedhp.types import InputError
 from sfedhp.vectors import smooth_l1_slope
 
@@ -245,79 +243,6 @@ def test_batch_norm_starts_from_averaged_statistics(tmp_path):
     for name, module in files.items():
         for key, value in module.state_dict().items():
             assert torch.equal(value, models[name].state_dict()[key]), (name, key)
-
-
-def test_a_folder_gives_the_same_models_as_its_run(tmp_path):
-    experiment = replace(SMALL, rounds=1)
-    run = sfedhp.run(experiment, out=tmp_path / "run")
-    from_run, from_folder = shared_models(run), read_models(tmp_path / "run", (1, 28, 28))
-    assert list(from_folder) == ["global", "edge-0", "edge-1"]
-    for name, module in from_run.items():
-        for one, two in zip(module.parameters(), from_folder[name].parameters(), strict=True):
-            assert torch.equal(one, two)
-
-
-def test_a_users_own_module_is_given_again(tmp_path):
-    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10).double())
-    sfedhp.run(replace(SMALL, rounds=1), model=module, out=tmp_path / "run")
-    with pytest.raises(InputError, match="came from Python"):
-        read_models(tmp_path / "run", (1, 28, 28))
-    assert "global" in read_models(tmp_path / "run", (1, 28, 28), module)
-    assert FROM_PYTHON in (tmp_path / "run/config.toml").read_text()
-
-
-def test_files_that_do_not_fit_are_named(tmp_path):
-    folder = tmp_path / "run"
-    sfedhp.run(replace(SMALL, rounds=1), out=folder)
-    with pytest.raises(InputError, match=r"not a mlr for inputs of shape \(3,\)"):
-        read_models(folder, (3,))
-    path = folder / "models/global.safetensors"
-    path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"global.safetensors is not a safetensors file"):
-        read_models(folder, (1, 28, 28))
-    save_file({"scalar": torch.zeros(())}, path)
-    with pytest.raises(InputError, match="not a mlr"):
-        read_models(folder, (1, 28, 28))
-    for left in (folder / "models").iterdir():
-        left.unlink()
-    with pytest.raises(InputError, match="no global or edge's model"):
-        read_models(folder, (1, 28, 28))
-
-
-def unbiased(shape, classes):
-    if classes != 10:
-        raise ValueError("ten classes, or nothing")
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 16, bias=False), nn.Linear(16, classes, bias=False))
-
-
-class Columns(nn.Module):
-    """Its classes are columns."""
-
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.table = nn.Parameter(torch.rand(784, classes))
-
-    def forward(self, inputs):
-        return inputs.flatten(1) @ self.table
-
-
-@pytest.mark.parametrize("model", [unbiased, Columns])
-def test_classes_are_found_without_biases_and_though_the_maker_refuses_other_numbers(tmp_path, model):
-    run = sfedhp.run(replace(SMALL, rounds=1), model=model, out=tmp_path / "run")
-    found = read_models(tmp_path / "run", (1, 28, 28), model)
-    expected = shared_models(run)
-    for name, module in found.items():
-        for one, two in zip(module.parameters(), expected[name].parameters(), strict=True):
-            assert torch.equal(one, two)
-
-
-def test_a_maker_that_refuses_every_number_of_classes_is_heard(tmp_path):
-    def fails(shape, classes):
-        raise ValueError("it never works")
-
-    sfedhp.run(replace(SMALL, rounds=1), model=unbiased, out=tmp_path / "run")
-    with pytest.raises(InputError, match="it never works"):
-        read_models(tmp_path / "run", (1, 28, 28), fails)
 
 
 def test_a_forward_that_fails_on_the_rows_is_one_sentence(trained):

@@ -311,10 +311,8 @@ class Circle:
         if turn is None or seat not in turn.messages or seat in turn.replies:
             return
         seen, idle = facts.get("seen"), facts.get("idle")
-        waited, patient = (
-            time.monotonic() - turn.sent.get(seat, -math.inf),
-            patience(len(turn.messages[seat])),
-        )
+        waited = time.monotonic() - turn.sent.get(seat, -math.inf)
+        patient = patience(len(turn.messages[seat]))
         free = seen is None or idle is not None
         if seen == [self.run, int(turn.kind), *turn.clock]:
             # It may have got it from this server before a restart; its time runs from now at the latest.
