@@ -83,6 +83,11 @@ class Algorithm(ABC):
         """One answer of a client to its server."""
 
     @property
+    def caution(self) -> str:
+        """A sentence for whoever is about to run it with these values, if they are known to break runs."""
+        return ""
+
+    @property
     def remembers(self) -> bool:
         """Whether a client's step depends on its personal state; where not, an engine may drop the last."""
         return True

@@ -8,7 +8,7 @@ from typing import Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.inner import minimize
+from sfedhp.inner import minimize, uphill
 from sfedhp.scalars import Count, Rate, Strength
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
@@ -25,7 +25,7 @@ class PFedMe(Algorithm):
     personal_rate: Rate = 0.05  # the rate of the personal model's steps
     local_rate: Rate = 0.05  # η, the rate of the client's copy of the global model
     local_rounds: Count = 20  # R, mini-batches a round
-    personal_steps: Count = 5  # K, steps on each mini-batch
+    personal_steps: Count = 5  # K, steps on each mini-batch; odd, or with ηλ < 1
     cloud_mixing: Rate = 1.0  # β, how far the global model moves to the mean
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
@@ -56,6 +56,12 @@ class PFedMe(Algorithm):
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
         """w ← (1 − β) w + β mean_i w_i."""
         return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
+
+    @property
+    def caution(self) -> str:
+        """An even K under a stiff spring."""
+        own: Any = self  # of one run, so its options are numbers
+        return uphill(own.personal_steps, own.personal_rate, own.client_proximity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_i of this round."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.inner import Penalty, Solver, minimize
+from sfedhp.inner import Penalty, Solver, minimize, uphill
 from sfedhp.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Bounds, Clock
@@ -35,7 +35,7 @@ class SFedHP(Algorithm):
     tiers = 3
     weighting = "equal"
     edge_rounds: Count = 20  # R, edge rounds a cloud round
-    personal_steps: Count = 5  # K, steps of the personal model on each mini-batch
+    personal_steps: Count = 5  # K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1
     client_proximity: Rate = 20.0  # λ₁, the spring between a client's and its edge's personal model
     edge_proximity: Rate = 20.0  # λ₂, the spring between an edge's personal and its global model
     client_sparsity: Strength = 0.0  # γ₁, the smooth ℓ1 penalty on a client's model
@@ -125,6 +125,12 @@ class SFedHP(Algorithm):
     def edge_model(self, state: Edge) -> Tensor:
         """φ_i."""
         return state.personal
+
+    @property
+    def caution(self) -> str:
+        """An even K under a stiff spring."""
+        own: Any = self  # of one run, so its options are numbers
+        return uphill(own.personal_steps, own.personal_rate, own.client_proximity)
 
     @property
     def remembers(self) -> bool:

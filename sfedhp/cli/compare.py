@@ -58,6 +58,11 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
     lines = settings.left_out(methods)
     if asked:
         lines.append(f"{METHOD} of the file is left out: every method runs; choose some with --only.")
+    lines += [
+        f"{method}: {each.algorithm.caution}"
+        for method, each in experiments.items()
+        if each.algorithm.caution
+    ]
     for line in lines:
         click.echo(line, err=True)
     for folder in [out, *(out / method for method in methods)] if out else []:

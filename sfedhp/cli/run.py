@@ -53,7 +53,7 @@ def _prepared(words: tuple[str, ...], out: Path | None) -> Prepared:
     """What the words ask for, ready to run, with what is to be said of it said."""
     settings = read_settings(words)
     experiment = settings.experiment()
-    for line in settings.left_out([experiment.algorithm_name]):
+    for line in filter(None, [*settings.left_out([experiment.algorithm_name]), experiment.algorithm.caution]):
         click.echo(line, err=True)
     if out is not None:
         check_vacant(out)

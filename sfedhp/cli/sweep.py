@@ -66,6 +66,7 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
     experiments = with_own_draws([each.experiment() for each in settings])
     names = _names(points, experiments)
     lines = {line for each in settings for line in each.left_out([each.method])}
+    lines |= {each.algorithm.caution for each in experiments} - {""}
     for line in sorted(lines):
         click.echo(line, err=True)
     if out is not None:

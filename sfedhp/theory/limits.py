@@ -16,7 +16,6 @@ _STEPS = {  # the field of a rate, what it drives
     "meta_rate": "the step from the start point",
     "local_rate": "a local step",
 }
-_FEW = 5  # steps on one mini-batch, as in the paper
 
 
 def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
@@ -44,13 +43,10 @@ def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
         lines.append(_below(field, f"{what}: {formula}", rate * (spring + bend.median), limit))
         worst = rate * (spring + bend.worst)
         lines.append(_below(f"{field}_worst", f"the same for the worst tenth: {formula}", worst, limit))
-    if getattr(method, "personal_steps", 0) > _FEW and not bend.bounded:
-        note = (
-            f"h grows in training, and over more than {_FEW} steps so may an overshoot that these lines allow"
-        )
-        lines.append(
-            Line("limits", "personal_steps", "K, steps on a mini-batch", method.personal_steps, note=note)
-        )
+    if hasattr(method, "personal_steps") and method.personal_steps % 2 == 0:
+        pull = method.personal_rate * method.client_proximity
+        what = f"ηλ < 1, because K = {method.personal_steps} is even"
+        lines.append(_below("even_steps", what, pull, 1.0, "an odd K has no such limit"))
     if isinstance(algorithm, SFedHP):
         lines += _edge_lines(algorithm)
     elif hasattr(method, "personal_rate"):

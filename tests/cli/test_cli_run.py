@@ -26,6 +26,17 @@ def test_the_summary_is_the_only_thing_on_stdout(sfedhp, tiny, here):
     assert "sfedhp: round 3/3  GM " in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "sweep", "compare"])
+def test_an_even_number_of_steps_under_a_stiff_spring_gets_a_sentence(sfedhp, tiny, command):
+    only = ["--only", "fedavg,sfedhp"] if command == "compare" else []
+    names = "sfedhp: " if command == "compare" else ""
+    for steps, said in ((4, f"{names}K = 4 is even and ηλ = 1 is not below 1: "), (3, "")):
+        result = sfedhp(command, *tiny, f"algorithm.personal_steps={steps}", *only)
+        assert result.exit_code == 0
+        assert said in result.stderr
+        assert ("is even" in result.stderr) is bool(said)
+
+
 def test_the_table_shows_every_figure_and_the_folder(sfedhp, tiny):
     words = [*tiny, "data.validation_per_label=1", "--out", "one"]
     result = sfedhp("run", *words)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sfedhp import Experiment, run
 from sfedhp.algorithms import ALGORITHMS, FedAvg, FedProx, PerFedAvg, PFedMe, SFedHP
 from sfedhp.theory.curvature import Bend
 from sfedhp.theory.limits import limit_lines
@@ -85,12 +86,46 @@ def test_nesterovs_steps_have_less_room():
     assert many.limit == pytest.approx(4 / 3, abs=1e-3)
 
 
-def test_many_steps_on_a_batch_are_spoken_of():
-    assert "personal_steps" not in named(SFedHP())
-    found = named(SFedHP(personal_steps=20))["personal_steps"]
-    assert (found.value, found.inside) == (20, None)
-    assert "h grows in training" in found.note
-    assert "personal_steps" not in named(SFedHP(personal_steps=20), Bend(150.0, 220.0, True))
+@pytest.mark.parametrize("method", [SFedHP, PFedMe])
+@pytest.mark.parametrize("bend", [CALM, Bend(150.0, 220.0, True)], ids=["a network", "a normalized one"])
+def test_an_even_number_of_steps_needs_a_softer_spring(method, bend):
+    for steps, spring, breaks in ((4, 20.0, True), (4, 19.0, False), (5, 20.0, False), (21, 30.0, False)):
+        values = method(personal_steps=steps, client_proximity=spring)
+        assert ("even_steps" in alarms(values, bend)) is breaks
+        assert ("odd algorithm.personal_steps" in values.caution) is breaks
+        assert bool(values.caution) is breaks
+    line = named(method(personal_steps=4, client_proximity=15.0), bend)["even_steps"]
+    assert (line.value, line.limit, line.inside) == (pytest.approx(0.75), 1.0, True)
+    assert "even_steps" not in named(method(), bend)
+
+
+@pytest.mark.parametrize("pull", [0.4, 0.9, 1.1, 1.6])
+def test_an_even_number_of_steps_climbs_a_valley_further_than_it_descends_from_one(pull):
+    """Slopes ±1, η = 1: how far from φ, up its wall, K steps end; docs/theory.md has the formulas."""
+    a = 1 - pull
+
+    def climbed(height, steps):
+        point = height
+        for _ in range(steps):
+            point -= (1 if point > 0 else -1) + pull * (point - height)
+        return point - height
+
+    for steps in (2, 4, 8):
+        up, down = climbed(0.01, steps), -climbed(1000.0, steps)
+        assert up == pytest.approx((1 - a**steps) / (1 + a))
+        assert down == pytest.approx((1 - a**steps) / (1 - a))
+        assert (up > down) is (pull > 1)
+        assert climbed(0.01, steps + 1) == pytest.approx(-(1 + a ** (steps + 1)) / (1 + a))
+        assert climbed(1000.0, steps + 1) < 0
+
+
+def test_an_even_number_of_steps_really_breaks_a_run():
+    """Ten rounds on the embedded images: at ηλ = 1.25 four steps ruin what five steps learn."""
+    ends = {}
+    for steps in (4, 5):
+        method = SFedHP(personal_steps=steps, client_proximity=25.0, edge_rounds=5)
+        ends[steps] = run(Experiment(rounds=10, algorithm=method)).summary["gm_last"]
+    assert ends[4] < 20 < 50 < ends[5]
 
 
 def test_methods_without_springs_have_their_rates_alone():
