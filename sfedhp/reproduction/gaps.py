@@ -36,7 +36,7 @@ NOTES: Final = (
     Note(
         "mnist",
         "pfedme",
-        "the paper's run collapsed, ours does not; the per-pixel rows show where ours does: at λ = 36, or with K = 4",
+        "the paper's run collapsed, ours does not; per pixel it does at λ = 36, or with K = 4",
         lam=30,
     ),
     Note(
