@@ -86,6 +86,7 @@ def tile(request, monkeypatch):
     monkeypatch.setattr("sfedhp.kernels.tiles.TILE", request.param)
     monkeypatch.setattr("sfedhp.kernels.tiles.LINES", 4)
     monkeypatch.setattr("sfedhp.filters.Columns.long", request.param)
+    return request.param
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -93,11 +94,13 @@ def test_gradients_and_statistics_are_those_of_autograd(tile, name, everywhere):
     net = NETWORKS[name]
     stack, plain = task(net), task(net, plain=True)
     own = some(*LEAD, net.d, seed=2).to(DEVICE)
-    for model in (own, own[:, :1].expand(*LEAD, -1), own[0, 0]):
+    # The interpreter is slow, most of all under coverage: with small tiles one kind of model is enough.
+    models = (own, own[:, :1].expand(*LEAD, -1), own[0, 0]) if tile == 1024 else (own,)
+    for model in models:
         batch = stack.batch(CLOCK)
         assert_close(stack.gradient(model, batch), plain.gradient(model, batch), rtol=1e-10, atol=1e-10)
         assert_close(stack.statistics, plain.statistics, rtol=1e-10, atol=1e-10)
-    assert len(everywhere) == 3
+    assert len(everywhere) == len(models)
 
 
 def test_what_is_given_is_not_changed():
