@@ -20,7 +20,7 @@ Penalty = Literal["smooth", "l1"]
 Path = Literal["sample-space", "stacked", "plain"]
 
 
-def uphill(steps: int, rate: float, proximity: float) -> str:
+def even_steps_caution(steps: int, rate: float, proximity: float) -> str:
     """What to say where K steps on one mini-batch tend to end above where they began; nothing elsewhere.
 
     Across a valley with slopes ±G, and with a = 1 − ηλ, an even K of steps that swing over it end

@@ -8,7 +8,7 @@ from typing import Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.inner import minimize, uphill
+from sfedhp.inner import even_steps_caution, minimize
 from sfedhp.scalars import Count, Rate, Strength
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
@@ -61,7 +61,7 @@ class PFedMe(Algorithm):
     def caution(self) -> str:
         """An even K under a stiff spring."""
         own: Any = self  # of one run, so its options are numbers
-        return uphill(own.personal_steps, own.personal_rate, own.client_proximity)
+        return even_steps_caution(own.personal_steps, own.personal_rate, own.client_proximity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_i of this round."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.inner import Penalty, Solver, minimize, uphill
+from sfedhp.inner import Penalty, Solver, even_steps_caution, minimize
 from sfedhp.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
 from sfedhp.tasks import Task
 from sfedhp.types import Bounds, Clock
@@ -130,7 +130,7 @@ class SFedHP(Algorithm):
     def caution(self) -> str:
         """An even K under a stiff spring."""
         own: Any = self  # of one run, so its options are numbers
-        return uphill(own.personal_steps, own.personal_rate, own.client_proximity)
+        return even_steps_caution(own.personal_steps, own.personal_rate, own.client_proximity)
 
     @property
     def remembers(self) -> bool:
