@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
-from short_runs import SMALL
 from torch import nn
 
 import sfedhp
 from sfedhp.personalizing import read_models, shared_models
 from sfedhp.preparation import FROM_PYTHON
 from sfedhp.types import InputError
+from tests.support.short_runs import SMALL
 
 
 def test_a_folder_gives_the_same_models_as_its_run(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from short_runs import arrays
 from torch import nn
 
 import sfedhp
@@ -28,6 +27,7 @@ from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
 from sfedhp.preparation import device_of
 from sfedhp.running import DivergenceError, read_experiment
+from tests.support.short_runs import arrays
 
 SMALL = Experiment(
     rounds=4,

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from short_runs import SMALL, arrays
 from torch.utils.data import TensorDataset
 
 import sfedhp
@@ -15,6 +14,7 @@ from sfedhp import InputError
 from sfedhp.algorithms import FedAvg
 from sfedhp.cli import main
 from sfedhp.data import DataOptions
+from tests.support.short_runs import SMALL, arrays
 
 
 def test_arrays_from_python(tmp_path):

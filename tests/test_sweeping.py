@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from short_runs import SMALL, after
 
 import sfedhp
 from sfedhp import sweeping
@@ -17,6 +16,7 @@ from sfedhp.scalars import PerRun
 from sfedhp.sweeping import check, plan, rounds_done, sweep
 from sfedhp.types import InputError
 from sfedhp.wire.links import WireOptions
+from tests.support.short_runs import SMALL, after
 
 
 def flat(module):

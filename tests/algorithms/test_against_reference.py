@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from reference import baselines, sfedhp
-from reference.agreement import close
-from reference.data import SMALL_NETWORKS, federation, flatten, initial_model
-from reference.networks import Network, Rows, Vector
 
 from sfedhp import algorithms
-
-from .simulation import Models, drawn, finish, simulate, simulator
+from tests.reference import baselines, sfedhp
+from tests.reference.agreement import close
+from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
+from tests.reference.networks import Network, Rows, Vector
+from tests.support.simulation import Models, drawn, finish, simulate, simulator
 
 TOLERANCE = 1e-10
 ROUNDS = 4

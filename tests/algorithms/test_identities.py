@@ -6,13 +6,12 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from reference.agreement import close
-from reference.data import SMALL_NETWORKS, federation, flatten, initial_model
-from reference.networks import Network, Rows
 
 from sfedhp.algorithms import Algorithm, FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
-
-from .simulation import Models, simulate
+from tests.reference.agreement import close
+from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
+from tests.reference.networks import Network, Rows
+from tests.support.simulation import Models, simulate
 
 ROUNDS = 3
 ROUNDING = 1e-13

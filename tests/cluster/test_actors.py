@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from sharing import check_same, through
 
 import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
@@ -23,6 +22,7 @@ from sfedhp.cluster import actors, check_reachable, on_ray
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.types import InputError
+from tests.support.sharing import check_same, through
 
 
 class RayError(Exception):
@@ -348,19 +348,28 @@ def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
 @pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_actors_of_a_real_ray(alone, marked):
     """What on_ray.py tests."""
-    here = Path(__file__).parent
+    root = Path(__file__).parents[2]
     measured = ["-m", "coverage", "run"] if os.environ.get("COVERAGE_RUN") else []
-    inner = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked, str(here / "on_ray.py")]
+    inner = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        marked,
+        str(root / "tests/support/on_ray.py"),
+    ]
     # Short, for the paths of sockets must be.
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:
         done = subprocess.run(
             [*alone, sys.executable, *measured, *inner],
-            cwd=here.parent.parent,
+            cwd=root,
             env={
                 **os.environ,
                 "HOME": folder,
                 "RAY_TMPDIR": folder,
-                "PYTHONPATH": str(here),
+                "PYTHONPATH": str(root),
                 "OMP_NUM_THREADS": "1",
             },
             capture_output=True,

@@ -3,11 +3,11 @@
 import pickle
 
 import torch
-from sharing import through
 
 from sfedhp.checks.problem import leaves
 from sfedhp.cluster.parcels import packed, side_by_side, unpacked
 from sfedhp.vectors import Factored, Layer, dense
+from tests.support.sharing import through
 
 
 def test_what_is_packed_comes_back_and_shared_rows_travel_once():

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from sharing import ROUNDS, check_same, in_shares, some_lost
 from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
@@ -16,6 +15,7 @@ from sfedhp.networks import Network
 from sfedhp.runs import checkpoints
 from sfedhp.vectors import Factored
 from sfedhp.wire.links import Link, WireOptions
+from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

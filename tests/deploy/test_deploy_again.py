@@ -19,9 +19,7 @@ from sfedhp.deploy.cloud import CloudRole
 from sfedhp.deploy.messages import NO_RUN
 from sfedhp.runs.records import History
 from sfedhp.types import InputError
-
-from .memory import QUICK, Federation, experiment
-from .test_deploy_roles import same_models
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 
 IMPATIENT = replace(QUICK, silent_seconds=2.0)
 LATE = 2.8  # s, longer than a silent member is waited for

@@ -16,15 +16,13 @@ import pytest
 
 import sfedhp
 from sfedhp.deploy.federation import Address
-
-from .memory import experiment
-from .test_deploy_roles import same_models
+from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
 import psutil
 
-from .processes import PATIENT, Fleet
+from tests.support.deploy_processes import PATIENT, Fleet
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,7 @@ from sfedhp.deploy.spool import Spool, key_of
 from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
 from sfedhp.types import Clock, InputError
-
-from .memory import experiment
+from tests.support.deploy_memory import experiment
 
 WHOLE = """
 name = "clinics"

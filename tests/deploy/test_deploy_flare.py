@@ -9,13 +9,11 @@ import pytest
 
 import sfedhp
 from sfedhp.deploy.federation import FederationFile
-
-from .memory import experiment
-from .test_deploy_roles import same_models
+from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-from .processes import Fleet
+from tests.support.deploy_processes import Fleet
 
 SLOW = pytest.mark.slow
 

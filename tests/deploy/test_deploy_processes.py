@@ -16,8 +16,7 @@ from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.messages import Envelope, Kind, seal
 from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.types import InputError
-
-from .memory import experiment
+from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 

@@ -13,9 +13,7 @@ from sfedhp.deploy.cloud import CloudRole
 from sfedhp.deploy.messages import Envelope, Kind, seal, unseal
 from sfedhp.deploy.spool import Spool
 from sfedhp.types import InputError
-
-from .memory import QUICK, Federation, experiment, wait_for
-from .test_deploy_roles import same_models
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
 
 HASTY = replace(QUICK, silent_seconds=1.5, start_seconds=3.0)
 

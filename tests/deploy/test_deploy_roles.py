@@ -10,34 +10,7 @@ import sfedhp
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.deploy.journal import read_status
 from sfedhp.deploy.messages import Kind
-
-from .memory import Federation, experiment
-
-TOLERANCE = 1e-9
-
-
-def close(first, second):
-    first, second = first.double(), second.double()
-    return (first - second).norm() <= TOLERANCE * second.norm()
-
-
-def same_models(federation, run):
-    """The final w and every θ_ij of a federation are the simulator's."""
-    if run.global_model is not None:
-        found = federation.models("global")
-        assert all(close(found[name], value) for name, value in run.global_model.state_dict().items())
-    compared = 0
-    for site in federation.layout.clients:
-        model = run.client_models[site.edge][int(site.name.rpartition("-")[2])]
-        if model is not None:
-            found = federation.models(site.name)
-            for name, value in model.state_dict().items():
-                assert close(found[name], value), (site.name, name)
-                compared += 1
-    for edge, site in enumerate(federation.layout.edges):
-        found = federation.models(site.name)
-        assert all(close(found[name], value) for name, value in run.edge_models[edge].state_dict().items())
-    return compared
+from tests.support.deploy_memory import Federation, experiment, same_models
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -69,7 +42,9 @@ def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
 
 def test_sampled_members_and_running_statistics(tmp_path):
     data = {"train_per_label": 4, "test_per_label": 2, "validation_per_label": 0}
-    what = experiment("fedavg", rounds=2, sampled_clients=2, model={"name": "deploy.networks:normalized"})
+    what = experiment(
+        "fedavg", rounds=2, sampled_clients=2, model={"name": "tests.support.deploy_networks:normalized"}
+    )
     assert what.data.train_per_label != data["train_per_label"]
     run = sfedhp.run(what)
     federation = Federation(tmp_path, what)
@@ -83,7 +58,9 @@ def test_sampled_members_and_running_statistics(tmp_path):
 
 
 def test_edges_are_sampled_and_statistics_kept(tmp_path):
-    what = experiment("sfedhp", rounds=2, sampled_edges=1, model={"name": "deploy.networks:normalized"})
+    what = experiment(
+        "sfedhp", rounds=2, sampled_edges=1, model={"name": "tests.support.deploy_networks:normalized"}
+    )
     run = sfedhp.run(what)
     federation = Federation(tmp_path, what)
     federation.start()

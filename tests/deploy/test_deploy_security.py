@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from .memory import experiment
+from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
 import psutil
 
 from sfedhp.deploy.processes import Worker, Workshop, command, environment
-
-from .processes import Fleet
+from tests.support.deploy_processes import Fleet
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,7 @@ from sfedhp.deploy.messages import (
 from sfedhp.types import Clock
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import WireOptions
-
-from .memory import Federation, experiment
+from tests.support.deploy_memory import Federation, experiment
 
 RUN, CONFIG, NOW = "a" * 16, "b" * 16, Clock(3, 1)
 MODEL = torch.arange(1.0, 6.0)

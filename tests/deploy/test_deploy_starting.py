@@ -23,8 +23,7 @@ from sfedhp.deploy.sites import read_site, write_site
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
 from sfedhp.runs.files import held
 from sfedhp.types import InputError
-
-from .memory import experiment
+from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 

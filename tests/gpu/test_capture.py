@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .capturing import CHECKS
+from tests.support.capturing import CHECKS
 
 pytestmark = [
     pytest.mark.gpu,

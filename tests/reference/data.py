@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .networks import Network, OneHidden, Rows, Softmax, Vector
+from tests.reference.networks import Network, OneHidden, Rows, Softmax, Vector
 
 SIZES = ((5, 9, 3), (7, 4, 12))  # rows of each client of each edge
 FEATURES, CLASSES = 4, 3

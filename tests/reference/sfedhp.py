@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .networks import Network, Rows, Vector
+from tests.reference.networks import Network, Rows, Vector
 
 
 @dataclass(frozen=True)

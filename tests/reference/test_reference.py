@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from . import sfedhp
-from .agreement import close
-from .data import CLASSES, FEATURES, SMALL_NETWORKS, federation, initial_model
-from .networks import Network, Rows, Softmax, Vector
+from tests.reference import sfedhp
+from tests.reference.agreement import close
+from tests.reference.data import CLASSES, FEATURES, SMALL_NETWORKS, federation, initial_model
+from tests.reference.networks import Network, Rows, Softmax, Vector
 
 SPARSE = sfedhp.Settings(client_sparsity=0.05, edge_sparsity=0.02)
 CLIENT = federation()[0][1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import baselines
-from .agreement import close
-from .data import CLASSES, FEATURES, federation, flatten, initial_model
-from .networks import Rows, Softmax
+from tests.reference import baselines
+from tests.reference.agreement import close
+from tests.reference.data import CLASSES, FEATURES, federation, flatten, initial_model
+from tests.reference.networks import Rows, Softmax
 
 
 def test_blend_by_hand() -> None:

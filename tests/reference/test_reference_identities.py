@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from . import baselines, sfedhp
-from .agreement import close
-from .data import SMALL_NETWORKS, federation, flatten, initial_model
-from .networks import Network, Vector
+from tests.reference import baselines, sfedhp
+from tests.reference.agreement import close
+from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
+from tests.reference.networks import Network, Vector
 
 each_network = pytest.mark.parametrize("network", SMALL_NETWORKS, ids=str)
 CLIENT = federation()[0][1]

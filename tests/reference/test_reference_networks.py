@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .agreement import close
-from .data import CLASSES, FEATURES, SMALL_NETWORKS, federation, initial_model
-from .networks import Network, OneHidden, Rows, Softmax
+from tests.reference.agreement import close
+from tests.reference.data import CLASSES, FEATURES, SMALL_NETWORKS, federation, initial_model
+from tests.reference.networks import Network, OneHidden, Rows, Softmax
 
 each_network = pytest.mark.parametrize("network", SMALL_NETWORKS, ids=str)
 CLIENT = federation()[0][1]

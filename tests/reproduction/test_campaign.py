@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from small_experiments import experiment
 
 from sfedhp.reproduction import campaign, records
 from sfedhp.reproduction.studies import Effort
 from sfedhp.types import InputError
+from tests.support.small_experiments import experiment
 
 
 @pytest.fixture

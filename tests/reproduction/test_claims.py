@@ -2,13 +2,13 @@ import math
 from dataclasses import replace
 
 import pytest
-from small_experiments import experiment
 
 from sfedhp.reproduction.claims import judge
 from sfedhp.reproduction.curves import Curve, curves
 from sfedhp.reproduction.paper import TABLES, overview
 from sfedhp.reproduction.rows import rows
 from sfedhp.reproduction.studies import Study
+from tests.support.small_experiments import experiment
 
 BEST, AVERAGED, TUNED, EQUAL, HIERARCHY, PERSONAL, CONVEX, OTHERS, BYTES, SPARSE, LAMBDA, GAMMA, SPEED = (
     range(13)

@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 import pytest
-from small_experiments import experiment
 
 import sfedhp
 from sfedhp.data import DataOptions
 from sfedhp.reproduction import campaign, newcomers, records
 from sfedhp.reproduction.rows import rows
 from sfedhp.reproduction.studies import Effort
+from tests.support.small_experiments import experiment
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from small_experiments import experiment
 
 from sfedhp.reproduction.gaps import far
 from sfedhp.reproduction.rows import finished, first_table, plain, rows
 from sfedhp.reproduction.sheets import agreement, sheets
+from tests.support.small_experiments import experiment
 
 
 @pytest.fixture

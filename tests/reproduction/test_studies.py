@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from small_experiments import experiment
 
 from sfedhp.reproduction.studies import Effort, check, choose, finals, trials
 from sfedhp.types import InputError
+from tests.support.small_experiments import experiment
 
 EFFORT = Effort(seeds=2, device="cpu")
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from short_runs import SMALL, after
 
 import sfedhp
 from sfedhp.preparation import prepare
@@ -14,6 +13,7 @@ from sfedhp.running import start
 from sfedhp.runs.files import held, sweep_up, write_atomically, write_text
 from sfedhp.sweeping import plan, sweep
 from sfedhp.types import InputError
+from tests.support.short_runs import SMALL, after
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from reference.networks import Network, Rows, Softmax, Vector
 from torch import Tensor, nn
 
 from sfedhp import networks
@@ -18,6 +17,7 @@ from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
 from sfedhp.types import Clock
 from sfedhp.vectors import dense
+from tests.reference.networks import Network, Rows, Softmax, Vector
 
 GARBAGE = 7.0  # stands in padded rows: whoever reads them is found out
 

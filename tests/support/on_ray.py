@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from sharing import check_same, some_lost
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, HeurFedAMP, PFedMe, SFedHP
@@ -21,6 +20,7 @@ from sfedhp.cluster.actors import Actor
 from sfedhp.config import EngineOptions
 from sfedhp.data import DataOptions
 from sfedhp.types import InputError
+from tests.support.sharing import check_same, some_lost
 
 LOCAL = partial(on_ray, address="", actors=2)
 BIN = Path(sys.executable).parent

@@ -158,3 +158,30 @@ def wait_for(condition, seconds=30.0):
     while not condition():
         assert time.monotonic() < until, "it did not happen"
         time.sleep(0.02)
+
+
+TOLERANCE = 1e-9
+
+
+def close(first, second):
+    first, second = first.double(), second.double()
+    return (first - second).norm() <= TOLERANCE * second.norm()
+
+
+def same_models(federation, run):
+    """The final w and every θ_ij of a federation are the simulator's."""
+    if run.global_model is not None:
+        found = federation.models("global")
+        assert all(close(found[name], value) for name, value in run.global_model.state_dict().items())
+    compared = 0
+    for site in federation.layout.clients:
+        model = run.client_models[site.edge][int(site.name.rpartition("-")[2])]
+        if model is not None:
+            found = federation.models(site.name)
+            for name, value in model.state_dict().items():
+                assert close(found[name], value), (site.name, name)
+                compared += 1
+    for edge, site in enumerate(federation.layout.edges):
+        found = federation.models(site.name)
+        assert all(close(found[name], value) for name, value in run.edge_models[edge].state_dict().items())
+    return compared

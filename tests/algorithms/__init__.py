@@ -1,1 +1,0 @@
-"""The algorithms, each against its equations and against one another."""
