@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sfedhp.convolution import Convolutions
+from sfedhp.core.keys import key
+from sfedhp.core.types import Batch, Clock
 from sfedhp.filters import Columns, Direct, Filters
 from sfedhp.inner import minimize
-from sfedhp.keys import key
 from sfedhp.models import MODELS
 from sfedhp.networks import Network
 from sfedhp.tasks import Task
-from sfedhp.types import Batch, Clock
 
 SHAPE, CLASSES, ROWS = (3, 32, 32), 10, 20
 LAYERS = ((3, 16, 32), (16, 32, 16), (32, 64, 8), (64, 128, 4), (128, 128, 2))  # inputs, outputs, side

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
     from sfedhp.config import Experiment
+    from sfedhp.core.scalars import PerRun
+    from sfedhp.core.types import InputError
     from sfedhp.data import DataOptions, Federation
     from sfedhp.driving import Run
     from sfedhp.evaluation import EvaluationOptions
     from sfedhp.models import ModelOptions
     from sfedhp.running import DivergenceError, resume, run
-    from sfedhp.scalars import PerRun
     from sfedhp.sweeping import sweep
-    from sfedhp.types import InputError
 
 __version__ = "0.1.0"
 
@@ -29,9 +29,9 @@ _WHERE = {
     "EvaluationOptions": "evaluation",
     "Experiment": "config",
     "Federation": "data",
-    "InputError": "types",
+    "InputError": "core.types",
     "ModelOptions": "models",
-    "PerRun": "scalars",
+    "PerRun": "core.scalars",
     "Run": "driving",
     "resume": "running",
     "run": "running",

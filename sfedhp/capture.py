@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from sfedhp.vectors import Tree, tree_map
+from sfedhp.core.vectors import Tree, tree_map
 
 GRAPH: Final = "cuda graph"
 PENDING: Final = "to be tried"

@@ -14,11 +14,11 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.core.scalars import Count, CountOrOff
+from sfedhp.core.types import Bounds, InputError, check_bounds
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
-from sfedhp.scalars import Count, CountOrOff
-from sfedhp.types import Bounds, InputError, check_bounds
 from sfedhp.wire.channels import LinksOptions
 from sfedhp.wire.links import WireOptions
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from sfedhp import fused
 from sfedhp.blocks import Block
+from sfedhp.core.types import Batch
 from sfedhp.filters import Columns, Direct, Filters
 from sfedhp.passes import Pass, Passing, channels_last, features
 from sfedhp.perceptron import CrossEntropy, Layers, Models, ascend
-from sfedhp.types import Batch
 
 Slope = Callable[[Tensor], Tensor]
 

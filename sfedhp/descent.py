@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.types import Batch
+from sfedhp.core.vectors import Factored, Layer, one_like
 from sfedhp.perceptron import Affine, CrossEntropy, Layers
 from sfedhp.products import lowered, raised
 from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
-from sfedhp.types import Batch
-from sfedhp.vectors import Factored, Layer, one_like
 
 
 class Problem(NamedTuple):

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from sfedhp.scalars import Count
+from sfedhp.core.scalars import Count
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import Factored, dense, density, tree_map
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, density, tree_map
 
 KINDS = ("pm", "em", "gm")  # personalized, edge and global model
 

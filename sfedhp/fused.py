@@ -14,11 +14,11 @@ from torch import Tensor
 
 from sfedhp import devices
 from sfedhp.blocks import Block
+from sfedhp.core.types import Batch
 from sfedhp.filters import Columns
 from sfedhp.normalization import Norm
 from sfedhp.passes import Head
 from sfedhp.perceptron import Layers
-from sfedhp.types import Batch
 
 
 class Left(NamedTuple):

@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sfedhp.core.scalars import PerRun, Scalar, absent
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import Factored, dense, smooth_l1_slope, soft_threshold, toward
 from sfedhp.descent import Problem, descend
 from sfedhp.perceptron import grouped
 from sfedhp.samplespace import Factor, Motion
-from sfedhp.scalars import PerRun, Scalar, absent
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, smooth_l1_slope, soft_threshold, toward
 
 Solver = Literal["gradient", "nesterov"]
 Penalty = Literal["smooth", "l1"]

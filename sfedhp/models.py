@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from sfedhp.keys import ROLES, key
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Bounds, InputError
 from sfedhp.networks import Network, copied, join, reason_of
-from sfedhp.types import Bounds, InputError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
 from sfedhp import perceptron, recognition
-from sfedhp.types import InputError
+from sfedhp.core.types import InputError
 
 Shapes = Mapping[str, torch.Size]
 

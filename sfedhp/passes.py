@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from sfedhp.blocks import Block, Passed
+from sfedhp.core.types import Batch
 from sfedhp.filters import Filters
 from sfedhp.perceptron import Layers, Models, ascend
 from sfedhp.products import bend
-from sfedhp.types import Batch
 
 
 class Passing(Protocol):

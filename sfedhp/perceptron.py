@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sfedhp.core.types import Batch
+from sfedhp.core.vectors import Factored, Layer, add_change, one_like
 from sfedhp.products import add_product, bend, columns_first, plus_product
-from sfedhp.types import Batch
-from sfedhp.vectors import Factored, Layer, add_change, one_like
 
 
 class Affine(NamedTuple):

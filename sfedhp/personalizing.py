@@ -19,20 +19,20 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Clock, InputError
+from sfedhp.core.vectors import dense
 from sfedhp.data.federation import ARRAYS, Federation
 from sfedhp.data.npz import read_npz
 from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import scaling_of
 from sfedhp.data.split import split_owned
 from sfedhp.driving import Run
-from sfedhp.keys import ROLES, key
 from sfedhp.models import build
 from sfedhp.networks import Network, reason_of
 from sfedhp.preparation import FROM_PYTHON, Model, federation_of
 from sfedhp.running import read_experiment
 from sfedhp.tasks import Task
-from sfedhp.types import Clock, InputError
-from sfedhp.vectors import dense
 
 _AT_ONCE = 1024  # rows scored at a time
 _HALVINGS = 10  # of the rates, at most

@@ -18,18 +18,18 @@ from torch.utils.data import Dataset
 from sfedhp.algorithms import Algorithm
 from sfedhp.cluster import check_reachable, on_ray
 from sfedhp.config import Experiment
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import InputError
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names
 from sfedhp.evaluation import Evaluator, Rows
-from sfedhp.keys import ROLES, key
 from sfedhp.memory import clients_that_fit, keep_freed_memory
 from sfedhp.models import build, load_initial
 from sfedhp.networks import Network
-from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.types import InputError
 from sfedhp.wire.links import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]

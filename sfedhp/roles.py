@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, keep
 from sfedhp.rounds import Draw, Message, Served, everybody, serve, stepping
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, keep
 
 Carry = Callable[[Tensor], Tensor]  # what arrives of a message (d + s,)
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.keys import key
-from sfedhp.types import Clock
-from sfedhp.vectors import Factored, keep, weighted_mean
+from sfedhp.core.keys import key
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import Factored, keep, weighted_mean
 
 
 class Served(NamedTuple):

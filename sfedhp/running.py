@@ -19,15 +19,15 @@ import torch
 import sfedhp
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
+from sfedhp.core.files import held, sweep_up, write_text
+from sfedhp.core.types import InputError
 from sfedhp.data.federation import ARRAYS
 from sfedhp.driving import Outcome, Report, Run, Stop, drive
 from sfedhp.preparation import FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
-from sfedhp.runs.files import held, sweep_up, write_text
 from sfedhp.runs.origins import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
 from sfedhp.runs.records import History, rows_of_run
-from sfedhp.types import InputError
 
 
 class DivergenceError(RuntimeError):

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.vectors import Layer, add_change, one_like, smooth_l1_slope
 from sfedhp.perceptron import Affine
 from sfedhp.products import bend, few, lowered, raised, rise
-from sfedhp.vectors import Layer, add_change, one_like, smooth_l1_slope
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.capture import PENDING, Recorder, Worker
+from sfedhp.core.scalars import on_device
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, keep, placed, tree_map
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
-from sfedhp.scalars import on_device
 from sfedhp.stacks import Chosen, Piece, in_pieces, pieces
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, keep, placed, tree_map
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.links import Link
 

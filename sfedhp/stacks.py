@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfedhp.core.vectors import placed, tree_map
 from sfedhp.tasks import Task
-from sfedhp.vectors import placed, tree_map
 
 
 @dataclass(frozen=True)

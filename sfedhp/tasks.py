@@ -13,11 +13,11 @@ from torch.nn.functional import log_softmax, pad
 
 from sfedhp import devices, perceptron
 from sfedhp.convolution import Convolutions
-from sfedhp.keys import ROLES, choose, key
+from sfedhp.core.keys import ROLES, choose, key
+from sfedhp.core.types import Batch, Clock
+from sfedhp.core.vectors import Factored, dense
 from sfedhp.networks import Network, split
 from sfedhp.perceptron import CrossEntropy, Layers, grouped
-from sfedhp.types import Batch, Clock
-from sfedhp.vectors import Factored, dense
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 

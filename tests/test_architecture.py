@@ -10,9 +10,7 @@ import sfedhp
 PACKAGE = Path(sfedhp.__file__).parent
 # From the foundations up: a module imports only from its own line and from those above.
 LAYERS = [
-    {"types"},
-    {"keys", "scalars"},
-    {"vectors"},
+    {"core"},
     {"wire", "data"},
     {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent", "devices", "products"}
     | {"convolution", "passes", "fused", "kernels", "blocks", "filters", "normalization", "recognition"},

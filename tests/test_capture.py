@@ -11,11 +11,11 @@ from sfedhp import capture
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.capture import GRAPH, PENDING, Recorder, copied, form_of
 from sfedhp.checks.problem import leaves, problem
-from sfedhp.keys import ROLES, key
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.vectors import Factored, Layer, tree_map
 from sfedhp.runs import checkpoints
-from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
-from sfedhp.vectors import Factored, Layer, tree_map
 from sfedhp.wire.links import Link, WireOptions
 
 CPU = torch.device("cpu")

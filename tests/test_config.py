@@ -7,8 +7,8 @@ import pytest
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
 from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, tables_of, to_dict, to_toml
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
-from sfedhp.types import InputError
 from sfedhp.wire.channels import ChannelOptions, LinksOptions
 
 

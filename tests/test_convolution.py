@@ -7,14 +7,14 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from sfedhp.core.keys import key
+from sfedhp.core.types import Clock
 from sfedhp.filters import Columns, Direct
 from sfedhp.inner import minimize
-from sfedhp.keys import key
 from sfedhp.models import build
 from sfedhp.networks import Network
 from sfedhp.recognition import recognize
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 3), 5, (2, 7, 6), 3
 SIZES = torch.tensor([[5, 3, 3], [1, 0, 5]])

@@ -9,9 +9,9 @@ from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, PFedGP, SFedHP
 from sfedhp.checks.problem import problem
+from sfedhp.core.vectors import dense
 from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
 from sfedhp.networks import Network
-from sfedhp.vectors import dense
 
 
 def rows(case, seed=9):

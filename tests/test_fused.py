@@ -15,11 +15,11 @@ from torch.testing import assert_close
 pytest.importorskip("triton", reason="Triton, which the fused kernels are written with, is not installed")
 
 from sfedhp import devices, fused
+from sfedhp.core.keys import key
+from sfedhp.core.types import Clock
 from sfedhp.filters import Columns
-from sfedhp.keys import key
 from sfedhp.networks import Network
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)

@@ -10,14 +10,14 @@ from torch.testing import assert_close
 
 import sfedhp.descent
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
 from sfedhp.inner import minimize, path
-from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
-from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
 
 CLOCK = Clock(2, 1)
 ROWS = 9

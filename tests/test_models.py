@@ -10,8 +10,8 @@ from torch import nn
 import sfedhp
 from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
+from sfedhp.core.types import InputError
 from sfedhp.models import MODELS, build, load_initial
-from sfedhp.types import InputError
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
 

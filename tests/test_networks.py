@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from sfedhp import perceptron as by_hand
+from sfedhp.core.types import InputError
 from sfedhp.networks import Network, join, split
-from sfedhp.types import InputError
 
 
 def perceptron(*between):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from sfedhp.core.types import Batch
+from sfedhp.core.vectors import Layer
 from sfedhp.perceptron import Affine, CrossEntropy, Models, gradient
 from sfedhp.products import add_product, columns_first, plus_product
-from sfedhp.types import Batch
-from sfedhp.vectors import Layer
 
 FEW, MANY = 3, 20  # classes: fewer and more than a register holds
 CLIENTS, ROWS = 4, 6

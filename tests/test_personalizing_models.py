@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 import sfedhp
+from sfedhp.core.types import InputError
 from sfedhp.personalizing import read_models, shared_models
 from sfedhp.preparation import FROM_PYTHON
-from sfedhp.types import InputError
 from tests.support.short_runs import SMALL
 
 

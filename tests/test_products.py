@@ -11,14 +11,14 @@ from torch.testing import assert_close
 pytest.importorskip("triton", reason="Triton, which the kernels are written with, is not installed")
 
 from sfedhp import devices, kernels, products
+from sfedhp.core.keys import key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, spread
 from sfedhp.inner import minimize
-from sfedhp.keys import key
 from sfedhp.networks import Network
 from sfedhp.perceptron import Affine
-from sfedhp.scalars import PerRun
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, spread
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLIENTS = 2

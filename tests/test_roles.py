@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from sfedhp.algorithms import PFedMe, SFedHP
+from sfedhp.core.types import Clock
 from sfedhp.roles import Answer, Client, Cloud, Edge
-from sfedhp.types import Clock
 
 
 def client(case, method, **options):

@@ -9,14 +9,14 @@ from torch import nn
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
 from sfedhp.config import EngineOptions, Experiment
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.vectors import Factored, dense
 from sfedhp.data import DataOptions
-from sfedhp.keys import ROLES, key
 from sfedhp.models import ModelOptions
 from sfedhp.networks import Network
 from sfedhp.preparation import federation_of, prepare, prepare_stack
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.vectors import Factored, dense
 from sfedhp.wire.links import Link, WireOptions
 
 

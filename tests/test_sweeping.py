@@ -9,12 +9,12 @@ import torch
 import sfedhp
 from sfedhp import sweeping
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.preparation import merged
-from sfedhp.scalars import PerRun
 from sfedhp.sweeping import check, plan, rounds_done, sweep
-from sfedhp.types import InputError
 from sfedhp.wire.links import WireOptions
 from tests.support.short_runs import SMALL, after
 

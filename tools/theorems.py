@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import SFedHP
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense
 from sfedhp.inner import minimize
-from sfedhp.keys import ROLES, key
 from sfedhp.networks import Network
 from sfedhp.tasks import Task
 from sfedhp.theory import Constants, curvature
 from sfedhp.theory.envelope import envelope
 from sfedhp.theory.quadratics import cloud_round, exact_method, optimum, quadratics, trajectory
-from sfedhp.types import Clock
-from sfedhp.vectors import dense
 
 SIZE = 10
 ZERO = torch.zeros(SIZE, dtype=torch.float64)

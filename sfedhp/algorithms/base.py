@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from sfedhp.core.types import Clock, check_bounds
+from sfedhp.core.vectors import Factored, spread, weighted_mean
 from sfedhp.tasks import Task
-from sfedhp.types import Clock, check_bounds
-from sfedhp.vectors import Factored, spread, weighted_mean
 
 Upload = Tensor | Factored
 

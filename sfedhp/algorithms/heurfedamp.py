@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.core.scalars import Count, Rate, Share, Strength
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, spread
 from sfedhp.inner import minimize
-from sfedhp.scalars import Count, Rate, Share, Strength
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, spread
 
 
 @final

@@ -8,10 +8,10 @@ from typing import Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.core.scalars import Count, Rate
+from sfedhp.core.types import Clock
 from sfedhp.inner import minimize
-from sfedhp.scalars import Count, Rate
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
 
 
 @final

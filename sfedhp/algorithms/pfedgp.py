@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.core.keys import key
+from sfedhp.core.scalars import Count, Rate
+from sfedhp.core.types import Batch, Clock
 from sfedhp.gaussian.classifier import Posterior, fit, log_probabilities, predictive_loss
-from sfedhp.keys import key
-from sfedhp.scalars import Count, Rate
 from sfedhp.tasks import Task
-from sfedhp.types import Batch, Clock
 
 
 class DeepKernel(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.core.scalars import Count, Rate, Strength
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, toward, weighted_mean
 from sfedhp.inner import even_steps_caution, minimize
-from sfedhp.scalars import Count, Rate, Strength
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, toward, weighted_mean
 
 
 @final

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.core.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
+from sfedhp.core.types import Bounds, Clock
+from sfedhp.core.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
 from sfedhp.inner import Penalty, Solver, even_steps_caution, minimize
-from sfedhp.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
 from sfedhp.tasks import Task
-from sfedhp.types import Bounds, Clock
-from sfedhp.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
 
 
 class Edge(NamedTuple):

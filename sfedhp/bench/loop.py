@@ -25,8 +25,8 @@ from sfedhp.algorithms import (
     SFedHP,
 )
 from sfedhp.bench.client import Client, Parameters, copied, mean, towards
+from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.gaussian.classifier import predictive_loss
-from sfedhp.keys import ROLES, choose, key
 
 
 @dataclass

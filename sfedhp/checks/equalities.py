@@ -26,13 +26,13 @@ from sfedhp.checks.problem import (
     problem,
     same,
 )
-from sfedhp.keys import ROLES, key
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Clock
 from sfedhp.roles import Carry, Client, Cloud, Edge, Member
 from sfedhp.rounds import drawing
 from sfedhp.runs import checkpoints
-from sfedhp.scalars import PerRun
 from sfedhp.simulator import Simulator
-from sfedhp.types import Clock
 from sfedhp.wire import decode, encode
 
 

@@ -22,10 +22,10 @@ from sfedhp.checks.problem import (
     outcome,
     problem,
 )
+from sfedhp.core.types import Batch, Clock
+from sfedhp.core.vectors import Factored, dense
 from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
 from sfedhp.tasks import Loss, Task, cross_entropy
-from sfedhp.types import Batch, Clock
-from sfedhp.vectors import Factored, dense
 
 
 def inputs_unmodified(algorithm: Algorithm) -> None:

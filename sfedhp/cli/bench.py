@@ -17,9 +17,9 @@ from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import RIVALS, installed, parse
 from sfedhp.cli.columns import Column, counted, print_table
 from sfedhp.cli.tables import print_json, results
+from sfedhp.core.types import InputError
 from sfedhp.models import MODELS
 from sfedhp.preparation import device_of
-from sfedhp.types import InputError
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.deployment import become
+from sfedhp.core.files import held
+from sfedhp.core.types import InputError
 from sfedhp.deploy.sites import read_site
-from sfedhp.runs.files import held
-from sfedhp.types import InputError
 
 
 @click.command()

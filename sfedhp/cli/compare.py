@@ -14,9 +14,9 @@ from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import METHOD, check_method, read_settings
 from sfedhp.cli.tables import Compared, print_comparison, print_json, stopped_after
 from sfedhp.config import Experiment
+from sfedhp.core.types import InputError
 from sfedhp.preparation import prepare, with_own_draws
 from sfedhp.running import check_vacant, start
-from sfedhp.types import InputError
 
 
 @click.command()

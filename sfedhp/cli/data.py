@@ -12,8 +12,8 @@ from sfedhp.cli.drawing import draw
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.progress import bytes_shown
 from sfedhp.cli.tables import print_json, results
+from sfedhp.core.types import InputError
 from sfedhp.data.registry import IMAGE_SETS
-from sfedhp.types import InputError
 
 _folder = click.option(
     "--folder",

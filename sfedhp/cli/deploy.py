@@ -17,9 +17,9 @@ from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.federated import line, standing
 from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.tables import print_json, results
+from sfedhp.core.types import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.runs.records import summarize
-from sfedhp.types import InputError
 
 
 @click.command()

@@ -12,11 +12,11 @@ import click
 
 from sfedhp.cli.options import read_settings
 from sfedhp.config import Experiment
+from sfedhp.core.files import held
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import FederationFile, read_federation
 from sfedhp.deploy.processes import check_port, command, environment
 from sfedhp.deploy.sites import Role, read_site
-from sfedhp.runs.files import held
-from sfedhp.types import InputError
 
 
 def needs_flare() -> None:

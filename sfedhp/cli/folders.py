@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sfedhp.types import InputError
+from sfedhp.core.types import InputError
 
 
 class Target(click.Path):

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, from_dict, help_of, keys_of, tables_of
-from sfedhp.types import InputError
+from sfedhp.core.types import InputError
 
 METHOD = "algorithm.name"
 STUDY = "reproduce"  # a table of experiment files that only `sfedhp reproduce` reads

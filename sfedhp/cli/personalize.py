@@ -14,11 +14,11 @@ from sfedhp.cli.folders import Target
 from sfedhp.cli.options import METHOD, Settings, option_of, read_settings
 from sfedhp.cli.tables import print_json, results
 from sfedhp.config import Experiment
+from sfedhp.core.files import write_atomically
+from sfedhp.core.types import InputError
 from sfedhp.personalizing import Personalized, newcomer_of, read_models
 from sfedhp.personalizing import personalize as personalized
 from sfedhp.running import read_experiment
-from sfedhp.runs.files import write_atomically
-from sfedhp.types import InputError
 
 _SOURCE = "data.source"
 _OUT = "choose another file with --out"

@@ -15,6 +15,8 @@ from sfedhp.cli.folders import Target, check_file
 from sfedhp.cli.progress import pace_shown
 from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
 from sfedhp.cli.tables import print_json, results
+from sfedhp.core.files import write_text
+from sfedhp.core.types import InputError
 from sfedhp.reproduction import campaign, figures, page, records
 from sfedhp.reproduction.claims import judge
 from sfedhp.reproduction.curves import Curve, curves
@@ -23,8 +25,6 @@ from sfedhp.reproduction.rows import Row, first_table, plain, rows
 from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, sheets
 from sfedhp.reproduction.studies import Effort, Study, check
 from sfedhp.reproduction.verdicts import Claim
-from sfedhp.runs.files import write_text
-from sfedhp.types import InputError
 
 _CELL = 24  # so narrow the first column may be set
 _WORDS = 13  # and others with words: no verdict is longer

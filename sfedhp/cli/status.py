@@ -8,9 +8,9 @@ import click
 
 from sfedhp.cli.federated import standing
 from sfedhp.cli.tables import print_json, results
+from sfedhp.core.types import InputError
 from sfedhp.deploy.journal import STATUS, read_status
 from sfedhp.deploy.sites import read_site
-from sfedhp.types import InputError
 
 
 @click.command()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.capture import stored
-from sfedhp.vectors import Factored, Tree, dense, tree_map
+from sfedhp.core.vectors import Factored, Tree, dense, tree_map
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from sfedhp.core.types import InputError
 from sfedhp.data.files import DataFile, chunks_of, partial, write_atomically
 from sfedhp.data.registry import data_folder, image_set, part_state
 from sfedhp.data.sources import ImageSet
-from sfedhp.types import InputError
 
 Progress = Callable[[str, int, int], None]  # the file's name, bytes so far, bytes in all
 _CHUNK = 1 << 16

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sfedhp.core.types import InputError
 from sfedhp.data.files import DataFile
 from sfedhp.data.pool import Counts, Pool
-from sfedhp.types import InputError
 
 NAME = "fmnist-mini"
 IMAGES, CLASSES = 4_400, 10

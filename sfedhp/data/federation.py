@@ -14,13 +14,13 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sfedhp.core.types import InputError, check_bounds
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition
 from sfedhp.data.pool import Pool, Rows, pool_of, with_classes
 from sfedhp.data.registry import load
 from sfedhp.data.scaling import Scaling, scaling_of
 from sfedhp.data.seating import seat
-from sfedhp.types import InputError, check_bounds
 
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfedhp.core.types import InputError
 from sfedhp.data.pool import Pool, check_names, pool_of
-from sfedhp.types import InputError
 
 
 def read_npz(path: Path) -> Pool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sfedhp.types import Bounds
+from sfedhp.core.types import Bounds
 
 Partition = Literal["auto", "paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
 Scale = Literal["unit", "standard", "per_pixel", "none"]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sfedhp.core.types import InputError
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Counts, Pool, Rows
 from sfedhp.data.split import Split
-from sfedhp.types import InputError
 
 
 class _Shares(NamedTuple):

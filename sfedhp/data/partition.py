@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sfedhp.core.types import InputError
 from sfedhp.data.options import DataOptions, Partition
 from sfedhp.data.paper import paper, paper_as_written
 from sfedhp.data.pool import Pool, Rows
 from sfedhp.data.split import Split, split_owned
-from sfedhp.types import InputError
 
 _STREAM = 0x9A7
 _LABEL_COUNTS = ("labels_per_client", "train_per_label", "test_per_label")

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from sfedhp.core.types import InputError
 from sfedhp.data import embedded
 from sfedhp.data.files import DataFile, State
 from sfedhp.data.npz import read_npz
@@ -14,7 +15,6 @@ from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
 from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
 from sfedhp.data.synthetic import CLASSES, synthetic
-from sfedhp.types import InputError
 
 IMAGE_SETS: dict[str, ImageSet] = {"mnist": MNIST, "fmnist": FMNIST, "cifar10": CIFAR10}
 SYNTHETIC = "synthetic"

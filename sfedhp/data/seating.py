@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.types import InputError
+from sfedhp.core.types import InputError
 
 _STREAM = 0x5EA
 

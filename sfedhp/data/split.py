@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sfedhp.core.types import InputError
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool, Rows
-from sfedhp.types import InputError
 
 
 class Split(NamedTuple):

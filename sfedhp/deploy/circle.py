@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.books import Books
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import (
@@ -29,7 +30,6 @@ from sfedhp.deploy.messages import (
 from sfedhp.deploy.post import Post
 from sfedhp.deploy.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
 from sfedhp.roles import Answer
-from sfedhp.types import Clock
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import WireOptions
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from sfedhp.core.types import Clock, InputError
+from sfedhp.core.vectors import Factored, dense, density
 from sfedhp.data import DataOptions
 from sfedhp.deploy.desk import Desk
 from sfedhp.deploy.journal import Journal
@@ -21,8 +23,6 @@ from sfedhp.deploy.workplaces import holdings_of, model_of
 from sfedhp.evaluation import Rows
 from sfedhp.roles import Client
 from sfedhp.runs.artifacts import Predictor
-from sfedhp.types import Clock, InputError
-from sfedhp.vectors import Factored, dense, density
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import link_of
 

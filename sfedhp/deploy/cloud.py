@@ -15,6 +15,10 @@ import torch
 
 import sfedhp
 from sfedhp.config import to_dict, to_toml
+from sfedhp.core.files import sweep_up, write_text
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Clock, InputError
+from sfedhp.core.vectors import density, spread, tree_map
 from sfedhp.deploy.books import Books, stacked
 from sfedhp.deploy.circle import Circle
 from sfedhp.deploy.journal import Journal
@@ -25,13 +29,9 @@ from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.turns import HopelessError
 from sfedhp.deploy.workplaces import model_of
 from sfedhp.driving import explosion_of
-from sfedhp.keys import ROLES, key
 from sfedhp.roles import Cloud
 from sfedhp.rounds import Served, drawing
-from sfedhp.runs.files import sweep_up, write_text
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
-from sfedhp.types import Clock, InputError
-from sfedhp.vectors import density, spread, tree_map
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.links import link_of
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, seal, unseal
 from sfedhp.deploy.post import SERVER, Post
-from sfedhp.types import Clock
 from sfedhp.wire import DecodeError
 
 BEAT: Final = 1.0  # s between two words of a member that it is there

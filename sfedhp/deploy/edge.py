@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from sfedhp.core.types import InputError
+from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.books import Books
 from sfedhp.deploy.circle import Circle
 from sfedhp.deploy.journal import Journal
@@ -21,8 +23,6 @@ from sfedhp.deploy.turns import HopelessError
 from sfedhp.deploy.workplaces import model_of
 from sfedhp.roles import Edge, Progress
 from sfedhp.rounds import Served
-from sfedhp.types import InputError
-from sfedhp.vectors import density, spread
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import link_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from sfedhp.types import Bounds, InputError, check_bounds
+from sfedhp.core.types import Bounds, InputError, check_bounds
 
 LOOPBACK = "127.0.0.1"
 Port = Annotated[int, Bounds(1, 65535)]

@@ -29,13 +29,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
+from sfedhp.core.files import held
+from sfedhp.core.types import InputError
 from sfedhp.deploy.gate import CHANNEL, TOPIC, Gate
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.refusals import ERRORS, ErrorFile, Refusals
 from sfedhp.deploy.sites import MEMBER, read_site
-from sfedhp.runs.files import held
-from sfedhp.types import InputError
 
 _WHOLE: Final = 2**24  # bytes; more goes as a stream
 _BEGINNING: Final = 6  # bytes, with the kind at their end

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sfedhp.runs.files import write_text
+from sfedhp.core.files import write_text
 
 LOG, STATUS = "log.jsonl", "status.json"
 _PAUSE = 0.5  # s between two writings of how things stand

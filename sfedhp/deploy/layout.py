@@ -10,13 +10,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfedhp.config import Experiment
+from sfedhp.core.files import write_atomically
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.sites import Site, client_name, edge_name, write_site
 from sfedhp.deploy.workplaces import INITIAL, network_of
 from sfedhp.models import load_initial
 from sfedhp.preparation import check_draws, federation_of
-from sfedhp.runs.files import write_atomically
-from sfedhp.types import InputError
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.books import WAYS
-from sfedhp.types import Clock
 from sfedhp.wire import DecodeError, decode, encode
 from sfedhp.wire.links import WireOptions
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sfedhp.core.files import write_text
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import LOOPBACK
-from sfedhp.runs.files import write_text
-from sfedhp.types import InputError
 
 PARENT: Final = "SFEDHP_PARENT"  # the process with which a started one ends
 DATA: Final = "SFEDHP_CLIENT_DATA"  # a client's own data options, as JSON

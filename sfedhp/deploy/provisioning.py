@@ -25,10 +25,10 @@ from nvflare.lighter.impl.static_file import StaticFileBuilder
 from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import Address
 from sfedhp.deploy.layout import Layout
 from sfedhp.deploy.sites import MEMBER, SERVER
-from sfedhp.types import InputError
 
 AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it belongs to nobody's kit
 _ORGANIZATION: Final = "sfedhp"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sfedhp.config import Experiment, from_dict, to_dict
+from sfedhp.core.files import write_text
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import Limits
-from sfedhp.runs.files import write_text
-from sfedhp.types import InputError
 
 FILE = "sfedhp.json"
 SERVER, MEMBER = "server", "member"  # an edge's two halves, as folders of its kit

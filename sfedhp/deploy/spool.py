@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sfedhp.core.files import sweep_up, write_atomically
 from sfedhp.deploy.messages import Envelope, unseal
-from sfedhp.runs.files import sweep_up, write_atomically
 from sfedhp.wire import DecodeError
 
 Key = tuple[str, int, int]  # run, cloud round, kind

@@ -10,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from sfedhp.core.files import write_atomically
 from sfedhp.runs.checkpoints import flatten, tensors_of, unflatten
-from sfedhp.runs.files import write_atomically
 
 
 def save_state(path: Path, trees: dict[str, Any], about: dict[str, str], *, forced: bool = False) -> None:

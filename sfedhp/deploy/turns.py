@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.messages import Envelope, Kind
-from sfedhp.types import Clock
 
 
 class RefusedError(ValueError):

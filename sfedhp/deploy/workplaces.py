@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.config import Experiment
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.deploy.sites import Site
 from sfedhp.evaluation import Rows
-from sfedhp.keys import ROLES, key
 from sfedhp.models import build, load_initial
 from sfedhp.networks import Network
 from sfedhp.tasks import Task
-from sfedhp.types import InputError
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images

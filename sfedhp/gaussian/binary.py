@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from sfedhp.core.keys import key, uniform
 from sfedhp.gaussian import polyagamma
 from sfedhp.gaussian.kernel import JITTER, OUTPUT_SCALE, cholesky, covariance, kernel
-from sfedhp.keys import key, uniform
 
 QUADRATURE: Final = 20  # points of the Gauss–Hermite rule
 # Numbers in the largest tensor of a block of chains: on a CPU what stays near its caches (three times as fast

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.keys import ROLES, key
 from sfedhp.gaussian.binary import Rows, augment, log_probability
 from sfedhp.gaussian.kernel import directions
 from sfedhp.gaussian.tree import Tree, class_means, grow
-from sfedhp.keys import ROLES, key
 
 # The log probability of a class that the client does not hold: finite, so that a mean loss stays a number,
 # and below what a tree says of a class it holds.

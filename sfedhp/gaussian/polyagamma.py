@@ -20,7 +20,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from sfedhp.keys import key, uniform
+from sfedhp.core.keys import key, uniform
 
 TERMS: Final = 8
 _SMALL: Final = 0.01  # below it a series is used, whose next term is under 1e-13

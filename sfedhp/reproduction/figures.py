@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from sfedhp.core.types import InputError
 from sfedhp.reproduction.curves import Curve
-from sfedhp.types import InputError
 
 
 class Panel(NamedTuple):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.config import to_dict
+from sfedhp.core.types import InputError
 from sfedhp.driving import Outcome
 from sfedhp.reproduction import newcomers
-from sfedhp.types import InputError
 
 _CURVE = (
     *("round", "pm", "em", "gm", "pm_validation", "em_validation", "gm_validation"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfedhp.config import Experiment, to_dict
+from sfedhp.core.types import InputError
 from sfedhp.reproduction.records import Record
-from sfedhp.types import InputError
 
 _SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file
 

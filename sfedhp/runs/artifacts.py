@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.runs.files import write_atomically
+from sfedhp.core.files import write_atomically
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import Factored, dense, tree_map
 from sfedhp.simulator import Simulator, State
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import Factored, dense, tree_map
 
 
 class Models:

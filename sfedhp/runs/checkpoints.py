@@ -11,12 +11,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sfedhp.core.files import write_atomically
+from sfedhp.core.types import InputError
+from sfedhp.core.vectors import Factored, Layer
 from sfedhp.rounds import Served
 from sfedhp.runs.artifacts import named_tensors
-from sfedhp.runs.files import write_atomically
 from sfedhp.simulator import Simulator, State
-from sfedhp.types import InputError
-from sfedhp.vectors import Factored, Layer
 
 _KEPT = 2
 _ABOUT = "about"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.files import force, write_atomically, write_text
+from sfedhp.core.types import InputError
 from sfedhp.evaluation import KINDS
-from sfedhp.runs.files import force, write_atomically, write_text
-from sfedhp.types import InputError
 
 Row = dict[str, Any]
 

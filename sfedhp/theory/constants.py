@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.scalars import absent
+from sfedhp.core.scalars import absent
 
 
 @dataclass(frozen=True)

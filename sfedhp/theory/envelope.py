@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense, smooth_l1, smooth_l1_slope
 from sfedhp.inner import minimize
 from sfedhp.tasks import Task, cross_entropy
 from sfedhp.theory.constants import Constants
-from sfedhp.types import Clock
-from sfedhp.vectors import dense, smooth_l1, smooth_l1_slope
 
 Loss = Callable[[Task, Tensor], Tensor]
 

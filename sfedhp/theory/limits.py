@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sfedhp.algorithms import Algorithm, SFedHP
-from sfedhp.scalars import absent
+from sfedhp.core.scalars import absent
 from sfedhp.theory.chatter import swings
 from sfedhp.theory.curvature import BATCHES, Bend
 from sfedhp.theory.lines import Line

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.keys import ROLES, key
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Batch
+from sfedhp.core.vectors import Factored, dense
 from sfedhp.networks import Network
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Loss, Task, cross_entropy
 from sfedhp.theory.constants import Constants
-from sfedhp.types import Batch
-from sfedhp.vectors import Factored, dense
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.types import Bounds, InputError, check_bounds
+from sfedhp.core.types import Bounds, InputError, check_bounds
 from sfedhp.wire.ledger import Entry
 
 # The direction down of each link; a link is named as its direction up.

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.types import Bounds
-from sfedhp.vectors import Factored, constant, dense
+from sfedhp.core.types import Bounds
+from sfedhp.core.vectors import Factored, constant, dense
 from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.values import BLOCK
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from sfedhp.algorithms import pfedgp
 from sfedhp.algorithms.pfedgp import PFedGP
+from sfedhp.core.keys import key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Clock, InputError
+from sfedhp.core.vectors import spread
 from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
-from sfedhp.keys import key
 from sfedhp.networks import Network
-from sfedhp.scalars import PerRun
 from sfedhp.tasks import Task
-from sfedhp.types import Clock, InputError
-from sfedhp.vectors import spread
 
 Array = NDArray[Any]
 CLOCK = Clock(3)

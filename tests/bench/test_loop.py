@@ -13,7 +13,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.bench.cases import Case
 from sfedhp.bench.sides import plain, simulation, stacked
 from sfedhp.config import Experiment
-from sfedhp.types import Clock
+from sfedhp.core.types import Clock
 
 # Few steps, and no two numbers alike: with λ₁ = λ₂ and β = 1 a loop that confused them would pass.
 SHORT: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import compare as module
 from sfedhp.cli import execution
 from sfedhp.cli.tables import Compared, print_comparison
-from sfedhp.types import InputError
+from sfedhp.core.types import InputError
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from sfedhp.cli import sweep as module
 from sfedhp.cli.sweep import grid
-from sfedhp.runs.files import held
-from sfedhp.types import InputError
+from sfedhp.core.files import held
+from sfedhp.core.types import InputError
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.cluster import actors, check_reachable, on_ray
 from sfedhp.config import EngineOptions, Experiment
+from sfedhp.core.types import InputError
 from sfedhp.preparation import prepare, prepare_stack
-from sfedhp.types import InputError
 from tests.support.sharing import check_same, through
 
 

@@ -6,7 +6,7 @@ import torch
 
 from sfedhp.checks.problem import leaves
 from sfedhp.cluster.parcels import packed, side_by_side, unpacked
-from sfedhp.vectors import Factored, Layer, dense
+from sfedhp.core.vectors import Factored, Layer, dense
 from tests.support.sharing import through
 
 

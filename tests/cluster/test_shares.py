@@ -11,9 +11,9 @@ from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, 
 from sfedhp.capture import stored
 from sfedhp.checks.problem import EDGES
 from sfedhp.cluster.shares import Share, divided, parts_of
+from sfedhp.core.vectors import Factored
 from sfedhp.networks import Network
 from sfedhp.runs import checkpoints
-from sfedhp.vectors import Factored
 from sfedhp.wire.links import Link, WireOptions
 from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost
 

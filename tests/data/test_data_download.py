@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.data import get, registry, verify
-from sfedhp.types import InputError
 
 FIRST = "train-images-idx3-ubyte.gz"
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
 from sfedhp.data.federation import held_out
 from sfedhp.data.seating import seat
-from sfedhp.types import InputError
 
 INPUTS = np.random.default_rng(0).integers(0, 256, (40, 2, 3, 3), np.uint8)
 LABELS = np.arange(40) % 4

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfedhp.config import Experiment
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
 from sfedhp.deploy.federation import FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
 from sfedhp.personalizing import newcomer_of
-from sfedhp.types import InputError
 
 INPUTS = np.arange(60.0).reshape(20, 3)
 LABELS = np.arange(20) % 2

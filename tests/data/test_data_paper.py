@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, federate, from_arrays
 from sfedhp.data.paper import label_table
-from sfedhp.types import InputError
 
 
 def pooled(per_class: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
-from sfedhp.types import InputError
 
 EVERY = ["paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, data_folder, embedded, federate, listing, registry, verify
 from sfedhp.data.registry import read_images
-from sfedhp.types import InputError
 
 
 def test_the_folder_is_the_given_one_else_the_named_one_else_the_cache(monkeypatch, tmp_path):

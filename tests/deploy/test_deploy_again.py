@@ -14,11 +14,11 @@ import torch
 from safetensors import SafetensorError
 
 import sfedhp
+from sfedhp.core.types import InputError
 from sfedhp.deploy import states
 from sfedhp.deploy.cloud import CloudRole
 from sfedhp.deploy.messages import NO_RUN
 from sfedhp.runs.records import History
-from sfedhp.types import InputError
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 
 IMPATIENT = replace(QUICK, silent_seconds=2.0)

@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sfedhp.core.types import Clock, InputError
 from sfedhp.deploy.circle import Circle
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, pack, seal, unseal
-from sfedhp.types import Clock, InputError
 from sfedhp.wire import encode
 from sfedhp.wire.links import WireOptions
 

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.desk import Desk
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import Envelope, Kind, seal, unseal
-from sfedhp.types import Clock
 
 RUN, CONFIG = "a" * 16, "b" * 16
 

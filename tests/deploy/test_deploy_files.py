@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from sfedhp.core.types import Clock, InputError
 from sfedhp.data import DataOptions
 from sfedhp.deploy.books import Books, stacked
 from sfedhp.deploy.federation import Address, FederationFile, Limits, read_federation
@@ -22,7 +23,6 @@ from sfedhp.deploy.sites import read_site
 from sfedhp.deploy.spool import Spool, key_of
 from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
-from sfedhp.types import Clock, InputError
 from tests.support.deploy_memory import experiment
 
 WHOLE = """

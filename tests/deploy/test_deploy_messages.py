@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.messages import Envelope, Kind, pack, seal, unpack, unseal
-from sfedhp.types import Clock
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import WireOptions
 

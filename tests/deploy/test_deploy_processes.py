@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.messages import Envelope, Kind, seal
 from sfedhp.deploy.processes import DATA, PARENT, STANDS, Worker, Workshop, command, environment
-from sfedhp.types import InputError
 from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import sfedhp
+from sfedhp.core.types import InputError
 from sfedhp.deploy.cloud import CloudRole
 from sfedhp.deploy.messages import Envelope, Kind, seal, unseal
 from sfedhp.deploy.spool import Spool
-from sfedhp.types import InputError
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
 
 HASTY = replace(QUICK, silent_seconds=1.5, start_seconds=3.0)

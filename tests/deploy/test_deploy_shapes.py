@@ -11,6 +11,7 @@ import zlib
 import pytest
 import torch
 
+from sfedhp.core.types import Clock
 from sfedhp.deploy.books import WAYS, Books
 from sfedhp.deploy.circle import Circle
 from sfedhp.deploy.client import ClientRole
@@ -28,7 +29,6 @@ from sfedhp.deploy.messages import (
     unpack,
     unseal,
 )
-from sfedhp.types import Clock
 from sfedhp.wire import DecodeError
 from sfedhp.wire.links import WireOptions
 from tests.support.deploy_memory import Federation, experiment

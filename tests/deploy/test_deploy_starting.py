@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from sfedhp.cli import main
+from sfedhp.core.files import held
+from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.processes import check_port, command
 from sfedhp.deploy.sites import read_site, write_site
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
-from sfedhp.runs.files import held
-from sfedhp.types import InputError
 from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from sfedhp.algorithms import ALGORITHMS
+from sfedhp.core.types import Clock
 from sfedhp.deploy.circle import Circle, patience
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, pack, seal, unseal
 from sfedhp.roles import Cloud
-from sfedhp.types import Clock
 from sfedhp.wire.links import WireOptions
 
 RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from polyagamma import random_polyagamma
 
+from sfedhp.core.keys import key, uniform
 from sfedhp.gaussian import binary
 from sfedhp.gaussian.binary import Rows, augment, log_probability
-from sfedhp.keys import key, uniform
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfedhp.core.keys import key
 from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
 from sfedhp.gaussian.classifier import LACKING, fit, halves, log_probabilities, predictive_loss
-from sfedhp.keys import key
 
 SAMPLING = {"classes": 4, "chains": 3, "steps": 2}
 SIZES = (14, 9, 3, 11, 6, 0)

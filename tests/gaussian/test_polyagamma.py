@@ -7,8 +7,8 @@ import pytest
 import torch
 from polyagamma import polyagamma_cdf, random_polyagamma
 
+from sfedhp.core.keys import key
 from sfedhp.gaussian import polyagamma
-from sfedhp.keys import key
 
 TILTS = (0.0, 0.1, 1.0, 5.0, 20.0)
 COUNT = 100_000

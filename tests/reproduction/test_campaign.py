@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.reproduction import campaign, records
 from sfedhp.reproduction.studies import Effort
-from sfedhp.types import InputError
 from tests.support.small_experiments import experiment
 
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.reproduction import figures, page
 from sfedhp.reproduction.curves import Curve
 from sfedhp.reproduction.sheets import Sheet, claims_sheet
 from sfedhp.reproduction.verdicts import Claim
-from sfedhp.types import InputError
 
 CLAIM = Claim("A & B.", "A > B.", "holds partly", ("on <one>",))
 SHEET = Sheet("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.reproduction.studies import Effort, check, choose, finals, trials
-from sfedhp.types import InputError
 from tests.support.small_experiments import experiment
 
 EFFORT = Effort(seeds=2, device="cpu")

@@ -6,9 +6,9 @@ from safetensors.torch import save_file
 
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.checks.problem import leaves
+from sfedhp.core.types import InputError
+from sfedhp.core.vectors import Factored, Layer, dense
 from sfedhp.runs import checkpoints
-from sfedhp.types import InputError
-from sfedhp.vectors import Factored, Layer, dense
 
 
 @pytest.mark.parametrize(

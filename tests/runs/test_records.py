@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from sfedhp.core.types import InputError
 from sfedhp.runs import records
 from sfedhp.runs.records import History, read_rows, rows_of_run, summarize
-from sfedhp.types import InputError
 
 SENT = {"bytes_client_edge": 5, "seconds": 1.0}
 ROWS = [

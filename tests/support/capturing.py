@@ -17,14 +17,14 @@ from sfedhp import Experiment
 from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
 from sfedhp.capture import GRAPH
 from sfedhp.checks.problem import Problem, leaves, problem
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.vectors import Factored
 from sfedhp.data import DataOptions
-from sfedhp.keys import ROLES, key
 from sfedhp.models import ModelOptions
 from sfedhp.networks import Network
 from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.runs import checkpoints
 from sfedhp.simulator import Simulator, State
-from sfedhp.vectors import Factored
 from sfedhp.wire.links import Link, WireOptions
 
 ROUNDS = 5

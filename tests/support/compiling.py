@@ -11,14 +11,14 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from sfedhp import devices, fused
+from sfedhp.core.keys import key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Batch, Clock
+from sfedhp.core.vectors import spread
 from sfedhp.inner import minimize
-from sfedhp.keys import key
 from sfedhp.models import MODELS
 from sfedhp.networks import Network
-from sfedhp.scalars import PerRun
 from sfedhp.tasks import Task
-from sfedhp.types import Batch, Clock
-from sfedhp.vectors import spread
 
 SHAPE, CLIENTS, ROWS = (3, 32, 32), 2, 3
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", float: "fp32", int: "i32"}

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from sfedhp import networks
 from sfedhp.algorithms import Algorithm
-from sfedhp.keys import key
+from sfedhp.core.keys import key
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import dense
 from sfedhp.models import perceptron
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.types import Clock
-from sfedhp.vectors import dense
 from tests.reference.networks import Network, Rows, Softmax, Vector
 
 GARBAGE = 7.0  # stands in padded rows: whoever reads them is found out

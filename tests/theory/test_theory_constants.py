@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.scalars import PerRun
+from sfedhp.core.scalars import PerRun
 from sfedhp.theory import Constants, Line
 from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.curvature import Curvature

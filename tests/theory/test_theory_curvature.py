@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from sfedhp.keys import ROLES, key
+from sfedhp.core.keys import ROLES, key
+from sfedhp.core.types import Clock
 from sfedhp.models import MODELS
 from sfedhp.networks import Network
 from sfedhp.tasks import Task, cross_entropy
 from sfedhp.theory import curvature
-from sfedhp.types import Clock
 
 
 def task_of(module, inputs, classes=3, batch=4, weight_decay=0.0):

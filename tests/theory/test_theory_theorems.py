@@ -10,6 +10,7 @@ from torch import nn
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import problem
+from sfedhp.core.types import Clock
 from sfedhp.inner import minimize
 from sfedhp.networks import Network
 from sfedhp.theory import Constants, curvature
@@ -22,7 +23,6 @@ from sfedhp.theory.quadratics import (
     quadratics,
     trajectory,
 )
-from sfedhp.types import Clock
 
 IDENTITY = torch.eye(10, dtype=torch.float64)
 ZERO = torch.zeros(10, dtype=torch.float64)

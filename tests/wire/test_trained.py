@@ -9,10 +9,10 @@ import torch
 from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES
+from sfedhp.core.vectors import dense
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.preparation import prepare
-from sfedhp.vectors import dense
 from sfedhp.wire import encode, links
 from sfedhp.wire.links import Link, WireOptions
 

@@ -19,8 +19,8 @@ from torch import nn
 from sfedhp.bench.cases import CLASSES, Case
 from sfedhp.bench.measurement import Side
 from sfedhp.config import to_dict
+from sfedhp.core.types import InputError
 from sfedhp.models import build
-from sfedhp.types import InputError
 
 
 class Kind(NamedTuple):

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 import sfedhp
+from sfedhp.core.files import held, sweep_up, write_atomically, write_text
+from sfedhp.core.types import InputError
 from sfedhp.preparation import prepare
 from sfedhp.running import start
-from sfedhp.runs.files import held, sweep_up, write_atomically, write_text
 from sfedhp.sweeping import plan, sweep
-from sfedhp.types import InputError
 from tests.support.short_runs import SMALL, after
 
 
@@ -65,7 +65,7 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_free_once_its_process_is_dead(tmp_path):
-    code = "import sys, time; from sfedhp.runs.files import held; from pathlib import Path\n"
+    code = "import sys, time; from sfedhp.core.files import held; from pathlib import Path\n"
     code += "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "held\n"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast, overload
 import torch
 from torch import Tensor
 
-from sfedhp.types import Bounds
+from sfedhp.core.types import Bounds
 
 Options = TypeVar("Options")
 

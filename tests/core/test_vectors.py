@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from sfedhp.scalars import PerRun
-from sfedhp.vectors import (
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.vectors import (
     Factored,
     Layer,
     add_change,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from sfedhp.scalars import PerRun, Scalar
+from sfedhp.core.scalars import PerRun, Scalar
 
 Tree = TypeVar("Tree")
 

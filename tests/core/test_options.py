@@ -9,8 +9,8 @@ import torch
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import EngineOptions, Experiment
-from sfedhp.scalars import PerRun, Rate
-from sfedhp.types import Bounds, InputError, check_bounds
+from sfedhp.core.scalars import PerRun, Rate
+from sfedhp.core.types import Bounds, InputError, check_bounds
 
 
 class Shape(Protocol):

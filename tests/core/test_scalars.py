@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sfedhp.scalars import PerRun, absent
+from sfedhp.core.scalars import PerRun, absent
 
 RATES = PerRun([0.5, 2.0])
 

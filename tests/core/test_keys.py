@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfedhp.keys import ROLES, choose, key, uniform
+from sfedhp.core.keys import ROLES, choose, key, uniform
 
 integers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 

@@ -1,0 +1,1 @@
+"""Words and numbers that everything else uses: errors, options, keys, vectors, files; imports nothing else."""
