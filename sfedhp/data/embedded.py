@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from sfedhp.core.types import InputError
-from sfedhp.data.files import DataFile
 from sfedhp.data.pool import Counts, Pool
+from sfedhp.data.published_files import DataFile
 
 NAME = "fmnist-mini"
 IMAGES, CLASSES = 4_400, 10

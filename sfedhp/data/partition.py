@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sfedhp.core.types import InputError
 from sfedhp.data.options import DataOptions, Partition
-from sfedhp.data.paper import paper, paper_as_written
+from sfedhp.data.paper_split import paper, paper_as_written
 from sfedhp.data.pool import Pool, Rows
 from sfedhp.data.split import Split, split_owned
 

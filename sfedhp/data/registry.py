@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from sfedhp.core.types import InputError
 from sfedhp.data import embedded
-from sfedhp.data.files import DataFile, State
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
+from sfedhp.data.published_files import DataFile, State
 from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
 from sfedhp.data.synthetic import CLASSES, synthetic
 

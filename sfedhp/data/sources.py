@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.data.files import DataFile
 from sfedhp.data.pool import Counts
+from sfedhp.data.published_files import DataFile
 
 Images = tuple[NDArray[Any], NDArray[np.int64]]
 

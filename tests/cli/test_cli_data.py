@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sfedhp.data import registry
-from sfedhp.data.files import DataFile
+from sfedhp.data.published_files import DataFile
 from sfedhp.data.sources import MNIST
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sfedhp.data import registry
-from sfedhp.data.files import DataFile
+from sfedhp.data.published_files import DataFile
 from sfedhp.data.sources import CIFAR10, MNIST, ImageSet
 
 

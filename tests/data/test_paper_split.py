@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, federate, from_arrays
-from sfedhp.data.paper import label_table
+from sfedhp.data.paper_split import label_table
 
 
 def pooled(per_class: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
