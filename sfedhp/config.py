@@ -19,8 +19,8 @@ from sfedhp.core.types import Bounds, InputError, check_bounds
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
-from sfedhp.wire.channels import LinksOptions
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.cost import LinksOptions
+from sfedhp.wire.link import WireOptions
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sfedhp.runs.artifacts import Models
 from sfedhp.runs.origins import anatomy, fingerprint
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.simulator import State
-from sfedhp.wire import channels
+from sfedhp.wire import cost as channels
 from sfedhp.wire.ledger import columns
 
 EXPLOSION = 100  # a training loss so many times the first evaluated one is a divergence

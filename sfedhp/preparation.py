@@ -30,7 +30,7 @@ from sfedhp.models import build, load_initial
 from sfedhp.networks import Network
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.wire.links import link_of
+from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
 Model = nn.Module | Callable[..., nn.Module]

@@ -21,7 +21,7 @@ from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.stacks import Chosen, Piece, in_pieces, pieces
 from sfedhp.tasks import Task
 from sfedhp.wire.ledger import Entry, Ledger
-from sfedhp.wire.links import Link
+from sfedhp.wire.link import Link
 
 Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, who does not answer
 

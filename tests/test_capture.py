@@ -16,7 +16,7 @@ from sfedhp.core.scalars import PerRun
 from sfedhp.core.vectors import Factored, Layer, tree_map
 from sfedhp.runs import checkpoints
 from sfedhp.simulator import Simulator
-from sfedhp.wire.links import Link, WireOptions
+from sfedhp.wire.link import Link, WireOptions
 
 CPU = torch.device("cpu")
 ROUNDS = 5

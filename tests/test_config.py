@@ -9,7 +9,7 @@ from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
 from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, tables_of, to_dict, to_toml
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
-from sfedhp.wire.channels import ChannelOptions, LinksOptions
+from sfedhp.wire.cost import ChannelOptions, LinksOptions
 
 
 def test_the_defaults_are_the_designs():

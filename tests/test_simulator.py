@@ -17,7 +17,7 @@ from sfedhp.networks import Network
 from sfedhp.preparation import federation_of, prepare, prepare_stack
 from sfedhp.simulator import Simulator
 from sfedhp.tasks import Task
-from sfedhp.wire.links import Link, WireOptions
+from sfedhp.wire.link import Link, WireOptions
 
 
 def close(first, second, tolerance=1e-9):

@@ -15,7 +15,7 @@ from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.preparation import merged
 from sfedhp.sweeping import check, plan, rounds_done, sweep
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 from tests.support.short_runs import SMALL, after
 
 

@@ -27,7 +27,7 @@ from sfedhp.driving import Outcome, Progress
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.models import ModelOptions
 from sfedhp.sweeping import plan
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 RECORDS = Path("results/tradeoff.jsonl")
 BASE = Experiment(

@@ -31,7 +31,7 @@ from sfedhp.deploy.post import Post
 from sfedhp.deploy.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
 from sfedhp.roles import Answer
 from sfedhp.wire import DecodeError
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 _GLANCE: Final = 0.1  # s between two looks at the clock while nothing arrives
 _PATIENCE: Final = 1.0  # s before a member that seems not to have got a message is sent it again ...

@@ -24,7 +24,7 @@ from sfedhp.evaluation import Rows
 from sfedhp.roles import Client
 from sfedhp.runs.artifacts import Predictor
 from sfedhp.wire import DecodeError
-from sfedhp.wire.links import link_of
+from sfedhp.wire.link import link_of
 
 
 def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:

@@ -33,7 +33,7 @@ from sfedhp.roles import Cloud
 from sfedhp.rounds import Served, drawing
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
 from sfedhp.wire.ledger import columns
-from sfedhp.wire.links import link_of
+from sfedhp.wire.link import link_of
 
 _SCORE_SECONDS: Final = 90.0
 _KEPT: Final = 2  # checkpoints

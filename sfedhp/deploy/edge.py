@@ -24,7 +24,7 @@ from sfedhp.deploy.workplaces import model_of
 from sfedhp.roles import Edge, Progress
 from sfedhp.rounds import Served
 from sfedhp.wire import DecodeError
-from sfedhp.wire.links import link_of
+from sfedhp.wire.link import link_of
 
 _GLANCE: Final = 0.02  # s between two looks into the spool
 _SCORE_SECONDS: Final = 60.0

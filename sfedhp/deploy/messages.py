@@ -20,7 +20,7 @@ from torch import Tensor
 from sfedhp.core.types import Clock
 from sfedhp.deploy.books import WAYS
 from sfedhp.wire import DecodeError, decode, encode
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 PROTOCOL: Final = 1
 _MAGIC: Final = b"SFHM"

@@ -17,7 +17,7 @@ from sfedhp.preparation import Prepared
 from sfedhp.theory.chatter import swings
 from sfedhp.theory.lines import Line
 from sfedhp.wire.ledger import columns
-from sfedhp.wire.links import link_of
+from sfedhp.wire.link import link_of
 
 SHORT = 2.0  # seconds; after a first round that took less, a second one is measured
 

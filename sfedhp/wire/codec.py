@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.types import InputError
-from sfedhp.wire.drafts import Draft, checksum, compared, shortest
+from sfedhp.wire.candidates import Draft, checksum, compared, shortest
 from sfedhp.wire.header import DecodeError, Difference, Header, Positions, unseal
 from sfedhp.wire.planes import Words, decode_planes
 from sfedhp.wire.positions import decode_positions

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.wire.deflation import deflate, inflate
+from sfedhp.wire.deflate import deflate, inflate
 from sfedhp.wire.header import DecodeError
 
 Words = NDArray[np.unsignedinteger[Any]]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.wire.deflation import deflate, inflate
+from sfedhp.wire.deflate import deflate, inflate
 from sfedhp.wire.header import DecodeError, Positions
 
 # Gaps are below 2³²: at this parameter the unary part of the longest still fits in 32 bytes.

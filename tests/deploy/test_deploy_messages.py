@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sfedhp.core.types import Clock
 from sfedhp.deploy.messages import Envelope, Kind, pack, seal, unpack, unseal
 from sfedhp.wire import DecodeError
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 WHOLE = Envelope(
     Kind.REPLY, "0123456789abcdef", "f" * 16, 7, Clock(3, 19), 2.5, {"a": [1, None]}, (b"one", b"", b"three")

@@ -30,7 +30,7 @@ from sfedhp.deploy.messages import (
     unseal,
 )
 from sfedhp.wire import DecodeError
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 from tests.support.deploy_memory import Federation, experiment
 
 RUN, CONFIG, NOW = "a" * 16, "b" * 16, Clock(3, 1)

@@ -18,7 +18,7 @@ from sfedhp.deploy.circle import Circle, patience
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, pack, seal, unseal
 from sfedhp.roles import Cloud
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5
 MODEL = torch.arange(1.0, SIZE + 1)

@@ -25,7 +25,7 @@ from sfedhp.networks import Network
 from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.runs import checkpoints
 from sfedhp.simulator import Simulator, State
-from sfedhp.wire.links import Link, WireOptions
+from sfedhp.wire.link import Link, WireOptions
 
 ROUNDS = 5
 TOLERANCE = 1e-9  # the design's, in float64

@@ -16,7 +16,7 @@ from sfedhp.models import ModelOptions, build
 from sfedhp.preparation import prepare
 from sfedhp.theory import check, forecast
 from sfedhp.theory.quadratics import quadratics, trajectory
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 RECORDS = Path(__file__).parents[2] / "results/tradeoff.jsonl"
 SMALL = sfedhp.Experiment(

@@ -13,8 +13,9 @@ from sfedhp.core.vectors import dense
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
 from sfedhp.preparation import prepare
-from sfedhp.wire import encode, links
-from sfedhp.wire.links import Link, WireOptions
+from sfedhp.wire import encode
+from sfedhp.wire import link as links
+from sfedhp.wire.link import Link, WireOptions
 
 HEADER = 32
 

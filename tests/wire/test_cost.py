@@ -17,9 +17,9 @@ from sfedhp.config import CheckpointOptions
 from sfedhp.data import DataOptions
 from sfedhp.models import ModelOptions
 from sfedhp.sweeping import sweep
-from sfedhp.wire.channels import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
+from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
 from sfedhp.wire.ledger import Entry
-from sfedhp.wire.links import WireOptions
+from sfedhp.wire.link import WireOptions
 
 SLOW = ChannelOptions(bandwidth=8000, uplink=4000, latency=0.5, transmit_power=2, receive_power=1)
 SMALL = Experiment(

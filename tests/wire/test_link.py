@@ -10,7 +10,7 @@ from sfedhp.checks.problem import finish, leaves
 from sfedhp.core.vectors import Factored, Layer
 from sfedhp.wire import encode
 from sfedhp.wire.ledger import Ledger, columns
-from sfedhp.wire.links import Link, WireOptions, link_of
+from sfedhp.wire.link import Link, WireOptions, link_of
 
 DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
