@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sfedhp.convolution import Convolutions
 from sfedhp.core.keys import key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.filters import Columns, Direct, Filters
 from sfedhp.inner import minimize
-from sfedhp.models import MODELS
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn.conv.convolve import Columns, Direct, Filters
+from sfedhp.nn.conv.network import Convolutions
+from sfedhp.nn.models import MODELS
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 SHAPE, CLASSES, ROWS = (3, 32, 32), 10, 20
 LAYERS = ((3, 16, 32), (16, 32, 16), (32, 64, 8), (64, 128, 4), (128, 128, 2))  # inputs, outputs, side

@@ -24,7 +24,7 @@ from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 
 TRIVIAL = Experiment(
     rounds=8,

@@ -21,13 +21,13 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from sfedhp import devices
 from sfedhp.algorithms import SFedHP
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import ceilings, machine
 from sfedhp.bench.meter import Meter
 from sfedhp.bench.worker import seconds_of
 from sfedhp.config import EngineOptions, Experiment
+from sfedhp.nn import kernels_available as devices
 from sfedhp.preparation import Prepared, prepare_stack
 
 LAMBDAS, SEEDS = (5.0, 15.0, 20.0, 25.0, 30.0), 3

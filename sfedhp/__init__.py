@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sfedhp.data import DataOptions, Federation
     from sfedhp.driving import Run
     from sfedhp.evaluation import EvaluationOptions
-    from sfedhp.models import ModelOptions
+    from sfedhp.nn.models import ModelOptions
     from sfedhp.running import DivergenceError, resume, run
     from sfedhp.sweeping import sweep
 
@@ -30,7 +30,7 @@ _WHERE = {
     "Experiment": "config",
     "Federation": "data",
     "InputError": "core.types",
-    "ModelOptions": "models",
+    "ModelOptions": "nn.models",
     "PerRun": "core.scalars",
     "Run": "driving",
     "resume": "running",

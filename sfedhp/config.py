@@ -18,7 +18,7 @@ from sfedhp.core.scalars import Count, CountOrOff
 from sfedhp.core.types import Bounds, InputError, check_bounds
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.wire.cost import LinksOptions
 from sfedhp.wire.link import WireOptions
 

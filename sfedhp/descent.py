@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sfedhp.core.types import Batch
 from sfedhp.core.vectors import Factored, Layer, one_like
-from sfedhp.perceptron import Affine, CrossEntropy, Layers
-from sfedhp.products import lowered, raised
+from sfedhp.nn.matmul import lowered, raised
+from sfedhp.nn.mlp import Affine, CrossEntropy, Layers
 from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 
 

@@ -14,8 +14,8 @@ from torch.nn.functional import log_softmax
 from sfedhp.core.scalars import Count
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, density, tree_map
+from sfedhp.nn.task import Task
 from sfedhp.simulator import Simulator
-from sfedhp.tasks import Task
 
 KINDS = ("pm", "em", "gm")  # personalized, edge and global model
 

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from sfedhp.networks import Network, split
+from sfedhp.nn.network import Network, split
 
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # glibc's names for them are M_…
 _MEMORY: Final = Path("/proc/meminfo")  # Linux

@@ -28,11 +28,11 @@ from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import scaling_of
 from sfedhp.data.split import split_owned
 from sfedhp.driving import Run
-from sfedhp.models import build
-from sfedhp.networks import Network, reason_of
+from sfedhp.nn.models import build
+from sfedhp.nn.network import Network, reason_of
+from sfedhp.nn.task import Task
 from sfedhp.preparation import FROM_PYTHON, Model, federation_of
 from sfedhp.running import read_experiment
-from sfedhp.tasks import Task
 
 _AT_ONCE = 1024  # rows scored at a time
 _HALVINGS = 10  # of the rates, at most

@@ -26,10 +26,10 @@ from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names
 from sfedhp.evaluation import Evaluator, Rows
 from sfedhp.memory import clients_that_fit, keep_freed_memory
-from sfedhp.models import build, load_initial
-from sfedhp.networks import Network
+from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 from sfedhp.simulator import Simulator
-from sfedhp.tasks import Task
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.vectors import Layer, add_change, one_like, smooth_l1_slope
-from sfedhp.perceptron import Affine
-from sfedhp.products import bend, few, lowered, raised, rise
+from sfedhp.nn.matmul import bend, few, lowered, raised, rise
+from sfedhp.nn.mlp import Affine
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
 
@@ -163,7 +163,7 @@ class Whole(Moving):
         """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η δᵀH, and the same for the bias with a column of ones as H."""
         motion = self.course.motion
         if motion.shrink is None and few(slopes.mT):
-            from sfedhp import kernels  # only where Triton is
+            from sfedhp.nn import kernels
 
             centers = self.centers if motion.anchored else None
             kernels.move(self.weight, self.bias, slopes, rows, motion.keep, centers, motion.pull)

@@ -17,9 +17,9 @@ from sfedhp.capture import PENDING, Recorder, Worker
 from sfedhp.core.scalars import on_device
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, keep, placed, tree_map
+from sfedhp.nn.task import Task
 from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.stacks import Chosen, Piece, in_pieces, pieces
-from sfedhp.tasks import Task
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 

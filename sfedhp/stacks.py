@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.vectors import placed, tree_map
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ PACKAGE = Path(sfedhp.__file__).parent
 LAYERS = [
     {"core"},
     {"wire", "data"},
-    {"networks", "models", "tasks", "inner", "samplespace", "perceptron", "descent", "devices", "products"}
-    | {"convolution", "passes", "fused", "kernels", "blocks", "filters", "normalization", "recognition"},
+    {"nn", "inner", "samplespace", "descent"},
     {"memory"},
     {"gaussian"},
     {"algorithms"},
@@ -69,7 +68,7 @@ def test_every_module_has_its_layer():
 
 
 # What an extra brings, and the only part of the package that may import it.
-EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}, "kernels": {"triton"}}
+EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}, "nn": {"triton"}}
 
 
 def test_only_the_command_line_and_extras_need_more_than_the_core():

@@ -11,7 +11,7 @@ from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, PFedGP,
 from sfedhp.checks.problem import problem
 from sfedhp.core.vectors import dense
 from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
-from sfedhp.networks import Network
+from sfedhp.nn.network import Network
 
 
 def rows(case, seed=9):

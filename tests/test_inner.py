@@ -15,9 +15,9 @@ from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
 from sfedhp.inner import minimize, path
-from sfedhp.networks import Network
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 from sfedhp.simulator import Simulator
-from sfedhp.tasks import Task
 
 CLOCK = Clock(2, 1)
 ROWS = 9

@@ -5,7 +5,7 @@ import os
 import torch
 
 from sfedhp import memory
-from sfedhp.models import build
+from sfedhp.nn.models import build
 
 
 def network(name, shape):

@@ -24,7 +24,7 @@ from sfedhp.algorithms import (
 from sfedhp.config import CheckpointOptions, EngineOptions, WireOptions
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.preparation import device_of
 from sfedhp.running import DivergenceError, read_experiment
 from tests.support.short_runs import arrays

@@ -20,7 +20,7 @@ from typing import Any
 from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.preparation import prepare
 from sfedhp.reproduction.paper import TABLES
 from sfedhp.reproduction.records import read

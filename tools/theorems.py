@@ -22,8 +22,8 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense
 from sfedhp.inner import minimize
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 from sfedhp.theory import Constants, curvature
 from sfedhp.theory.envelope import envelope
 from sfedhp.theory.quadratics import cloud_round, exact_method, optimum, quadratics, trajectory

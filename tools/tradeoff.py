@@ -25,7 +25,7 @@ from sfedhp.config import to_dict
 from sfedhp.data import DataOptions
 from sfedhp.driving import Outcome, Progress
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.sweeping import plan
 from sfedhp.wire.link import WireOptions
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sfedhp.core.types import Clock, check_bounds
 from sfedhp.core.vectors import Factored, spread, weighted_mean
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 Upload = Tensor | Factored
 

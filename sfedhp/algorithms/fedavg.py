@@ -11,7 +11,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.scalars import Count, Rate
 from sfedhp.core.types import Clock
 from sfedhp.inner import minimize
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 @final

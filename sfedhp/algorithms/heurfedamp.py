@@ -14,7 +14,7 @@ from sfedhp.core.scalars import Count, Rate, Share, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, spread
 from sfedhp.inner import minimize
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 @final

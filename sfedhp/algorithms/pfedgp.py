@@ -12,7 +12,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import Count, Rate
 from sfedhp.core.types import Batch, Clock
 from sfedhp.gaussian.classifier import Posterior, fit, log_probabilities, predictive_loss
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 class DeepKernel(NamedTuple):

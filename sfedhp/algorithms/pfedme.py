@@ -12,7 +12,7 @@ from sfedhp.core.scalars import Count, Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, toward, weighted_mean
 from sfedhp.inner import even_steps_caution, minimize
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 @final

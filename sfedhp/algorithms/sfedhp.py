@@ -16,7 +16,7 @@ from sfedhp.core.scalars import Count, CountOrOff, Rate, Scalar, Strength, absen
 from sfedhp.core.types import Bounds, Clock
 from sfedhp.core.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
 from sfedhp.inner import Penalty, Solver, even_steps_caution, minimize
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 
 class Edge(NamedTuple):

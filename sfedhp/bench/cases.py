@@ -10,7 +10,7 @@ import numpy as np
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 
 CLASSES = 10
 _LABELS_PER_CLIENT = 2

@@ -25,7 +25,7 @@ from sfedhp.checks.problem import (
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import Factored, dense
 from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
-from sfedhp.tasks import Loss, Task, cross_entropy
+from sfedhp.nn.task import Loss, Task, cross_entropy
 
 
 def inputs_unmodified(algorithm: Algorithm) -> None:

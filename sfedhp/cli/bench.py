@@ -18,7 +18,7 @@ from sfedhp.bench.rivals import RIVALS, installed, parse
 from sfedhp.cli.columns import Column, counted, print_table
 from sfedhp.cli.tables import print_json, results
 from sfedhp.core.types import InputError
-from sfedhp.models import MODELS
+from sfedhp.nn.models import MODELS
 from sfedhp.preparation import device_of
 
 _METHODS = ("sfedhp",)

@@ -13,7 +13,7 @@ from torch.nn.functional import log_softmax
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.evaluation import KINDS, Rows
-from sfedhp.tasks import Task
+from sfedhp.nn.task import Task
 
 Counts = dict[str, list[float]]  # by kind of model: right, rows, summed loss
 _AT_ONCE = 512  # rows

@@ -17,9 +17,9 @@ from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.deploy.sites import Site
 from sfedhp.evaluation import Rows
-from sfedhp.models import build, load_initial
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images

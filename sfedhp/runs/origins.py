@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sfedhp.data import Federation
-from sfedhp.networks import Network
+from sfedhp.nn.network import Network
 
 # They decide how long a run goes on and what computes it, not what is computed: a user may change them.
 FREE: Final = ("rounds", "device", "checkpoint.every")

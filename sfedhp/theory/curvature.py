@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.types import Batch, Clock
-from sfedhp.networks import split
-from sfedhp.tasks import Task
+from sfedhp.nn.network import split
+from sfedhp.nn.task import Task
 
 BATCHES = 20  # mini-batches of a client whose curvature is looked at
 CLIENTS = 20  # clients that are looked at, evenly spaced; a larger federation is sampled

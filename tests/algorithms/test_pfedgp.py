@@ -20,8 +20,8 @@ from sfedhp.core.types import Clock, InputError
 from sfedhp.core.vectors import spread
 from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 Array = NDArray[Any]
 CLOCK = Clock(3)

@@ -9,7 +9,7 @@ from sfedhp import Experiment
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 
 pytestmark = [
     pytest.mark.slow,

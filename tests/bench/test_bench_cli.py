@@ -19,7 +19,7 @@ from sfedhp.bench.measurement import Plan, Timing
 from sfedhp.bench.rivals import Rival
 from sfedhp.cli import bench as command
 from sfedhp.cli import main
-from sfedhp.models import MODELS
+from sfedhp.nn.models import MODELS
 
 LIMITS = Ceilings(copy=1e10, matmul=1e11)
 OURS_TAKES, LOOP_TAKES, RIVAL_TAKES = 0.25, 1.0, 0.8

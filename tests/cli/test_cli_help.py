@@ -14,7 +14,7 @@ from sfedhp.cli.options import Option
 from sfedhp.cli.studies import ALL
 from sfedhp.config import SECTIONS, Experiment, LinksOptions, help_of, keys_of, tables_of
 from sfedhp.data.registry import IMAGE_SETS
-from sfedhp.models import MODELS
+from sfedhp.nn.models import MODELS
 
 
 def test_the_version(sfedhp):

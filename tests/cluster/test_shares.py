@@ -12,7 +12,7 @@ from sfedhp.capture import stored
 from sfedhp.checks.problem import EDGES
 from sfedhp.cluster.shares import Share, divided, parts_of
 from sfedhp.core.vectors import Factored
-from sfedhp.networks import Network
+from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
 from sfedhp.wire.link import Link, WireOptions
 from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost

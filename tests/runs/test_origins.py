@@ -19,8 +19,8 @@ from sfedhp.algorithms import Algorithm, ClientResult, FedAvg, SFedHP
 from sfedhp.config import CheckpointOptions, Experiment
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, federate
-from sfedhp.models import ModelOptions
-from sfedhp.networks import Network
+from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.network import Network
 from sfedhp.running import DivergenceError
 from sfedhp.runs import checkpoints
 from sfedhp.runs.origins import anatomy, difference, fingerprint

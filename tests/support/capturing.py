@@ -20,8 +20,8 @@ from sfedhp.checks.problem import Problem, leaves, problem
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.vectors import Factored
 from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
-from sfedhp.networks import Network
+from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.network import Network
 from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.runs import checkpoints
 from sfedhp.simulator import Simulator, State

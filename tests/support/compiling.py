@@ -10,15 +10,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from sfedhp import devices, fused
 from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import spread
 from sfedhp.inner import minimize
-from sfedhp.models import MODELS
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn import kernels_available as devices
+from sfedhp.nn.conv import fused
+from sfedhp.nn.models import MODELS
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 SHAPE, CLIENTS, ROWS = (3, 32, 32), 2, 3
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", float: "fp32", int: "i32"}

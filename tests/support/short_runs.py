@@ -5,7 +5,7 @@ import numpy as np
 from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
 from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 
 SMALL = Experiment(
     rounds=3,

@@ -4,7 +4,7 @@ from typing import Any
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 
 
 def experiment(method: str = "sfedhp", rounds: int = 800, **options: Any) -> Experiment:

@@ -12,7 +12,7 @@ from sfedhp.algorithms import FedAvg, PFedGP, PFedMe, SFedHP
 from sfedhp.config import from_dict
 from sfedhp.data import DataOptions
 from sfedhp.evaluation import EvaluationOptions
-from sfedhp.models import ModelOptions, build
+from sfedhp.nn.models import ModelOptions, build
 from sfedhp.preparation import prepare
 from sfedhp.theory import check, forecast
 from sfedhp.theory.quadratics import quadratics, trajectory

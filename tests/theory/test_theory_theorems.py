@@ -12,7 +12,7 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.core.types import Clock
 from sfedhp.inner import minimize
-from sfedhp.networks import Network
+from sfedhp.nn.network import Network
 from sfedhp.theory import Constants, curvature
 from sfedhp.theory.envelope import data_loss, envelope
 from sfedhp.theory.quadratics import (

@@ -15,7 +15,7 @@ from sfedhp import Experiment, InputError
 from sfedhp.algorithms import FedAvg, HierFAVG, SFedHP
 from sfedhp.config import CheckpointOptions
 from sfedhp.data import DataOptions
-from sfedhp.models import ModelOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.sweeping import sweep
 from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
 from sfedhp.wire.ledger import Entry

@@ -20,7 +20,7 @@ from sfedhp.bench.cases import CLASSES, Case
 from sfedhp.bench.measurement import Side
 from sfedhp.config import to_dict
 from sfedhp.core.types import InputError
-from sfedhp.models import build
+from sfedhp.nn.models import build
 
 
 class Kind(NamedTuple):

@@ -11,7 +11,7 @@ import sfedhp
 from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.types import InputError
-from sfedhp.models import MODELS, build, load_initial
+from sfedhp.nn.models import MODELS, build, load_initial
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
 

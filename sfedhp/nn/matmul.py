@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfedhp import devices
+from sfedhp.nn import kernels_available as devices
 
 _NARROW = 16  # numbers that a CPU's widest registers hold
 _FEW = 32  # terms of a product that a GPU kernel takes at once
@@ -59,7 +59,7 @@ def raised(
         spent: whether `base` is what a layer's `forward` gave, and nobody needs it any more.
     """
     if few(left):
-        from sfedhp import kernels  # only where Triton is
+        from sfedhp.nn import kernels
 
         return kernels.product(left, right, base, bent=bent, out=into)
     outputs = add_product(base, left, right) if spent else plus_product(base, left, right)
@@ -83,7 +83,7 @@ def lowered(
         into: where to write slopes that have passed it; None: anywhere.
     """
     if few(left):
-        from sfedhp import kernels  # only where Triton is
+        from sfedhp.nn import kernels
 
         return kernels.product(left, right, base, gate=height, out=into)
     slopes = torch.bmm(left, right) if base is None else base.baddbmm_(left, right)

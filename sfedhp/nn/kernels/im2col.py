@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import next_power_of_2
 
-from sfedhp.kernels import tiles
+from sfedhp.nn.kernels import tiles
 
 
 def matrices(models: Tensor, first: int, gain: int, outputs: int, inputs: int) -> Tensor:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp import fused
-from sfedhp.blocks import Block
 from sfedhp.core.types import Batch
-from sfedhp.filters import Columns, Direct, Filters
-from sfedhp.passes import Pass, Passing, channels_last, features
-from sfedhp.perceptron import CrossEntropy, Layers, Models, ascend
+from sfedhp.nn.conv import fused
+from sfedhp.nn.conv.block import Block
+from sfedhp.nn.conv.convolve import Columns, Direct, Filters
+from sfedhp.nn.conv.passes import Pass, Passing, channels_last, features
+from sfedhp.nn.mlp import CrossEntropy, Layers, Models, ascend
 
 Slope = Callable[[Tensor], Tensor]
 

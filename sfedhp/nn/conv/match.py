@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from torch import nn
 
-from sfedhp import perceptron
-from sfedhp.blocks import Block
-from sfedhp.convolution import Convolutions
-from sfedhp.normalization import Norm
-from sfedhp.perceptron import Layers, parts_of
+from sfedhp.nn import mlp as perceptron
+from sfedhp.nn.conv.block import Block
+from sfedhp.nn.conv.network import Convolutions
+from sfedhp.nn.conv.norm import Norm
+from sfedhp.nn.mlp import Layers, parts_of
 
 _FILTERS = {"kernel_size": 3, "stride": 1, "padding": 1, "dilation": 1}
 _POOLING = {"kernel_size": 2, "stride": 2, "padding": 0, "dilation": 1}

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from sfedhp import perceptron as by_hand
 from sfedhp.core.types import InputError
-from sfedhp.networks import Network, join, split
+from sfedhp.nn import mlp as by_hand
+from sfedhp.nn.network import Network, join, split
 
 
 def perceptron(*between):

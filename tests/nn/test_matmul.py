@@ -10,15 +10,17 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton", reason="Triton, which the kernels are written with, is not installed")
 
-from sfedhp import devices, kernels, products
 from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, spread
 from sfedhp.inner import minimize
-from sfedhp.networks import Network
-from sfedhp.perceptron import Affine
-from sfedhp.tasks import Task
+from sfedhp.nn import kernels
+from sfedhp.nn import kernels_available as devices
+from sfedhp.nn import matmul as products
+from sfedhp.nn.mlp import Affine
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLIENTS = 2

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfedhp.kernels import tiles
-from sfedhp.kernels.tiles import corner, four, shared, square
+from sfedhp.nn.kernels import tiles
+from sfedhp.nn.kernels.tiles import corner, four, shared, square
 
 
 def pool(raw: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ def obstacle(device: torch.device) -> str:
     """Why kernels cannot run on a GPU, in words; empty where they can. The first call compiles some."""
     if find_spec("triton") is None:
         return "Triton is not installed"
-    from sfedhp import kernels
+    from sfedhp.nn import kernels
 
     try:
         kernels.pool(torch.zeros(1, 1, 2, 2, 1, device=device))

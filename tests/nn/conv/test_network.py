@@ -9,12 +9,12 @@ from torch.testing import assert_close
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.filters import Columns, Direct
 from sfedhp.inner import minimize
-from sfedhp.models import build
-from sfedhp.networks import Network
-from sfedhp.recognition import recognize
-from sfedhp.tasks import Task
+from sfedhp.nn.conv.convolve import Columns, Direct
+from sfedhp.nn.conv.match import recognize
+from sfedhp.nn.models import build
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 3), 5, (2, 7, 6), 3
 SIZES = torch.tensor([[5, 3, 3], [1, 0, 5]])
@@ -76,7 +76,7 @@ def models(name="batch norm", seed=2):
 @pytest.fixture(params=[Direct, Columns])
 def way(request, monkeypatch):
     """Either way to convolve, as if it were this device's; what is short is split too."""
-    monkeypatch.setattr("sfedhp.convolution.filters_for", lambda device: request.param())
+    monkeypatch.setattr("sfedhp.nn.conv.network.filters_for", lambda device: request.param())
     monkeypatch.setattr(Columns, "long", 8)
     monkeypatch.setattr(Direct, "rows", 16)
     return request.param

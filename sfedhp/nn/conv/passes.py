@@ -7,11 +7,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfedhp.blocks import Block, Passed
 from sfedhp.core.types import Batch
-from sfedhp.filters import Filters
-from sfedhp.perceptron import Layers, Models, ascend
-from sfedhp.products import bend
+from sfedhp.nn.conv.block import Block, Passed
+from sfedhp.nn.conv.convolve import Filters
+from sfedhp.nn.matmul import bend
+from sfedhp.nn.mlp import Layers, Models, ascend
 
 
 class Passing(Protocol):

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import Factored, Layer, dense
-from sfedhp.networks import Network
-from sfedhp.tasks import Task, cross_entropy
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task, cross_entropy
 
 LEAD, ROWS, CLASSES = (2, 3), 7, 3
 SIZES = torch.tensor([[7, 3, 5], [2, 0, 7]])

@@ -13,9 +13,9 @@ rises and pooling, which lets nothing but the largest pass, can come before it.
 offset raw · numbers₂ + numbers₃; numbers₄ is the mean of the raw pixels.
 """
 
-from sfedhp.kernels.columns import columns, gather, matrices
-from sfedhp.kernels.norms import pool, settle
-from sfedhp.kernels.products import move, product
-from sfedhp.kernels.slopes import fold, owe, spread
+from sfedhp.nn.kernels.im2col import columns, gather, matrices
+from sfedhp.nn.kernels.matmul import move, product
+from sfedhp.nn.kernels.norm_backward import fold, owe, spread
+from sfedhp.nn.kernels.norm_forward import pool, settle
 
 __all__ = ["columns", "fold", "gather", "matrices", "move", "owe", "pool", "product", "settle", "spread"]

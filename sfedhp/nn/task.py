@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
-from sfedhp import devices, perceptron
-from sfedhp.convolution import Convolutions
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import Factored, dense
-from sfedhp.networks import Network, split
-from sfedhp.perceptron import CrossEntropy, Layers, grouped
+from sfedhp.nn import kernels_available as devices
+from sfedhp.nn import mlp as perceptron
+from sfedhp.nn.conv.network import Convolutions
+from sfedhp.nn.mlp import CrossEntropy, Layers, grouped
+from sfedhp.nn.network import Network, split
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
-from sfedhp import perceptron, recognition
 from sfedhp.core.types import InputError
+from sfedhp.nn import mlp as perceptron
+from sfedhp.nn.conv import match as recognition
 
 Shapes = Mapping[str, torch.Size]
 

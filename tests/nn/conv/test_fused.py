@@ -14,12 +14,13 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton", reason="Triton, which the fused kernels are written with, is not installed")
 
-from sfedhp import devices, fused
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.filters import Columns
-from sfedhp.networks import Network
-from sfedhp.tasks import Task
+from sfedhp.nn import kernels_available as devices
+from sfedhp.nn.conv import fused
+from sfedhp.nn.conv.convolve import Columns
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)
@@ -76,16 +77,16 @@ def everywhere(monkeypatch):
             super().__init__(*given)
 
     monkeypatch.setattr(fused, "FusedPass", Counted)
-    monkeypatch.setattr("sfedhp.convolution.filters_for", lambda device: Columns())
+    monkeypatch.setattr("sfedhp.nn.conv.network.filters_for", lambda device: Columns())
     return passes
 
 
 @pytest.fixture(params=[1024, 64])
 def tile(request, monkeypatch):
     """Also so small that sums have several chunks, and more than are added at once."""
-    monkeypatch.setattr("sfedhp.kernels.tiles.TILE", request.param)
-    monkeypatch.setattr("sfedhp.kernels.tiles.LINES", 4)
-    monkeypatch.setattr("sfedhp.filters.Columns.long", request.param)
+    monkeypatch.setattr("sfedhp.nn.kernels.tiles.TILE", request.param)
+    monkeypatch.setattr("sfedhp.nn.kernels.tiles.LINES", 4)
+    monkeypatch.setattr("sfedhp.nn.conv.convolve.Columns.long", request.param)
     return request.param
 
 
@@ -155,7 +156,7 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
     OBSTACLE.cache_clear()
     assert not OBSTACLE(here)
     OBSTACLE.cache_clear()
-    monkeypatch.setattr("sfedhp.kernels.pool", lambda raw: raw.reshape(7))
+    monkeypatch.setattr("sfedhp.nn.kernels.pool", lambda raw: raw.reshape(7))
     assert OBSTACLE(here).startswith("Triton cannot run here (shape '[7]'")
     OBSTACLE.cache_clear()
     monkeypatch.setattr(devices, "find_spec", lambda name: None)

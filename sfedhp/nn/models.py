@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Bounds, InputError
-from sfedhp.networks import Network, copied, join, reason_of
+from sfedhp.nn.network import Network, copied, join, reason_of
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.core.types import Batch
 from sfedhp.core.vectors import Layer
-from sfedhp.perceptron import Affine, CrossEntropy, Models, gradient
-from sfedhp.products import add_product, columns_first, plus_product
+from sfedhp.nn.matmul import add_product, columns_first, plus_product
+from sfedhp.nn.mlp import Affine, CrossEntropy, Models, gradient
 
 FEW, MANY = 3, 20  # classes: fewer and more than a register holds
 CLIENTS, ROWS = 4, 6

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sfedhp.core.types import Batch
 from sfedhp.core.vectors import Factored, Layer, add_change, one_like
-from sfedhp.products import add_product, bend, columns_first, plus_product
+from sfedhp.nn.matmul import add_product, bend, columns_first, plus_product
 
 
 class Affine(NamedTuple):

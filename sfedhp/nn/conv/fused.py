@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp import devices
-from sfedhp.blocks import Block
 from sfedhp.core.types import Batch
-from sfedhp.filters import Columns
-from sfedhp.normalization import Norm
-from sfedhp.passes import Head
-from sfedhp.perceptron import Layers
+from sfedhp.nn import kernels_available as devices
+from sfedhp.nn.conv.block import Block
+from sfedhp.nn.conv.convolve import Columns
+from sfedhp.nn.conv.norm import Norm
+from sfedhp.nn.conv.passes import Head
+from sfedhp.nn.mlp import Layers
 
 
 class Left(NamedTuple):
@@ -50,7 +50,7 @@ class FusedPass:
             models: (groups, d).
             batch: of these clients; every row is real.
         """
-        from sfedhp import kernels  # only where Triton is
+        from sfedhp.nn import kernels
 
         self.kernels, self.blocks, self.models = kernels, blocks, models
         clients, rows, _, height, width = batch.inputs.shape

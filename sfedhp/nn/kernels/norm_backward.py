@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sfedhp.kernels import tiles
-from sfedhp.kernels.tiles import corner, four, of, shared
+from sfedhp.nn.kernels import tiles
+from sfedhp.nn.kernels.tiles import corner, four, of, shared
 
 
 def fold(above: Tensor, largest: Tensor, numbers: Tensor, top: bool) -> tuple[Tensor, Tensor]:

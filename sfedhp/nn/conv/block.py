@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.filters import Filters, Pooled, add_picked, pool
-from sfedhp.normalization import Norm, Normalized, spread
-from sfedhp.products import bend
+from sfedhp.nn.conv.convolve import Filters, Pooled, add_picked, pool
+from sfedhp.nn.conv.norm import Norm, Normalized, spread
+from sfedhp.nn.matmul import bend
 
 
 class Passed(NamedTuple):

@@ -1,0 +1,1 @@
+"""Networks as functions of flat vectors: models, forward and backward passes, a client's task."""

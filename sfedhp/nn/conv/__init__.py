@@ -1,0 +1,1 @@
+"""Stacked convolutional networks with a forward and backward pass written by hand."""
