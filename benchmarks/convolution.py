@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.conv.convolve import Columns, Direct, Filters
 from sfedhp.nn.conv.network import Convolutions
 from sfedhp.nn.models import MODELS

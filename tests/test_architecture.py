@@ -12,7 +12,8 @@ PACKAGE = Path(sfedhp.__file__).parent
 LAYERS = [
     {"core"},
     {"wire", "data"},
-    {"nn", "inner", "samplespace", "descent"},
+    {"nn"},
+    {"inner"},
     {"memory"},
     {"gaussian"},
     {"algorithms"},

@@ -21,7 +21,7 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.theory import Constants, curvature

@@ -10,7 +10,7 @@ from torch import Tensor
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.scalars import Count, Rate, Strength
 from sfedhp.core.types import Clock
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 

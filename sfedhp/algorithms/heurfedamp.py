@@ -13,7 +13,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
 from sfedhp.core.scalars import Count, Rate, Share, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, spread
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 

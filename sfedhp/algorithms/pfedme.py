@@ -11,7 +11,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
 from sfedhp.core.scalars import Count, Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, toward, weighted_mean
-from sfedhp.inner import even_steps_caution, minimize
+from sfedhp.inner.minimize import even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
 

@@ -15,7 +15,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
 from sfedhp.core.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
 from sfedhp.core.types import Bounds, Clock
 from sfedhp.core.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
-from sfedhp.inner import Penalty, Solver, even_steps_caution, minimize
+from sfedhp.inner.minimize import Penalty, Solver, even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
 

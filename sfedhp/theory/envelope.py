@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, smooth_l1, smooth_l1_slope
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task, cross_entropy
 from sfedhp.theory.constants import Constants
 

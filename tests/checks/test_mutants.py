@@ -9,7 +9,7 @@ from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.checks import CheckError, check_algorithm
 from sfedhp.core.vectors import dense, spread, weighted_mean
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, spread
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn import kernels
 from sfedhp.nn import kernels_available as devices
 from sfedhp.nn import matmul as products

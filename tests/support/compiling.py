@@ -14,7 +14,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import spread
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn import kernels_available as devices
 from sfedhp.nn.conv import fused
 from sfedhp.nn.models import MODELS

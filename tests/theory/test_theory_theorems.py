@@ -11,7 +11,7 @@ from torch import nn
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.core.types import Clock
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.network import Network
 from sfedhp.theory import Constants, curvature
 from sfedhp.theory.envelope import data_loss, envelope

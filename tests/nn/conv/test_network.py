@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.inner import minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.conv.convolve import Columns, Direct
 from sfedhp.nn.conv.match import recognize
 from sfedhp.nn.models import build

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-import sfedhp.descent
+import sfedhp.inner.stacked
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
-from sfedhp.inner import minimize, path
+from sfedhp.inner.minimize import minimize, path
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.simulator import Simulator
@@ -184,14 +184,14 @@ def test_a_sparsity_of_each_client_and_a_smoothing_of_each_run():
 
 def test_all_kinds_of_layers_were_met(monkeypatch):
     met = set()
-    choose = sfedhp.descent._layer
+    choose = sfedhp.inner.stacked._layer
 
     def watched(*arguments):
         layer = choose(*arguments)
         met.add((type(layer).__name__, arguments[0].first > 0))
         return layer
 
-    monkeypatch.setattr(sfedhp.descent, "_layer", watched)
+    monkeypatch.setattr(sfedhp.inner.stacked, "_layer", watched)
     for name in NETWORKS:
         whole = task(name)
         minimize(whole, CLOCK, anchors(whole)["edge"], steps=3, rate=0.1, factored=True)

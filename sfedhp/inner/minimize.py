@@ -10,10 +10,10 @@ from torch import Tensor
 from sfedhp.core.scalars import PerRun, Scalar, absent
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, smooth_l1_slope, soft_threshold, toward
-from sfedhp.descent import Problem, descend
+from sfedhp.inner.layers import Factor, Motion
+from sfedhp.inner.stacked import Problem, descend
 from sfedhp.nn.mlp import grouped
 from sfedhp.nn.task import Task
-from sfedhp.samplespace import Factor, Motion
 
 Solver = Literal["gradient", "nesterov"]
 Penalty = Literal["smooth", "l1"]

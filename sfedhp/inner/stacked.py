@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sfedhp.core.types import Batch
 from sfedhp.core.vectors import Factored, Layer, one_like
+from sfedhp.inner.layers import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.nn.matmul import lowered, raised
 from sfedhp.nn.mlp import Affine, CrossEntropy, Layers
-from sfedhp.samplespace import Course, Factor, Factors, First, Motion, Moving, Whole
 
 
 class Problem(NamedTuple):
