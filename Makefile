@@ -24,7 +24,7 @@ test: lint
 	$(BIN)/coverage run -m pytest -q
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --fail-under=95
-	$(BIN)/coverage report --fail-under=100 --include='sfedhp/algorithms/*,sfedhp/rounds.py,sfedhp/core/vectors.py,sfedhp/core/keys.py'
+	$(BIN)/coverage report --fail-under=100 --include='sfedhp/algorithms/*,sfedhp/engine/rounds.py,sfedhp/core/vectors.py,sfedhp/core/keys.py'
 
 test-slow: install
 	$(BIN)/pytest -q -m slow

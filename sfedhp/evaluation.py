@@ -14,8 +14,8 @@ from torch.nn.functional import log_softmax
 from sfedhp.core.scalars import Count
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, density, tree_map
+from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator
 
 KINDS = ("pm", "em", "gm")  # personalized, edge and global model
 

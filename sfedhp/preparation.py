@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Algorithm
-from sfedhp.cluster import check_reachable, on_ray
 from sfedhp.config import Experiment
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
@@ -24,12 +23,13 @@ from sfedhp.core.types import InputError
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names
+from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
+from sfedhp.engine.ray import check_reachable, on_ray
+from sfedhp.engine.simulator import Simulator
 from sfedhp.evaluation import Evaluator, Rows
-from sfedhp.memory import clients_that_fit, keep_freed_memory
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]

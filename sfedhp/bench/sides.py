@@ -13,9 +13,9 @@ from torch import Tensor
 from sfedhp.bench.loop import Loop
 from sfedhp.bench.loop import loop as federation_of_clients
 from sfedhp.config import Experiment, from_dict
+from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.models import build
 from sfedhp.preparation import device_of, prepare, prepare_stack
-from sfedhp.simulator import Simulator, State
 
 Round = Callable[[], object]
 _FOREVER = 10**9  # rounds

@@ -29,10 +29,10 @@ from sfedhp.checks.problem import (
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
-from sfedhp.roles import Carry, Client, Cloud, Edge, Member
-from sfedhp.rounds import drawing
+from sfedhp.engine.roles import Carry, Client, Cloud, Edge, Member
+from sfedhp.engine.rounds import drawing
+from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
-from sfedhp.simulator import Simulator
 from sfedhp.wire import decode, encode
 
 

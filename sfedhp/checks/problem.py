@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.vectors import Factored, dense
+from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator
 
 EDGES, CLIENTS, ROWS, INPUTS, CLASSES, ROUNDS = 3, 4, 24, 6, 3, 3
 TOLERANCE: Final = {torch.float64: 1e-9, torch.float32: 1e-5}

@@ -29,7 +29,7 @@ from sfedhp.deploy.messages import (
 )
 from sfedhp.deploy.post import Post
 from sfedhp.deploy.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
-from sfedhp.roles import Answer
+from sfedhp.engine.roles import Answer
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 
@@ -45,7 +45,7 @@ def patience(length: int) -> float:
 
 @dataclass
 class Circle:
-    """The members of a server. `ask` makes it what `sfedhp.roles` calls members."""
+    """The members of a server. `ask` makes it what `sfedhp.engine.roles` calls members."""
 
     post: Post
     names: Sequence[str]  # by seat

@@ -29,8 +29,8 @@ from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.turns import HopelessError
 from sfedhp.deploy.workplaces import model_of
 from sfedhp.driving import explosion_of
-from sfedhp.roles import Cloud
-from sfedhp.rounds import Served, drawing
+from sfedhp.engine.roles import Cloud
+from sfedhp.engine.rounds import Served, drawing
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of

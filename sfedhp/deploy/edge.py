@@ -21,8 +21,8 @@ from sfedhp.deploy.spool import Key, Spool
 from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.turns import HopelessError
 from sfedhp.deploy.workplaces import model_of
-from sfedhp.roles import Edge, Progress
-from sfedhp.rounds import Served
+from sfedhp.engine.roles import Edge, Progress
+from sfedhp.engine.rounds import Served
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import link_of
 

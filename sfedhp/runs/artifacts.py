@@ -15,8 +15,8 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.files import write_atomically
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, tree_map
+from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator, State
 
 
 class Models:

@@ -14,9 +14,9 @@ from torch import Tensor
 from sfedhp.core.files import write_atomically
 from sfedhp.core.types import InputError
 from sfedhp.core.vectors import Factored, Layer
-from sfedhp.rounds import Served
+from sfedhp.engine.rounds import Served
+from sfedhp.engine.simulator import Simulator, State
 from sfedhp.runs.artifacts import named_tensors
-from sfedhp.simulator import Simulator, State
 
 _KEPT = 2
 _ABOUT = "about"

@@ -295,7 +295,7 @@ def test_a_cloud_whose_own_model_is_not_finite_keeps_the_last_good_one(tmp_path,
 
 def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
     """An error of one step is a silence of one round, not the end of the client."""
-    from sfedhp.roles import Client
+    from sfedhp.engine.roles import Client
 
     kept, failed = Client.answer, []
 

@@ -17,7 +17,7 @@ from sfedhp.core.types import Clock
 from sfedhp.deploy.circle import Circle, patience
 from sfedhp.deploy.journal import Journal
 from sfedhp.deploy.messages import NO_RUN, Envelope, Kind, pack, seal, unseal
-from sfedhp.roles import Cloud
+from sfedhp.engine.roles import Cloud
 from sfedhp.wire.link import WireOptions
 
 RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5

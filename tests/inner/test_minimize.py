@@ -14,10 +14,10 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
+from sfedhp.engine.simulator import Simulator
 from sfedhp.inner.minimize import minimize, path
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator
 
 CLOCK = Clock(2, 1)
 ROWS = 9

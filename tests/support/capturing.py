@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from sfedhp import Experiment
 from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
-from sfedhp.capture import GRAPH
 from sfedhp.checks.problem import Problem, leaves, problem
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.vectors import Factored
 from sfedhp.data import DataOptions
+from sfedhp.engine.cuda_graphs import GRAPH
+from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.runs import checkpoints
-from sfedhp.simulator import Simulator, State
 from sfedhp.wire.link import Link, WireOptions
 
 ROUNDS = 5

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, HeurFedAMP, PFedMe, SFedHP
-from sfedhp.cluster import on_ray
-from sfedhp.cluster.actors import Actor
 from sfedhp.config import EngineOptions
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
+from sfedhp.engine.ray import on_ray
+from sfedhp.engine.ray.actors import Actor
 from tests.support.sharing import check_same, some_lost
 
 LOCAL = partial(on_ray, address="", actors=2)

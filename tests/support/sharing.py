@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import torch
 
 from sfedhp.checks.problem import leaves
-from sfedhp.cluster.shares import Share, Spread, divided, parts_of
+from sfedhp.engine.ray.shares import Share, Spread, divided, parts_of
 
 ROUNDS = 3
 

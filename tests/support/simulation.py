@@ -13,10 +13,10 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense
+from sfedhp.engine.simulator import Simulator
 from sfedhp.nn import network as networks
 from sfedhp.nn.models import perceptron
 from sfedhp.nn.task import Task
-from sfedhp.simulator import Simulator
 from tests.reference.networks import Network, Rows, Softmax, Vector
 
 GARBAGE = 7.0  # stands in padded rows: whoever reads them is found out

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from sfedhp import memory
+from sfedhp.engine import memory
 from sfedhp.nn.models import build
 
 

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sfedhp import capture
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
-from sfedhp.capture import GRAPH, PENDING, Recorder, copied, form_of
 from sfedhp.checks.problem import leaves, problem
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.vectors import Factored, Layer, tree_map
+from sfedhp.engine import cuda_graphs as capture
+from sfedhp.engine.cuda_graphs import GRAPH, PENDING, Recorder, copied, form_of
+from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
-from sfedhp.simulator import Simulator
 from sfedhp.wire.link import Link, WireOptions
 
 CPU = torch.device("cpu")

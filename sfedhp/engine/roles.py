@@ -17,8 +17,8 @@ from torch import Tensor
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, keep
+from sfedhp.engine.rounds import Draw, Message, Served, everybody, serve, stepping
 from sfedhp.nn.task import Task
-from sfedhp.rounds import Draw, Message, Served, everybody, serve, stepping
 
 Carry = Callable[[Tensor], Tensor]  # what arrives of a message (d + s,)
 

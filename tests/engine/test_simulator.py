@@ -12,11 +12,11 @@ from sfedhp.config import EngineOptions, Experiment
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.vectors import Factored, dense
 from sfedhp.data import DataOptions
+from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.preparation import federation_of, prepare, prepare_stack
-from sfedhp.simulator import Simulator
 from sfedhp.wire.link import Link, WireOptions
 
 

@@ -6,7 +6,7 @@ import torch
 
 from sfedhp.algorithms import PFedMe, SFedHP
 from sfedhp.core.types import Clock
-from sfedhp.roles import Answer, Client, Cloud, Edge
+from sfedhp.engine.roles import Answer, Client, Cloud, Edge
 
 
 def client(case, method, **options):

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
-from sfedhp.capture import stored
 from sfedhp.checks.problem import EDGES
-from sfedhp.cluster.shares import Share, divided, parts_of
 from sfedhp.core.vectors import Factored
+from sfedhp.engine.cuda_graphs import stored
+from sfedhp.engine.ray.shares import Share, divided, parts_of
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
 from sfedhp.wire.link import Link, WireOptions

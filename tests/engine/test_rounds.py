@@ -5,7 +5,7 @@ import torch
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import weighted_mean
-from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
+from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
 
 
 def test_turns_in_which_nobody_answers_keep_the_state_and_count():

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.capture import PENDING, Recorder, Worker
 from sfedhp.core.scalars import on_device
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import dense, keep, placed, tree_map
+from sfedhp.engine.cuda_graphs import PENDING, Recorder, Worker
+from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
+from sfedhp.engine.slices import Chosen, Piece, in_pieces, pieces
 from sfedhp.nn.task import Task
-from sfedhp.rounds import Message, Served, drawing, everybody, serve, stepping
-from sfedhp.stacks import Chosen, Piece, in_pieces, pieces
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from sfedhp.cluster.parcels import packed, side_by_side, unpacked
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import tree_map
-from sfedhp.simulator import Clients, Simulator
-from sfedhp.stacks import Piece
+from sfedhp.engine.ray.packing import packed, side_by_side, unpacked
+from sfedhp.engine.simulator import Clients, Simulator
+from sfedhp.engine.slices import Piece
 
 _BASES = "edge_client"  # the direction below the edges whose last messages may be the bases of differences
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import torch
 
-from sfedhp.cluster.shares import Share, Spread, divided, parts_of
 from sfedhp.core.types import InputError
-from sfedhp.memory import keep_freed_memory
-from sfedhp.simulator import Simulator
+from sfedhp.engine.memory import keep_freed_memory
+from sfedhp.engine.ray.shares import Share, Spread, divided, parts_of
+from sfedhp.engine.simulator import Simulator
 
 # No usage statistics are sent; an error that several actors have is told once, by us.
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}

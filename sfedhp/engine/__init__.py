@@ -1,0 +1,1 @@
+"""How rounds are run: the loop, the roles, all clients at once, or on Ray."""
