@@ -18,12 +18,12 @@ from pathlib import Path
 
 from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
+from sfedhp.config import EvaluationOptions
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation import FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions
 
 TRIVIAL = Experiment(

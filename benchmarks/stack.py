@@ -28,7 +28,7 @@ from sfedhp.bench.meter import Meter
 from sfedhp.bench.worker import seconds_of
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.nn import kernels_available as devices
-from sfedhp.preparation import Prepared, prepare_stack
+from sfedhp.runs.prepare import Prepared, prepare_stack
 
 LAMBDAS, SEEDS = (5.0, 15.0, 20.0, 25.0, 30.0), 3
 WARMUPS, ROUNDS, REPEATS = 3, 9, 20

@@ -5,19 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sfedhp._version import __version__
+
 if TYPE_CHECKING:
     from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
-    from sfedhp.config import Experiment
+    from sfedhp.config import EvaluationOptions, Experiment
     from sfedhp.core.scalars import PerRun
     from sfedhp.core.types import InputError
     from sfedhp.data import DataOptions, Federation
-    from sfedhp.driving import Run
-    from sfedhp.evaluation import EvaluationOptions
     from sfedhp.nn.models import ModelOptions
-    from sfedhp.running import DivergenceError, resume, run
-    from sfedhp.sweeping import sweep
+    from sfedhp.runs.loop import Run
+    from sfedhp.runs.run import DivergenceError, resume, run
+    from sfedhp.runs.sweep import sweep
 
-__version__ = "0.1.0"
 
 # Names are imported when they are first used: `sfedhp --help` need not wait for torch.
 _WHERE = {
@@ -25,17 +25,17 @@ _WHERE = {
     "Algorithm": "algorithms",
     "ClientResult": "algorithms",
     "DataOptions": "data",
-    "DivergenceError": "running",
-    "EvaluationOptions": "evaluation",
+    "DivergenceError": "runs.run",
+    "EvaluationOptions": "config",
     "Experiment": "config",
     "Federation": "data",
     "InputError": "core.types",
     "ModelOptions": "nn.models",
     "PerRun": "core.scalars",
-    "Run": "driving",
-    "resume": "running",
-    "run": "running",
-    "sweep": "sweeping",
+    "Run": "runs.loop",
+    "resume": "runs.run",
+    "run": "runs.run",
+    "sweep": "runs.sweep",
 }
 
 __all__ = [

@@ -17,10 +17,19 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
 from sfedhp.core.scalars import Count, CountOrOff
 from sfedhp.core.types import Bounds, InputError, check_bounds
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.wire.cost import LinksOptions
 from sfedhp.wire.link import WireOptions
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The [evaluation] section."""
+
+    every: Count = 1  # rounds between two evaluations
+    norm_statistics: Literal["averaged", "local"] = (
+        "averaged"  # what a global model wears: a mean, or each client's own
+    )
 
 
 @dataclass(frozen=True)

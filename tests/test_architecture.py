@@ -10,6 +10,7 @@ import sfedhp
 PACKAGE = Path(sfedhp.__file__).parent
 # From the foundations up: a module imports only from its own line and from those above.
 LAYERS = [
+    {"_version"},
     {"core"},
     {"wire", "data"},
     {"nn"},
@@ -17,14 +18,9 @@ LAYERS = [
     {"gaussian"},
     {"algorithms"},
     {"engine"},
-    {"evaluation"},
+    {"config"},
     {"runs"},
     {"checks"},
-    {"config"},
-    {"preparation"},
-    {"driving"},
-    {"running"},
-    {"sweeping", "personalizing"},
     {"theory", "deploy"},
     {"reproduction"},
     {"__init__"},

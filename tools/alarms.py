@@ -21,9 +21,9 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.preparation import prepare
 from sfedhp.reproduction.paper import TABLES
 from sfedhp.reproduction.records import read
+from sfedhp.runs.prepare import prepare
 from sfedhp.theory.curvature import Bend, bend
 from sfedhp.theory.limits import limit_lines
 

@@ -21,12 +21,11 @@ from typing import Any
 
 from sfedhp import Experiment, sweep
 from sfedhp.algorithms import SFedHP
-from sfedhp.config import to_dict
+from sfedhp.config import EvaluationOptions, to_dict
 from sfedhp.data import DataOptions
-from sfedhp.driving import Outcome, Progress
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.sweeping import plan
+from sfedhp.runs.loop import Outcome, Progress
+from sfedhp.runs.sweep import plan
 from sfedhp.wire.link import WireOptions
 
 RECORDS = Path("results/tradeoff.jsonl")

@@ -15,7 +15,7 @@ from sfedhp.bench.loop import loop as federation_of_clients
 from sfedhp.config import Experiment, from_dict
 from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.models import build
-from sfedhp.preparation import device_of, prepare, prepare_stack
+from sfedhp.runs.prepare import device_of, prepare, prepare_stack
 
 Round = Callable[[], object]
 _FOREVER = 10**9  # rounds

@@ -22,10 +22,11 @@ from sfedhp.checks.problem import (
     outcome,
     problem,
 )
+from sfedhp.config import EvaluationOptions
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import Factored, dense
-from sfedhp.evaluation import EvaluationOptions, Evaluator, Rows
 from sfedhp.nn.task import Loss, Task, cross_entropy
+from sfedhp.runs.evaluation import Evaluator, Rows
 
 
 def inputs_unmodified(algorithm: Algorithm) -> None:

@@ -19,7 +19,7 @@ from sfedhp.cli.columns import Column, counted, print_table
 from sfedhp.cli.tables import print_json, results
 from sfedhp.core.types import InputError
 from sfedhp.nn.models import MODELS
-from sfedhp.preparation import device_of
+from sfedhp.runs.prepare import device_of
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")

@@ -15,8 +15,8 @@ from sfedhp.cli.options import METHOD, check_method, read_settings
 from sfedhp.cli.tables import Compared, print_comparison, print_json, stopped_after
 from sfedhp.config import Experiment
 from sfedhp.core.types import InputError
-from sfedhp.preparation import prepare, with_own_draws
-from sfedhp.running import check_vacant, start
+from sfedhp.runs.prepare import prepare, with_own_draws
+from sfedhp.runs.run import check_vacant, start
 
 
 @click.command()

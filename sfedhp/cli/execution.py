@@ -13,8 +13,8 @@ import click
 
 from sfedhp.cli.progress import rounds_shown
 from sfedhp.cli.tables import print_json, print_run
-from sfedhp.driving import Progress, Report, Run
-from sfedhp.running import DivergenceError
+from sfedhp.runs.loop import Progress, Report, Run
+from sfedhp.runs.run import DivergenceError
 
 DIVERGED = 3  # exit code
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -16,9 +16,9 @@ from sfedhp.cli.tables import print_json, results
 from sfedhp.config import Experiment
 from sfedhp.core.files import write_atomically
 from sfedhp.core.types import InputError
-from sfedhp.personalizing import Personalized, newcomer_of, read_models
-from sfedhp.personalizing import personalize as personalized
-from sfedhp.running import read_experiment
+from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
+from sfedhp.runs.newcomers import personalize as personalized
+from sfedhp.runs.run import read_experiment
 
 _SOURCE = "data.source"
 _OUT = "choose another file with --out"

@@ -20,9 +20,9 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sfedhp.driving import Progress as Done
-from sfedhp.driving import Report
 from sfedhp.reproduction.campaign import Pace, Watch
+from sfedhp.runs.loop import Progress as Done
+from sfedhp.runs.loop import Report
 
 _PAUSE = 10.0  # seconds between two plain lines
 Received = Callable[[str, int, int], None]  # a file's name, bytes so far, bytes in all

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from sfedhp import running
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.runs.origins import METHOD, flat
+from sfedhp.runs import run as running
+from sfedhp.runs.provenance import METHOD, flat
 
 
 @click.command()

@@ -12,8 +12,8 @@ from sfedhp.cli.described import ConfigCommand
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import read_settings
-from sfedhp.preparation import Prepared, prepare
-from sfedhp.running import check_vacant, start
+from sfedhp.runs.prepare import Prepared, prepare
+from sfedhp.runs.run import check_vacant, start
 
 
 @click.command(cls=ConfigCommand)

@@ -18,10 +18,10 @@ from sfedhp.cli.progress import rounds_shown
 from sfedhp.cli.tables import Swept, print_json, print_sweep, stopped_after
 from sfedhp.config import Experiment
 from sfedhp.core.types import InputError
-from sfedhp.preparation import with_own_draws
-from sfedhp.running import check_vacant
-from sfedhp.sweeping import check, plan, rounds_done
-from sfedhp.sweeping import sweep as run_all
+from sfedhp.runs.prepare import with_own_draws
+from sfedhp.runs.run import check_vacant
+from sfedhp.runs.sweep import check, plan, rounds_done
+from sfedhp.runs.sweep import sweep as run_all
 
 
 class Point(NamedTuple):

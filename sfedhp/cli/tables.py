@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from sfedhp.cli.columns import Column, counted, packed, print_table
-from sfedhp.driving import Run
-from sfedhp.evaluation import KINDS
+from sfedhp.runs.evaluation import KINDS
+from sfedhp.runs.loop import Run
 
 NAMES = {
     "pm": "PM, personal models",

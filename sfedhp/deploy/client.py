@@ -21,8 +21,8 @@ from sfedhp.deploy.sites import Site
 from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.workplaces import holdings_of, model_of
 from sfedhp.engine.roles import Client
-from sfedhp.evaluation import Rows
-from sfedhp.runs.artifacts import Predictor
+from sfedhp.runs.evaluation import Rows
+from sfedhp.runs.models import Predictor
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import link_of
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-import sfedhp
+from sfedhp._version import __version__
 from sfedhp.config import to_dict, to_toml
 from sfedhp.core.files import sweep_up, write_text
 from sfedhp.core.keys import ROLES, key
@@ -28,9 +28,9 @@ from sfedhp.deploy.sites import Site
 from sfedhp.deploy.states import load_state, save_model, save_state
 from sfedhp.deploy.turns import HopelessError
 from sfedhp.deploy.workplaces import model_of
-from sfedhp.driving import explosion_of
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Served, drawing
+from sfedhp.runs.loop import explosion_of
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
@@ -211,7 +211,7 @@ class CloudRole:
         experiment = self.site.experiment
         write_text(self.folder / "config.toml", to_toml(to_dict(experiment)))
         about = {
-            "sfedhp": sfedhp.__version__,
+            "sfedhp": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "platform": platform.platform(),

@@ -16,7 +16,7 @@ from sfedhp.deploy.federation import Address, FederationFile
 from sfedhp.deploy.sites import Site, client_name, edge_name, write_site
 from sfedhp.deploy.workplaces import INITIAL, network_of
 from sfedhp.nn.models import load_initial
-from sfedhp.preparation import check_draws, federation_of
+from sfedhp.runs.prepare import check_draws, federation_of
 
 
 @dataclass(frozen=True)

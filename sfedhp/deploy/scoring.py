@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.evaluation import KINDS, Rows
 from sfedhp.nn.task import Task
+from sfedhp.runs.evaluation import KINDS, Rows
 
 Counts = dict[str, list[float]]  # by kind of model: right, rows, summed loss
 _AT_ONCE = 512  # rows

@@ -16,10 +16,10 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.deploy.sites import Site
-from sfedhp.evaluation import Rows
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from sfedhp.runs.evaluation import Rows
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images

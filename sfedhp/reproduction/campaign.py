@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy
 import torch
 
-import sfedhp
-from sfedhp.driving import Progress, Stop
-from sfedhp.preparation import device_of
+from sfedhp._version import __version__
 from sfedhp.reproduction import records
 from sfedhp.reproduction.records import Record, commit_here
 from sfedhp.reproduction.studies import Effort, Job, Study, check, finals, trials
-from sfedhp.sweeping import plan, sweep
+from sfedhp.runs.loop import Progress, Stop
+from sfedhp.runs.prepare import device_of
+from sfedhp.runs.sweep import plan, sweep
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _title(jobs: Sequence[Job]) -> str:
 def _versions(effort: Effort) -> dict[str, str]:
     device = device_of(effort.device)
     return {
-        "sfedhp": sfedhp.__version__,
+        "sfedhp": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,

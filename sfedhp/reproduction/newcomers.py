@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from sfedhp.data.federation import held_out
-from sfedhp.driving import Run
-from sfedhp.personalizing import hold_out, personalize, shared_models
-from sfedhp.preparation import federation_of
+from sfedhp.runs.loop import Run
+from sfedhp.runs.newcomers import hold_out, personalize, shared_models
+from sfedhp.runs.prepare import federation_of
 
 # What is measured: which model, and whether the newcomer's own steps follow.
 MEASURED: Final = {

@@ -12,8 +12,8 @@ from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.core.types import InputError
-from sfedhp.driving import Outcome
 from sfedhp.reproduction import newcomers
+from sfedhp.runs.loop import Outcome
 
 _CURVE = (
     *("round", "pm", "em", "gm", "pm_validation", "em_validation", "gm_validation"),

@@ -16,7 +16,7 @@ from sfedhp.core.types import InputError
 from sfedhp.core.vectors import Factored, Layer
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator, State
-from sfedhp.runs.artifacts import named_tensors
+from sfedhp.runs.models import named_tensors
 
 _KEPT = 2
 _ABOUT = "about"

@@ -11,7 +11,7 @@ from typing import Any
 
 from sfedhp.core.files import force, write_atomically, write_text
 from sfedhp.core.types import InputError
-from sfedhp.evaluation import KINDS
+from sfedhp.runs.evaluation import KINDS
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import Experiment
-from sfedhp.preparation import Data, Model, prepare
+from sfedhp.runs.prepare import Data, Model, prepare
 from sfedhp.theory import curvature as curvatures
 from sfedhp.theory import forecast
 from sfedhp.theory.conditions import theory_lines

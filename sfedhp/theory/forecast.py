@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms import Algorithm, SFedHP
-from sfedhp.preparation import Prepared
+from sfedhp.runs.prepare import Prepared
 from sfedhp.theory.chatter import swings
 from sfedhp.theory.lines import Line
 from sfedhp.wire.ledger import columns

@@ -7,8 +7,8 @@ import pytest
 import sfedhp
 from sfedhp import Experiment
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
+from sfedhp.config import EvaluationOptions
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions
 
 pytestmark = [

@@ -10,9 +10,9 @@ import pytest
 import sfedhp
 from sfedhp.core.files import held, sweep_up, write_atomically, write_text
 from sfedhp.core.types import InputError
-from sfedhp.preparation import prepare
-from sfedhp.running import start
-from sfedhp.sweeping import plan, sweep
+from sfedhp.runs.prepare import prepare
+from sfedhp.runs.run import start
+from sfedhp.runs.sweep import plan, sweep
 from tests.support.short_runs import SMALL, after
 
 

@@ -17,7 +17,7 @@ from sfedhp.data import DataOptions, Federation, federate, from_arrays
 from sfedhp.deploy.federation import FederationFile
 from sfedhp.deploy.layout import lay_out
 from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
-from sfedhp.personalizing import newcomer_of
+from sfedhp.runs.newcomers import newcomer_of
 
 INPUTS = np.arange(60.0).reshape(20, 3)
 LABELS = np.arange(20) % 2

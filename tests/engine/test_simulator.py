@@ -16,7 +16,7 @@ from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.preparation import federation_of, prepare, prepare_stack
+from sfedhp.runs.prepare import federation_of, prepare, prepare_stack
 from sfedhp.wire.link import Link, WireOptions
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sfedhp.config import to_dict
-from sfedhp.evaluation import EvaluationOptions
+from sfedhp.config import EvaluationOptions, to_dict
 from sfedhp.reproduction.records import Record
 from sfedhp.reproduction.studies import Point, Study
 

@@ -23,8 +23,8 @@ from sfedhp.engine.cuda_graphs import GRAPH
 from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
-from sfedhp.preparation import prepare, prepare_stack
 from sfedhp.runs import checkpoints
+from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.link import Link, WireOptions
 
 ROUNDS = 5

@@ -9,11 +9,10 @@ import torch
 
 import sfedhp
 from sfedhp.algorithms import FedAvg, PFedGP, PFedMe, SFedHP
-from sfedhp.config import from_dict
+from sfedhp.config import EvaluationOptions, from_dict
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions, build
-from sfedhp.preparation import prepare
+from sfedhp.runs.prepare import prepare
 from sfedhp.theory import check, forecast
 from sfedhp.theory.quadratics import quadratics, trajectory
 from sfedhp.wire.link import WireOptions

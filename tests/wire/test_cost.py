@@ -16,7 +16,7 @@ from sfedhp.algorithms import FedAvg, HierFAVG, SFedHP
 from sfedhp.config import CheckpointOptions
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.sweeping import sweep
+from sfedhp.runs.sweep import sweep
 from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
 from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import WireOptions

@@ -9,10 +9,10 @@ import torch
 from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES
+from sfedhp.config import EvaluationOptions
 from sfedhp.core.vectors import dense
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
-from sfedhp.preparation import prepare
+from sfedhp.runs.prepare import prepare
 from sfedhp.wire import encode
 from sfedhp.wire import link as links
 from sfedhp.wire.link import Link, WireOptions

@@ -21,7 +21,7 @@ from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.core.types import InputError
 from sfedhp.engine.ray import actors, check_reachable, on_ray
-from sfedhp.preparation import prepare, prepare_stack
+from sfedhp.runs.prepare import prepare, prepare_stack
 from tests.support.sharing import check_same, through
 
 

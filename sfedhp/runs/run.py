@@ -16,17 +16,17 @@ import numpy
 import safetensors
 import torch
 
-import sfedhp
+from sfedhp._version import __version__
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.core.files import held, sweep_up, write_text
 from sfedhp.core.types import InputError
 from sfedhp.data.federation import ARRAYS
-from sfedhp.driving import Outcome, Report, Run, Stop, drive
-from sfedhp.preparation import FROM_PYTHON, Data, Model, Prepared, prepare
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
-from sfedhp.runs.origins import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
+from sfedhp.runs.loop import Outcome, Report, Run, Stop, drive
+from sfedhp.runs.prepare import FROM_PYTHON, Data, Model, Prepared, prepare
+from sfedhp.runs.provenance import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
 from sfedhp.runs.records import History, rows_of_run
 
 
@@ -307,7 +307,7 @@ def environment(prepared: Prepared) -> dict[str, Any]:
     simulator = prepared.simulator
     device = simulator.initial.device
     return {
-        "sfedhp": sfedhp.__version__,
+        "sfedhp": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,

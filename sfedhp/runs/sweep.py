@@ -14,15 +14,15 @@ from sfedhp.config import Experiment, to_dict
 from sfedhp.core.files import held, sweep_up
 from sfedhp.core.types import InputError
 from sfedhp.core.vectors import tree_map
-from sfedhp.driving import Outcome, Report, Stop, drive, outcome_of
 from sfedhp.engine.memory import free_memory
 from sfedhp.engine.simulator import State
-from sfedhp.preparation import Prepared, device_of, prepare, prepare_stack, stackable
-from sfedhp.running import check_belongs, check_vacant, new_folder, read_experiment
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
-from sfedhp.runs.origins import SOURCE, contrast, difference
+from sfedhp.runs.loop import Outcome, Report, Stop, drive, outcome_of
+from sfedhp.runs.prepare import Prepared, device_of, prepare, prepare_stack, stackable
+from sfedhp.runs.provenance import SOURCE, contrast, difference
 from sfedhp.runs.records import History, rows_of_run
+from sfedhp.runs.run import check_belongs, check_vacant, new_folder, read_experiment
 
 _COPIES = 8  # d-sized tensors of a client that a round holds at its widest
 

@@ -27,12 +27,12 @@ from sfedhp.data.npz import read_npz
 from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import scaling_of
 from sfedhp.data.split import split_owned
-from sfedhp.driving import Run
 from sfedhp.nn.models import build
 from sfedhp.nn.network import Network, reason_of
 from sfedhp.nn.task import Task
-from sfedhp.preparation import FROM_PYTHON, Model, federation_of
-from sfedhp.running import read_experiment
+from sfedhp.runs.loop import Run
+from sfedhp.runs.prepare import FROM_PYTHON, Model, federation_of
+from sfedhp.runs.run import read_experiment
 
 _AT_ONCE = 1024  # rows scored at a time
 _HALVINGS = 10  # of the rates, at most
@@ -185,7 +185,7 @@ def read_models(folder: Path, shape: Sequence[int], model: Model | None = None) 
     experiment = read_experiment(folder)
     if experiment.model.name == FROM_PYTHON and model is None:
         raise InputError(
-            f"The model of {folder} came from Python: call sfedhp.personalizing.read_models with model=..."
+            f"The model of {folder} came from Python: call sfedhp.runs.newcomers.read_models with model=..."
         )
     if not (inside := folder / "models").is_dir():
         raise InputError(f"{folder} is not finished and has no models yet: let the run end first.")

@@ -14,7 +14,7 @@ from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.core.types import InputError
 from sfedhp.core.vectors import smooth_l1_slope
 from sfedhp.data import DataOptions, federate
-from sfedhp.personalizing import hold_out, newcomer_of, personalize, read_models, shared_models
+from sfedhp.runs.newcomers import hold_out, newcomer_of, personalize, read_models, shared_models
 
 DATA = DataOptions(train_per_label=20, test_per_label=20, validation_per_label=0)
 SMALL = sfedhp.Experiment(

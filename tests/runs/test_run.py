@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import sfedhp
-from sfedhp import Experiment, InputError, driving
+from sfedhp import Experiment, InputError
 from sfedhp.algorithms import (
     Algorithm,
     ClientResult,
@@ -21,12 +21,12 @@ from sfedhp.algorithms import (
     PFedMe,
     SFedHP,
 )
-from sfedhp.config import CheckpointOptions, EngineOptions, WireOptions
+from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, WireOptions
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.preparation import device_of
-from sfedhp.running import DivergenceError, read_experiment
+from sfedhp.runs import loop as driving
+from sfedhp.runs.prepare import device_of
+from sfedhp.runs.run import DivergenceError, read_experiment
 from tests.support.short_runs import arrays
 
 SMALL = Experiment(
@@ -164,14 +164,14 @@ def test_evaluation_only_when_due():
 
 def test_seeds_change_split_initialization_and_batches():
     """The public fault: repeats that share one initialization."""
-    one, two = (sfedhp.preparation.prepare(replace(SMALL, seed=seed)) for seed in (0, 1))
+    one, two = (sfedhp.runs.prepare.prepare(replace(SMALL, seed=seed)) for seed in (0, 1))
     assert not torch.equal(one.simulator.initial, two.simulator.initial)
     assert not np.array_equal(one.federation.train[0], two.federation.train[0])
     assert not torch.equal(one.simulator.task.stream, two.simulator.task.stream)
 
     def one_initialization(seed):
         """The mutant: the model is built once, outside the repeats."""
-        prepared = sfedhp.preparation.prepare(replace(SMALL, seed=seed))
+        prepared = sfedhp.runs.prepare.prepare(replace(SMALL, seed=seed))
         return one.simulator.initial if seed else prepared.simulator.initial
 
     assert torch.equal(one_initialization(0), one_initialization(1))
@@ -256,7 +256,7 @@ def test_adapted_models_of_per_fedavg_are_kept_too(tmp_path):
 def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
     experiment = replace(SMALL, algorithm=PFedGP(chains=4), model=ModelOptions(name="dnn-small"))
     run = sfedhp.run(experiment, out=tmp_path / "a")
-    prepared = sfedhp.preparation.prepare(experiment)
+    prepared = sfedhp.runs.prepare.prepare(experiment)
     assert run.global_model is None
     test = prepared.evaluator.test
     correct = 0
@@ -272,7 +272,7 @@ def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
 def test_initial_weights_are_used(tmp_path):
     first = sfedhp.run(SMALL, out=tmp_path / "a")
     path = tmp_path / "a/models/global.safetensors"
-    prepared = sfedhp.preparation.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=str(path))))
+    prepared = sfedhp.runs.prepare.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=str(path))))
     expected = torch.cat([value.flatten() for value in first.global_model.parameters()])
     assert torch.equal(prepared.simulator.initial, expected)
 
@@ -283,7 +283,7 @@ def test_full_batches_against_a_hand_calculation():
         SMALL, rounds=1, batch_size=0, dtype="float64", algorithm=FedAvg(local_steps=1, local_rate=0.1),
         data=DataOptions(),
     )  # fmt: skip
-    prepared = sfedhp.preparation.prepare(experiment, held)
+    prepared = sfedhp.runs.prepare.prepare(experiment, held)
     weights = prepared.simulator.initial.reshape(-1).numpy()
     next(prepared.simulator.run(1))
     federation = prepared.federation
@@ -302,7 +302,7 @@ def test_full_batches_against_a_hand_calculation():
 
 def test_options_reach_the_engine():
     experiment = replace(SMALL, engine=EngineOptions(clients_at_once=2), wire=WireOptions(threshold=0.01))
-    prepared = sfedhp.preparation.prepare(experiment)
+    prepared = sfedhp.runs.prepare.prepare(experiment)
     assert prepared.simulator.clients_at_once == 2
     assert prepared.simulator.links["client_edge"].options.threshold == 0.01
     run = sfedhp.run(experiment)

@@ -5,29 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from sfedhp.core.scalars import Count
+from sfedhp.config import EvaluationOptions
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import Factored, dense, density, tree_map
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.task import Task
 
 KINDS = ("pm", "em", "gm")  # personalized, edge and global model
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """The [evaluation] section."""
-
-    every: Count = 1  # rounds between two evaluations
-    norm_statistics: Literal["averaged", "local"] = (
-        "averaged"  # what a global model wears: a mean, or each client's own
-    )
 
 
 class Rows(NamedTuple):

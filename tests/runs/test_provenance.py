@@ -21,9 +21,9 @@ from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, federate
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
-from sfedhp.running import DivergenceError
 from sfedhp.runs import checkpoints
-from sfedhp.runs.origins import anatomy, difference, fingerprint
+from sfedhp.runs.provenance import anatomy, difference, fingerprint
+from sfedhp.runs.run import DivergenceError
 
 SMALL = Experiment(
     rounds=3,

@@ -11,8 +11,8 @@ from torch import nn
 
 import sfedhp
 from sfedhp.core.types import InputError
-from sfedhp.personalizing import read_models, shared_models
-from sfedhp.preparation import FROM_PYTHON
+from sfedhp.runs.newcomers import read_models, shared_models
+from sfedhp.runs.prepare import FROM_PYTHON
 from tests.support.short_runs import SMALL
 
 

@@ -26,10 +26,10 @@ from sfedhp.data.pool import check_names
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.simulator import Simulator
-from sfedhp.evaluation import Evaluator, Rows
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from sfedhp.runs.evaluation import Evaluator, Rows
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]

@@ -16,10 +16,10 @@ from sfedhp.config import Experiment, to_dict
 from sfedhp.core.files import write_text
 from sfedhp.core.vectors import tree_map
 from sfedhp.engine.simulator import State
-from sfedhp.preparation import Prepared
 from sfedhp.runs import checkpoints
-from sfedhp.runs.artifacts import Models
-from sfedhp.runs.origins import anatomy, fingerprint
+from sfedhp.runs.models import Models
+from sfedhp.runs.prepare import Prepared
+from sfedhp.runs.provenance import anatomy, fingerprint
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.wire import cost as channels
 from sfedhp.wire.ledger import columns

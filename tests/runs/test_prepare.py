@@ -32,7 +32,7 @@ def test_a_dataset_and_a_federation_from_python():
     dataset = TensorDataset(torch.tensor(held["inputs"]), torch.tensor(held["labels"]))
     experiment = replace(SMALL, data=DataOptions(partition="iid"))
     assert sfedhp.run(experiment, data=dataset).finished
-    prepared = sfedhp.preparation.prepare(replace(SMALL, data=DataOptions()), held)
+    prepared = sfedhp.runs.prepare.prepare(replace(SMALL, data=DataOptions()), held)
     run = sfedhp.run(replace(SMALL, data=DataOptions()), data=prepared.federation)
     assert run.finished
 
@@ -58,7 +58,7 @@ def test_arrays_from_python_have_the_known_names(changes, sentence):
 
 @pytest.mark.parametrize(("edges", "clients_per_edge"), [(1, 3), (3, 3), (2, 2)])
 def test_a_federation_from_python_must_fit_the_experiment(edges, clients_per_edge):
-    federation = sfedhp.preparation.prepare(SMALL).federation
+    federation = sfedhp.runs.prepare.prepare(SMALL).federation
     unfit = replace(SMALL, edges=edges, clients_per_edge=clients_per_edge)
     sentence = (
         f"The federation has 2 × 3 seats (edges × clients), the experiment {edges} × {clients_per_edge}: "
@@ -69,7 +69,7 @@ def test_a_federation_from_python_must_fit_the_experiment(edges, clients_per_edg
 
 
 def test_a_federation_from_python_may_have_lost_clients():
-    federation = sfedhp.preparation.prepare(SMALL).federation.without([2, 5])
+    federation = sfedhp.runs.prepare.prepare(SMALL).federation.without([2, 5])
     assert federation.seats.shape == (2, 2)
     assert sfedhp.run(replace(SMALL, rounds=1), data=federation).finished
 
@@ -82,7 +82,7 @@ def test_no_more_clients_are_drawn_than_there_are(tmp_path):
         sfedhp.run(held, out=tmp_path / "a")
     assert not (tmp_path / "a").exists()
     with pytest.raises(InputError, match=sentence):
-        sfedhp.preparation.prepare_stack([held, replace(held, seed=1)])
+        sfedhp.runs.prepare.prepare_stack([held, replace(held, seed=1)])
     with pytest.raises(InputError, match=sentence):
         sfedhp.run(replace(experiment, data=DataOptions()), data=arrays(clients=4))
     assert sfedhp.run(replace(held, sampled_clients=4)).finished
@@ -90,7 +90,7 @@ def test_no_more_clients_are_drawn_than_there_are(tmp_path):
 
 
 def test_a_client_without_rows_is_never_drawn():
-    federation = sfedhp.preparation.prepare(SMALL).federation
+    federation = sfedhp.runs.prepare.prepare(SMALL).federation
     none = replace(federation, train=(federation.train[0][:0], *federation.train[1:]))
     experiment = replace(SMALL, rounds=1, algorithm=FedAvg(local_steps=1), sampled_clients=6)
     with pytest.raises(InputError, match="sampled_clients = 6 is more than the clients that train, 5: lower"):
@@ -98,7 +98,7 @@ def test_a_client_without_rows_is_never_drawn():
 
 
 def test_no_more_edges_are_drawn_than_have_clients():
-    federation = sfedhp.preparation.prepare(SMALL).federation.without([3, 4, 5])
+    federation = sfedhp.runs.prepare.prepare(SMALL).federation.without([3, 4, 5])
     assert sfedhp.run(replace(SMALL, rounds=1, sampled_edges=1), data=federation).finished
     with pytest.raises(InputError, match="sampled_edges = 2 is more than the edges that train, 1: lower"):
         sfedhp.run(replace(SMALL, sampled_edges=2), data=federation)

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import sfedhp
-from sfedhp import sweeping
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.config import EvaluationOptions
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
-from sfedhp.evaluation import EvaluationOptions
-from sfedhp.preparation import merged
-from sfedhp.sweeping import check, plan, rounds_done, sweep
+from sfedhp.runs import sweep as sweeping
+from sfedhp.runs.prepare import merged
+from sfedhp.runs.sweep import check, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
 from tests.support.short_runs import SMALL, after
 
@@ -99,7 +99,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path):
 def test_runs_with_tables_of_different_width_are_stacked():
     data = DataOptions(source="synthetic")
     experiments = [replace(SMALL, data=data, seed=seed) for seed in (0, 1)]
-    widths = {sfedhp.preparation.prepare(each).simulator.task.labels.shape[-1] for each in experiments}
+    widths = {sfedhp.runs.prepare.prepare(each).simulator.task.labels.shape[-1] for each in experiments}
     assert len(widths) == 2
     for experiment, outcome in zip(experiments, sweep(experiments, at_once=2), strict=True):
         alone = sfedhp.run(experiment)
