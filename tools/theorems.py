@@ -25,8 +25,8 @@ from sfedhp.inner.minimize import minimize
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.theory import Constants, curvature
-from sfedhp.theory.envelope import envelope
-from sfedhp.theory.quadratics import cloud_round, exact_method, optimum, quadratics, trajectory
+from tests.support.envelope import envelope
+from tests.support.quadratics import cloud_round, exact_method, optimum, quadratics, trajectory
 
 SIZE = 10
 ZERO = torch.zeros(SIZE, dtype=torch.float64)

@@ -1,7 +1,7 @@
 """The paper's convergence theory as software: constants, conditions, bounds, and what practice allows."""
 
-from sfedhp.theory.checking import Check, check
+from sfedhp.theory.check import Check, check
 from sfedhp.theory.constants import Constants
-from sfedhp.theory.lines import Line
+from sfedhp.theory.line import Line
 
 __all__ = ["Check", "Constants", "Line", "check"]

@@ -6,7 +6,7 @@ import math
 
 from sfedhp.theory.constants import Constants
 from sfedhp.theory.curvature import Curvature
-from sfedhp.theory.lines import Line
+from sfedhp.theory.line import Line
 
 _LOCAL = "measured at the initial weights; a network has no L that holds everywhere"
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.runs.prepare import Prepared
-from sfedhp.theory.chatter import swings
-from sfedhp.theory.lines import Line
+from sfedhp.theory.line import Line
+from sfedhp.theory.overshoot import swings
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
 

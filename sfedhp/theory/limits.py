@@ -6,9 +6,9 @@ from typing import Any
 
 from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.core.scalars import absent
-from sfedhp.theory.chatter import swings
 from sfedhp.theory.curvature import BATCHES, Bend
-from sfedhp.theory.lines import Line
+from sfedhp.theory.line import Line
+from sfedhp.theory.overshoot import swings
 
 _STEPS = {  # the field of a rate, what it drives
     "personal_rate": "a personal model's step",

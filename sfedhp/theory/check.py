@@ -14,7 +14,7 @@ from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.constants import Constants
 from sfedhp.theory.curvature import Bend
 from sfedhp.theory.limits import limit_lines
-from sfedhp.theory.lines import Line
+from sfedhp.theory.line import Line
 
 
 @dataclass(frozen=True)

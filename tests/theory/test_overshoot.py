@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.theory.chatter import swings
-from sfedhp.theory.quadratics import quadratics, trajectory
+from sfedhp.theory.overshoot import swings
+from tests.support.quadratics import quadratics, trajectory
 
 
 @pytest.mark.parametrize("spring", [5.0, 20.0, 30.0, 38.0])

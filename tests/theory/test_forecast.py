@@ -14,8 +14,8 @@ from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions, build
 from sfedhp.runs.prepare import prepare
 from sfedhp.theory import check, forecast
-from sfedhp.theory.quadratics import quadratics, trajectory
 from sfedhp.wire.link import WireOptions
+from tests.support.quadratics import quadratics, trajectory
 
 RECORDS = Path(__file__).parents[2] / "results/tradeoff.jsonl"
 SMALL = sfedhp.Experiment(

@@ -14,15 +14,8 @@ from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.network import Network
 from sfedhp.theory import Constants, curvature
-from sfedhp.theory.envelope import data_loss, envelope
-from sfedhp.theory.quadratics import (
-    cloud_round,
-    exact_method,
-    least_squares,
-    optimum,
-    quadratics,
-    trajectory,
-)
+from tests.support.envelope import data_loss, envelope
+from tests.support.quadratics import cloud_round, exact_method, least_squares, optimum, quadratics, trajectory
 
 IDENTITY = torch.eye(10, dtype=torch.float64)
 ZERO = torch.zeros(10, dtype=torch.float64)
