@@ -20,10 +20,10 @@ from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import EvaluationOptions
 from sfedhp.data import DataOptions
-from sfedhp.deploy.federation import FederationFile
-from sfedhp.deploy.layout import lay_out
+from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
+from sfedhp.deploy.topology import lay_out
 from sfedhp.nn.models import ModelOptions
 
 TRIVIAL = Experiment(

@@ -10,9 +10,9 @@ import click
 from sfedhp.cli.deployment import become
 from sfedhp.cli.options import read_settings
 from sfedhp.core.types import InputError
-from sfedhp.deploy.client import check_start
-from sfedhp.deploy.sites import read_site
-from sfedhp.deploy.workplaces import SHARED, own_data
+from sfedhp.deploy.roles.client import check_start
+from sfedhp.deploy.roles.loading import SHARED, own_data
+from sfedhp.deploy.site import read_site
 
 
 @click.command()

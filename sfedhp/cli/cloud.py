@@ -9,7 +9,7 @@ import click
 from sfedhp.cli.deployment import become
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
-from sfedhp.deploy.sites import read_site
+from sfedhp.deploy.site import read_site
 
 
 @click.command()

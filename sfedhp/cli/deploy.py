@@ -44,8 +44,8 @@ def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) 
       sfedhp deploy federation.toml --local rounds=5 edges=2 clients_per_edge=2 --json
     """
     needs_flare()
-    from sfedhp.deploy.layout import lay_out
     from sfedhp.deploy.provisioning import make_kits
+    from sfedhp.deploy.topology import lay_out
 
     if not local:
         raise InputError(

@@ -14,9 +14,9 @@ from sfedhp.cli.options import read_settings
 from sfedhp.config import Experiment
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
-from sfedhp.deploy.federation import FederationFile, read_federation
-from sfedhp.deploy.processes import check_port, command, environment
-from sfedhp.deploy.sites import Role, read_site
+from sfedhp.deploy.federation_file import FederationFile, read_federation
+from sfedhp.deploy.flare_.supervisor import check_port, command, environment
+from sfedhp.deploy.site import Role, read_site
 
 
 def needs_flare() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.deployment import become
-from sfedhp.deploy.sites import SERVER
+from sfedhp.deploy.site import SERVER
 
 
 @click.command()

@@ -27,8 +27,8 @@ def provision(plan: tuple[str, ...], out: Path, as_json: bool) -> None:
       sfedhp provision federation.toml rounds=100 algorithm.edge_rounds=5 --out kits
     """
     needs_flare()
-    from sfedhp.deploy.layout import lay_out
     from sfedhp.deploy.provisioning import make_kits
+    from sfedhp.deploy.topology import lay_out
 
     file, experiment = read_plan(plan)
     kits = make_kits(lay_out(file, experiment), out)

@@ -9,8 +9,8 @@ import click
 from sfedhp.cli.federated import standing
 from sfedhp.cli.tables import print_json, results
 from sfedhp.core.types import InputError
-from sfedhp.deploy.journal import STATUS, read_status
-from sfedhp.deploy.sites import read_site
+from sfedhp.deploy.event_log import STATUS, read_status
+from sfedhp.deploy.site import read_site
 
 
 @click.command()

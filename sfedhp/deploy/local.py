@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sfedhp.deploy.federation import LOOPBACK, Address, FederationFile
-from sfedhp.deploy.journal import read_status
-from sfedhp.deploy.processes import Worker, Workshop, command, environment
-from sfedhp.deploy.sites import SERVER, read_site
+from sfedhp.deploy.event_log import read_status
+from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
+from sfedhp.deploy.flare_.supervisor import Worker, Workshop, command, environment
+from sfedhp.deploy.site import SERVER, read_site
 from sfedhp.runs.records import Row, read_rows
 
 _GLANCE = 0.1  # s between two looks

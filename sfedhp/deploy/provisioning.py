@@ -26,9 +26,9 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from sfedhp.core.types import InputError
-from sfedhp.deploy.federation import Address
-from sfedhp.deploy.layout import Layout
-from sfedhp.deploy.sites import MEMBER, SERVER
+from sfedhp.deploy.federation_file import Address
+from sfedhp.deploy.site import MEMBER, SERVER
+from sfedhp.deploy.topology import Layout
 
 AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it belongs to nobody's kit
 _ORGANIZATION: Final = "sfedhp"
@@ -181,7 +181,11 @@ def _place(made: Path, kit: Path, role: str, site: str) -> None:
     resources: dict[str, Any] = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
     if "servers" in resources:
         resources["servers"][0]["max_num_clients"] = 100_000
-    component = {"id": "sfedhp", "path": "sfedhp.deploy.flare.Station", "args": {"role": role, "site": site}}
+    component = {
+        "id": "sfedhp",
+        "path": "sfedhp.deploy.flare_.component.Station",
+        "args": {"role": role, "site": site},
+    }
     resources["components"].append(component)
     resources["class_allow_list"] = [*resources["class_allow_list"], component["path"]]
     # Whoever comes as an administrator, with whatever certificate, may do nothing.

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sfedhp.config import Experiment
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
-from sfedhp.deploy.federation import FederationFile
-from sfedhp.deploy.layout import lay_out
-from sfedhp.deploy.workplaces import holdings_of, network_of, own_data
+from sfedhp.deploy.federation_file import FederationFile
+from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data
+from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.newcomers import newcomer_of
 
 INPUTS = np.arange(60.0).reshape(20, 3)

@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 from sfedhp.config import from_dict
-from sfedhp.deploy.bridge import BridgeRole
-from sfedhp.deploy.client import ClientRole
-from sfedhp.deploy.cloud import CloudRole
-from sfedhp.deploy.edge import EdgeRole
-from sfedhp.deploy.federation import FederationFile, Limits
-from sfedhp.deploy.layout import Layout, lay_out
-from sfedhp.deploy.messages import Kind, unseal
+from sfedhp.deploy.federation_file import FederationFile, Limits
+from sfedhp.deploy.messaging.protocol import Kind, unseal
+from sfedhp.deploy.roles.client import ClientRole
+from sfedhp.deploy.roles.cloud import CloudRole
+from sfedhp.deploy.roles.edge import EdgeRole
+from sfedhp.deploy.roles.uplink import BridgeRole
+from sfedhp.deploy.topology import Layout, lay_out
 
 QUICK = Limits(client_seconds=20.0, start_seconds=20.0, silent_seconds=3.0)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from sfedhp.deploy.federation import FederationFile, Limits
-from sfedhp.deploy.layout import lay_out
+from sfedhp.deploy.federation_file import FederationFile, Limits
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
+from sfedhp.deploy.topology import lay_out
 
 PATIENT = Limits(client_seconds=60.0, start_seconds=120.0, silent_seconds=6.0)
 

@@ -1,0 +1,1 @@
+"""Messages between a server and its members: protocol, transport, requests, heartbeats, replies."""

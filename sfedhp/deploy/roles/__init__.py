@@ -1,0 +1,1 @@
+"""What the cloud, an edge and a client do as processes of a deployment."""

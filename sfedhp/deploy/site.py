@@ -1,0 +1,101 @@
+"""What a kit says about its site: who it is, what runs, who stands below or above it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sfedhp.config import Experiment, from_dict, to_dict
+from sfedhp.core.files import write_text
+from sfedhp.core.types import InputError
+from sfedhp.deploy.federation_file import Limits
+
+FILE = "sfedhp.json"
+SERVER, MEMBER = "server", "member"  # an edge's two halves, as folders of its kit
+Role = Literal["cloud", "edge", "client"]
+# What may differ between sites without changing what is computed.
+_OWN = ("device", "checkpoint", "engine", "links", "evaluation", "data")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One site of a federation."""
+
+    role: Role
+    name: str  # in its certificate: cloud, edge-0, client-0-1
+    federation: str
+    experiment: Experiment
+    limits: Limits
+    shape: tuple[int, ...]  # of one input
+    classes: int
+    edge: int = 0  # its number, or that of the edge a client stands under
+    seat: int = 0  # below its server
+    client: int = 0  # a client's id, by which its batches are drawn
+    clients: tuple[int, ...] = ()  # the ids of those below the cloud of a two-tier method, by seat
+
+    @property
+    def below(self) -> list[str]:
+        """The names of those below a server, by seat."""
+        experiment = self.experiment
+        if self.role == "edge":
+            return [client_name(self.edge, seat) for seat in range(experiment.clients_per_edge)]
+        if experiment.algorithm.tiers == 3:
+            return [edge_name(edge) for edge in range(experiment.edges)]
+        return [
+            client_name(edge, seat)
+            for edge in range(experiment.edges)
+            for seat in range(experiment.clients_per_edge)
+        ]
+
+    @property
+    def config(self) -> str:
+        """The hash of all that decides what is computed; both ends of a message must have the same."""
+        values = {name: value for name, value in to_dict(self.experiment).items() if name not in _OWN}
+        values |= {"shape": self.shape, "classes": self.classes, "federation": self.federation}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def edge_name(edge: int) -> str:
+    """An edge's name."""
+    return f"edge-{edge}"
+
+
+def client_name(edge: int, seat: int) -> str:
+    """A client's name; with two tiers too, so that a client is known by the same name under every method."""
+    return f"client-{edge}-{seat}"
+
+
+def write_site(site: Site, kit: Path) -> None:
+    """Put it into the kit."""
+    values: dict[str, Any] = {
+        field.name: getattr(site, field.name)
+        for field in dataclasses.fields(site)
+        if field.name not in ("experiment", "limits")
+    }
+    values |= {"experiment": to_dict(site.experiment), "limits": dataclasses.asdict(site.limits)}
+    write_text(kit / FILE, json.dumps(values, indent=2) + "\n")
+
+
+def read_site(kit: Path, role: Role | None = None) -> Site:
+    """The site of a kit.
+
+    Raises:
+        InputError: the folder is no kit, or one for another role.
+    """
+    try:
+        values = json.loads((kit / FILE).read_text(encoding="utf-8"))
+        values["experiment"] = from_dict(values["experiment"])
+        values["limits"] = Limits(**values["limits"])
+        values["shape"], values["clients"] = tuple(values["shape"]), tuple(values["clients"])
+        site = Site(**values)
+    except OSError:
+        raise InputError(f"{kit} is no kit: it has no {FILE}; make kits with `sfedhp provision`.") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{kit / FILE} cannot be read ({error}): make the kits anew.") from None
+    if role is not None and site.role != role:
+        raise InputError(f"{kit} is the kit of {site.name}: start it with `sfedhp {site.role} {kit}`.")
+    return site

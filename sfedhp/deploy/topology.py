@@ -1,0 +1,102 @@
+"""From a federation file and an experiment to the sites of a federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sfedhp.config import Experiment
+from sfedhp.core.files import write_atomically
+from sfedhp.core.types import InputError
+from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.roles.loading import INITIAL, network_of
+from sfedhp.deploy.site import Site, client_name, edge_name, write_site
+from sfedhp.nn.models import load_initial
+from sfedhp.runs.prepare import check_draws, federation_of
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All sites of a federation, where its servers listen, and the initial weights by name."""
+
+    file: FederationFile
+    cloud: Site
+    edges: tuple[Site, ...]  # none for a two-tier method
+    clients: tuple[Site, ...]
+    addresses: tuple[Address, ...]  # of the edges
+    initial: dict[str, Tensor]
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Everybody."""
+        return (self.cloud, *self.edges, *self.clients)
+
+    def write(self, site: Site, kit: Path) -> None:
+        """Put what `sfedhp` needs into a site's kit."""
+        kit.mkdir(parents=True, exist_ok=True)
+        write_site(site, kit)
+        write_atomically(kit / INITIAL, lambda beside: save_file(self.initial, beside))
+
+
+def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
+    """The sites. The data is read where it is there, for its shape and for who holds which share of it.
+
+    Raises:
+        InputError: the experiment cannot be deployed as it is.
+    """
+    check_draws(experiment)
+    if experiment.data.held_out:
+        raise InputError(
+            f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "
+            f"has its seat; leave it out, or simulate with `sfedhp run`."
+        )
+    seats = torch.arange(experiment.edges * experiment.clients_per_edge)
+    seats = seats.reshape(experiment.edges, experiment.clients_per_edge)
+    shape, classes = tuple(file.inputs), file.classes
+    if not classes:
+        federation, experiment = federation_of(experiment)
+        shape, classes = federation.inputs.shape[1:], federation.classes
+        seats = torch.from_numpy(federation.seats)
+    dtype = getattr(torch, experiment.dtype)
+    network = network_of(experiment, shape, classes)
+    network.probe(torch.zeros(2, *shape, dtype=dtype), None if experiment.algorithm.features else classes)
+    model, statistics = (part.to(dtype) for part in network.initial())
+    if experiment.model.initial:
+        model, statistics = load_initial(network, Path(experiment.model.initial), dtype)
+    experiment = replace(
+        experiment, model=replace(experiment.model, initial=type(experiment.model)().initial)
+    )
+    tiers = experiment.algorithm.tiers
+    flat = tuple(seats.flatten().tolist()) if tiers == 2 else ()
+    shared = (file.name, experiment, file.limits, shape, classes)
+    cloud = Site("cloud", "cloud", *shared, clients=flat)
+    edges = tuple(
+        Site("edge", edge_name(edge), *shared, edge=edge, seat=edge) for edge in range(experiment.edges)
+    )
+    clients = tuple(
+        Site(
+            "client",
+            client_name(edge, seat),
+            *shared,
+            edge=edge,
+            seat=seat if tiers == 3 else edge * experiment.clients_per_edge + seat,
+            client=int(client),
+        )
+        for edge, row in enumerate(seats)
+        for seat, client in enumerate(row)
+    )
+    servers = [file.cloud, *file.edges]
+    if len(set(servers)) < len(servers):
+        raise InputError("Two servers on one host have the same port: give each [[edges]] a port of its own.")
+    return Layout(
+        file,
+        cloud,
+        edges if tiers == 3 else (),
+        clients,
+        file.addresses(experiment.edges) if tiers == 3 else (),
+        network.state_dict(model, statistics),
+    )

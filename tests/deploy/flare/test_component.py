@@ -1,0 +1,87 @@
+"""Federations on NVIDIA FLARE give the simulator's numbers. `make test-slow` runs all methods of the list."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import sfedhp
+from sfedhp.deploy.federation_file import FederationFile
+from tests.support.deploy_memory import experiment, same_models
+
+pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+
+from tests.support.deploy_processes import Fleet
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sfedhp", *(pytest.param(name, marks=SLOW) for name in ("hierfavg", "fedavg", "pfedme", "heurfedamp"))],
+)
+def test_a_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
+    what = experiment(name)
+    run = sfedhp.run(what)
+    with Fleet(tmp_path / "kits", what) as fleet:
+        fleet.start()
+        assert fleet.watch(150), f"the run did not end by itself\n{fleet.story()}"
+        rows = fleet.rows()
+        assert [row["round"] for row in rows] == [1, 2, 3]
+        assert all(row["missing"] == {} for row in rows)
+        assert same_models(fleet, run) or name in ("hierfavg", "fedavg")
+        assert [worker.ended for worker in fleet.workers.values()] == [0] * len(fleet.workers)
+        assert [worker.starts for worker in fleet.workers.values()] == [1] * len(fleet.workers)
+        same_bytes(fleet)
+
+
+WAYS = {"work": ("sent", "received"), "reply": ("received", "sent")}
+WAYS |= {"score": WAYS["work"], "scores": WAYS["reply"]}
+
+
+def same_bytes(fleet):
+    """The ledger's bytes are those that every process gave to FLARE and got from it, member by member."""
+    ledger = (fleet.kits / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
+    columns = [json.loads(line) for line in ledger]
+    layout, below = fleet.layout, "edge" if fleet.layout.edges else "client"
+    servers = {"cloud": layout.cloud.below} | {site.name: site.below for site in layout.edges}
+    for server, members in servers.items():
+        upper, lower = ("cloud", below) if server == "cloud" else ("edge", "client")
+        own = fleet.exchanged(server)
+        for kind, (at_server, at_member) in WAYS.items():
+            down = at_server == "sent"
+            name = f"{upper}_{lower}" if down else f"{lower}_{upper}"
+            name = f"score_{name}" if kind.startswith("score") else name
+            booked = np.sum([row[name] for row in columns], axis=0)
+            booked = booked[int(server.rpartition("-")[2])] if upper == "edge" else booked
+            halves = [f"{member}/bridge" if lower == "edge" else member for member in members]
+            assert booked.tolist() == [fleet.exchanged(half)[at_member][kind] for half in halves], name
+            assert sum(booked) == own[at_server][kind] > 0, name
+    for row, members in zip(fleet.rows(), columns, strict=True):
+        sums = {f"bytes_{name}": int(np.sum(sizes)) for name, sizes in members.items() if name != "round"}
+        assert sums == {name: row[name] for name in sums}
+        assert len(sums) == (8 if layout.edges else 4)
+
+
+@SLOW
+def test_clients_with_files_of_their_own(tmp_path):
+    """Nobody but the client reads its file; the kits know only the shape of an input and the labels."""
+    random = np.random.default_rng(0)
+    data = {}
+    for number in range(2):
+        labels = np.arange(24 + 12 * number) % 3
+        inputs = random.normal(size=(len(labels), 4)) + 3 * np.eye(4)[labels]
+        path = tmp_path / f"client-{number}.npz"
+        np.savez(path, inputs=inputs, labels=labels)
+        data[f"client-{number}-0"] = {"source": str(path), "partition": "iid"}
+    what = experiment("fedavg", rounds=5, clients_per_edge=1, data={})
+    file = FederationFile(inputs=(4,), classes=3)
+    with Fleet(tmp_path / "kits", what, data=data, file=file) as fleet:
+        fleet.start()
+        assert fleet.watch(150), fleet.story()
+        rows = fleet.rows()
+        assert rows[-1]["gm"] > 80
+        assert rows[-1]["missing"] == {}
+        assert fleet.events("client-1-0", "up")[0]["rows"] == 27

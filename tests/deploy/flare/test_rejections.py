@@ -1,0 +1,185 @@
+"""Who is not let in is written down, and what is not for the roles does not come in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sfedhp.deploy.event_log import Journal
+from sfedhp.deploy.flare_ import rejections as refusals
+from sfedhp.deploy.flare_.rejections import Refusals, refused
+
+HANDSHAKE = "I1115 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
+ROUTINE = f"{HANDSHAKE}error:100000c0:SSL routines:OPENSSL_internal:"
+PLAIN = f"{ROUTINE}WRONG_VERSION_NUMBER: Invalid certificate verification context"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (PLAIN, "plain text in place of TLS"),
+        (f"{ROUTINE}HTTP_REQUEST", "plain text in place of TLS"),
+        (f"{ROUTINE}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid", "a connection without a certificate"),
+        (
+            f"{ROUTINE}CERTIFICATE_VERIFY_FAILED: certificate has expired",
+            "a certificate that this federation did not issue, or not for now (certificate has expired)",
+        ),
+        (f"{ROUTINE}NO_SHARED_CIPHER", "a handshake that failed (no shared cipher)"),
+        (f"{HANDSHAKE}odd", "a handshake that failed (odd)"),
+        ("W1115 log.cc:102] Log level INFO is not suitable for production.", None),
+    ],
+)
+def test_what_grpc_says_in_words(line, reason):
+    assert refused(line) == reason
+
+
+@pytest.fixture
+def found(tmp_path):
+    """The refusals, and a look at their lines."""
+
+    def lines():
+        path = tmp_path / "log.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return Refusals(Journal(tmp_path, "cloud")), lines
+
+
+def test_many_refusals_are_few_lines(found, monkeypatch):
+    noted, lines = found
+    for _ in range(1000):
+        noted.note("plain text")
+    noted.note("a command", "client-0-0", detail="stop")
+    first, second = lines()
+    assert (first["reason"], first["times"], first["member"]) == ("plain text", 1, None)
+    assert (second["reason"], second["member"], second["detail"]) == ("a command", "client-0-0", "stop")
+    monkeypatch.setattr(refusals, "_PAUSE", 0.0)
+    noted.write()
+    assert [line["times"] for line in lines()] == [1, 1, 999]
+    noted.write()
+    assert len(lines()) == 3
+
+
+WATCHED = """
+import os, sys, time
+from pathlib import Path
+from sfedhp.deploy import refusals
+from sfedhp.deploy.journal import Journal
+folder = Path(sys.argv[1])
+refusals._GLANCE, refusals._PAUSE = 0.01, 0.0
+kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
+refusals._LARGEST = int(sys.argv[2])
+kept.watch()
+os.write(2, sys.argv[3].encode()[:30])
+time.sleep(0.1)
+os.write(2, sys.argv[3].encode()[30:] + b"\\n")
+print("of Python itself", file=sys.stderr)
+time.sleep(0.3)
+os.write(2, b"the last words\\n")
+os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("largest", [2**20, 100])
+def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
+    (tmp_path / "errors.txt").write_text(f"{PLAIN}\n")  # of an earlier start
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, tmp_path, str(largest), PLAIN],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert PLAIN in done.stderr
+    assert "of Python itself" in done.stderr
+    kept = (tmp_path / "errors.txt").read_text()
+    assert kept.endswith("the last words\n"), "also of a process that crashes"
+    assert kept.count(PLAIN) == (2 if largest > 100 else 0)
+    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(line["event"], line["reason"]) for line in events] == [("refused", "plain text in place of TLS")]
+
+
+CROWDED = """
+import os, sys
+from pathlib import Path
+from sfedhp.deploy import refusals
+from sfedhp.deploy.journal import Journal
+folder = Path(sys.argv[1])
+kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
+refusals._LARGEST, opened = 5, os.open
+def late(*given):
+    os.write(2, b"just before the new file\\n")
+    return opened(*given)
+os.open = late
+os.write(2, b"more than there is room for\\n")
+kept.look()
+os.write(2, b"after it\\n")
+"""
+
+
+def test_no_line_is_lost_where_the_file_begins_anew(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == "more than there is room for\njust before the new file\n"
+    assert (tmp_path / "errors.txt").read_text() == "after it\n"
+    assert not (tmp_path / "errors.txt.new").exists()
+
+
+def test_a_role_works_without_room_for_its_errors(tmp_path, found, caplog):
+    flare = pytest.importorskip(
+        "sfedhp.deploy.flare_.component", reason="the extra sfedhp[deploy] is not installed"
+    )
+    before = sys.stderr
+    flare.watch_errors(tmp_path / "not there", found[0])
+    assert "cannot be written" in caplog.text
+    assert sys.stderr is before
+
+
+class Cell:
+    """What the gate uses of FLARE's cell."""
+
+    def __init__(self):
+        self.core_cell = self
+
+    def get_fqcn(self):
+        return "server"
+
+    def set_message_interceptor(self, refuse):
+        self.refuse = refuse
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        (("sfedhp", "message", "server"), None),
+        (("task", "register", "server"), None),
+        (("task", "heart_beat", "server"), None),
+        (("sm__STREAM", "sm__ACK", "server"), None),
+        (("sm__STREAM", "sm__DATA", "server", "sfedhp", "message"), None),
+        (("sm__STREAM", "sm__DATA", "server", "hci_channel", "command"), "an administrator's command"),
+        (("hci_channel", "command", "server"), "an administrator's command"),
+        (("_net_manager", "stop_cell", "server"), "what no role sends"),
+        (("admin", "train.deploy", "server"), "what no role sends"),
+        (("sfedhp", "message", "client-0-1"), "what no role sends"),
+    ],
+)
+def test_the_gate_lets_in_what_the_roles_send_and_nothing_else(found, headers, reason):
+    pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+    from nvflare.fuel.f3.message import Message
+
+    from sfedhp.deploy.flare_.allowlist import Gate
+
+    noted, lines = found
+    cell = Cell()
+    Gate(cell, noted)
+    names = ("cn__channel", "cn__topic", "cn__destination", "sm__ch", "sm__tp")
+    message = Message({"cn__origin": "client-0-0", **dict(zip(names, headers, strict=False))}, None)
+    reply = cell.refuse(message)
+    assert (reply is None) == (reason is None)
+    assert [(line["member"], line["reason"]) for line in lines()] == [("client-0-0", reason)] * bool(reason)
+    if reply is not None:
+        assert reply.get_header("cn__return_code") == "unauthenticated"

@@ -1,0 +1,284 @@
+"""Processes that are kept running, kits, and where the roles meet FLARE."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sfedhp.core.types import InputError
+from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.flare_.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
+from sfedhp.deploy.topology import lay_out
+from tests.support.deploy_memory import experiment
+
+pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.message import Message
+
+from sfedhp.deploy.flare_ import component as flare
+from sfedhp.deploy.provisioning import make_kits
+
+
+def worker(folder: Path, code: str) -> Worker:
+    return Worker("it", [sys.executable, "-c", code], folder, environment())
+
+
+def tended(workshop, seconds=20.0):
+    until = time.monotonic() + seconds
+    while workshop.tend():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_process_that_dies_is_started_again_until_it_ends_well(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfedhp.deploy.flare_.supervisor._PAUSE", 0.1)
+    code = "import os, sys; there = os.path.exists('been'); open('been', 'w'); sys.exit(0 if there else 7)"
+    workshop = Workshop([worker(tmp_path / "kit", code)])
+    workshop.start()
+    tended(workshop)
+    assert workshop.workers[0].starts == 2
+
+
+def test_a_process_that_refuses_to_start_is_not_started_again(tmp_path):
+    workshop = Workshop([worker(tmp_path, "print('error: no data here.'); raise SystemExit(2)")])
+    workshop.start()
+    with pytest.raises(InputError, match="it would not start: no data here"):
+        tended(workshop)
+    silent = Workshop([worker(tmp_path / "other", "raise SystemExit(2)")])
+    silent.start()
+    with pytest.raises(InputError, match=r"output\.txt"):
+        tended(silent)
+
+
+def test_all_are_ended_gently_or_firmly(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfedhp.deploy.flare_.supervisor._GRACE", 0.5)
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    workshop = Workshop([worker(tmp_path / "a", "import time; time.sleep(60)"), worker(tmp_path / "b", deaf)])
+    workshop.start()
+    until = time.monotonic() + 10
+    while not (tmp_path / "b" / "output.txt").read_text() and time.monotonic() < until:
+        time.sleep(0.02)
+    workshop.stop()
+    assert [each.ended for each in workshop.workers] == [-15, -9]
+    workshop.stop()
+
+
+def test_the_environment_of_a_role(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = environment(12, {"source": "mine.npz"})
+    assert found["OMP_NUM_THREADS"] == "1"
+    assert found[PARENT] == "12"
+    assert json.loads(found[DATA]) == {"source": "mine.npz"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert environment()["OMP_NUM_THREADS"] == "3"
+    assert PARENT not in environment()
+    assert environment()["GRPC_VERBOSITY"] == "NONE"
+    assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "else nobody hears whom gRPC does not let in"
+
+
+def test_a_role_finds_modules_in_the_folder_where_the_user_stands(tmp_path, monkeypatch):
+    """As `sfedhp run` does, and behind everything else, so that no file there stands in for Python's own."""
+    (tmp_path / "own_model_here.py").write_text("print('found')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(STANDS, raising=False)
+    words = "from sfedhp.deploy.flare_.component import find_modules; find_modules(); import own_model_here, sys; "
+    workshop = Workshop([worker(tmp_path / "kit", words + "print(sys.path[-1])")])
+    workshop.start()
+    tended(workshop)
+    assert (tmp_path / "kit" / "output.txt").read_text().split() == ["found", str(tmp_path)]
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kits") / "kits"
+    make_kits(lay_out(FederationFile(), experiment()), folder)
+    return folder
+
+
+def test_kits_for_everybody_and_an_administrator_for_nobody(kits):
+    names = {path.name for path in kits.iterdir()}
+    clients = {f"client-{edge}-{seat}" for edge in (0, 1) for seat in (0, 1)}
+    assert names == {"cloud", "edge-0", "edge-1", "authorities"} | clients
+    assert not list(kits.rglob("fed_admin.json"))
+    assert oct(kits.stat().st_mode)[-3:] == "700"
+    assert all(oct(key.stat().st_mode)[-3:] == "600" for key in kits.rglob("*.key"))
+    roots = {
+        (kits / name / "startup" / "rootCA.pem").read_text() for name in ("cloud", "client-0-0", "client-1-0")
+    }
+    assert len(roots) == 3, "every server has a certificate authority of its own"
+    assert (kits / "client-0-0" / "startup" / "rootCA.pem").read_text() == (
+        kits / "edge-0" / "server" / "startup" / "rootCA.pem"
+    ).read_text()
+
+
+def test_kits_may_be_moved(kits, tmp_path):
+    words = command(kits / "edge-0" / "member")
+    assert words[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.client.client_train"]
+    assert "uid=edge-0" in words
+    assert "nvflare.private.fed.app.server.server_train" in command(kits / "cloud")
+    resources = (kits / "cloud" / "local" / "resources.json").read_text()
+    assert "/tmp/nvflare" not in resources
+    assert str(kits / "cloud" / "store" / "jobs") in resources
+    with pytest.raises(InputError, match="no kit"):
+        command(tmp_path)
+
+
+def test_kits_are_not_made_twice(kits):
+    with pytest.raises(InputError, match="not empty"):
+        make_kits(lay_out(FederationFile(), experiment()), kits)
+
+
+def test_kits_of_servers_with_names_and_addresses(tmp_path):
+    edges = (Address("north.example.org", 9001), Address("10.0.0.7", 9001))
+    file = FederationFile("clinics", cloud=Address("cloud.example.org", 9000), edges=edges)
+    make_kits(lay_out(file, experiment()), tmp_path / "kits")
+    for kit, target in (
+        ("edge-0/member", "cloud.example.org:9000"),
+        ("client-0-0", "north.example.org:9001"),
+        ("client-1-0", "10.0.0.7:9001"),
+    ):
+        config = json.loads((tmp_path / "kits" / kit / "startup" / "fed_client.json").read_text())
+        assert config["servers"][0]["service"]["target"] == target
+
+
+class Cell:
+    """What the post uses of FLARE's cell."""
+
+    def __init__(self, broken=False):
+        self.sent, self.broken, self.callback = [], broken, None
+        self.core_cell = self
+
+    def register_request_cb(self, channel, topic, cb):
+        self.callback = cb
+
+    def get_fqcn(self):
+        return "server"
+
+    def set_message_interceptor(self, refuse):
+        self.refuse = refuse
+
+    def fire_and_forget(self, channel, topic, targets, message, optional):
+        if self.broken:
+            raise RuntimeError("no way there")
+        self.sent.append((targets, message.payload))
+
+
+def test_the_post_over_a_cell():
+    cell = Cell()
+    post = flare.CellPost(cell)
+    post.send("client-0-0", b"hello")
+    assert cell.sent == [(["client-0-0"], b"hello")]
+    cell.core_cell = None
+    post.send("client-0-0", bytes(2**24 + 1))
+    assert len(cell.sent[1][1]) == 2**24 + 1, "what is large goes as a stream, not through the core"
+    cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, bytearray(b"word")))
+    cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, {"not": "bytes"}))
+    assert post.inbox.get_nowait() == ("edge-1", b"word")
+    assert post.inbox.empty()
+    flare.CellPost(Cell(broken=True)).send("client-0-0", b"hello")
+
+
+RUN = "a" * 16
+
+
+class Once:
+    """A role that does nothing, or fails."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    def work(self):
+        if self.error:
+            raise self.error
+
+
+class Other:
+    """An edge's other half."""
+
+    waited = 0.0
+
+    def wait(self, seconds):
+        self.waited = seconds
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "event"),
+    [(None, 0, None), (InputError("no data"), 2, "refused to start"), (RuntimeError("odd"), 1, "failed")],
+)
+def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code, event, capsys):
+    monkeypatch.setattr(flare, "_GRACE", 0.0)
+    monkeypatch.setattr(flare, "_role", lambda *_: Once(error))
+    monkeypatch.setattr(flare.logging, "shutdown", lambda: None)
+    ended, other = [], Other()
+    post = flare.CellPost(Cell())
+    post.send("client-0-0", seal(Envelope(Kind.WORK, RUN, RUN, 0)))
+    post.send("client-0-0", b"SFHM")
+    flare.work("edge", tmp_path, post, other, ended.append)
+    assert ended == [code]
+    assert other.waited > 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == [*([event] if event else []), "exchanged"]
+    assert lines[-1]["sent"] == {"work": 51, "unknown": 4}
+    assert lines[-1]["received"] == {}
+    if code == 2:
+        assert capsys.readouterr().out == "error: no data\n"
+
+
+@pytest.mark.parametrize(
+    ("role", "kit"), [("cloud", "cloud"), ("edge", "edge-0"), ("bridge", "edge-0"), ("client", "client-0-0")]
+)
+def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    found = flare._role(role, kits / kit, flare.CellPost(Cell()))
+    assert type(found).__name__ == f"{role.capitalize()}Role"
+
+
+def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
+    started = threading.Event()
+    monkeypatch.setattr(flare, "work", lambda role, kit, post, companion: started.set())
+    monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
+    monkeypatch.delenv(PARENT, raising=False)
+    cell = Cell()
+
+    class Engine:
+        def get_cell(self):
+            return cell
+
+    class Context:
+        def get_engine(self):
+            return Engine()
+
+    station = flare.Station("client", str(kits / "client-0-0"))
+    station.handle_event("_something_else", Context())
+    assert not started.is_set()
+    station.handle_event(flare.EventType.SYSTEM_START, Context())
+    assert started.wait(5)
+    assert cell.refuse(Message({MessageHeaderKey.DESTINATION: "server"}, None)), "the gate is there"
+
+
+def test_an_edges_other_half_is_kept_running(monkeypatch, tmp_path):
+    monkeypatch.setattr(flare, "command", lambda workspace: [sys.executable, "-c", "print('other half')"])
+    companion = flare.Companion(tmp_path / "member")
+    companion.wait(10)
+    assert (tmp_path / "member" / "output.txt").read_text() == "other half\n"
+
+
+def test_a_process_ends_with_the_one_that_started_it(tmp_path):
+    code = (
+        "from sfedhp.deploy.flare_.component import watch_parent; import time; watch_parent(); time.sleep(60)"
+    )
+    surroundings = environment(os.getpid() + 100000)
+    workshop = Workshop([Worker("orphan", [sys.executable, "-c", code], tmp_path, surroundings)])
+    workshop.start()
+    until = time.monotonic() + 40
+    while workshop.workers[0].ended is None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert workshop.workers[0].ended == flare.FAILED

@@ -1,0 +1,242 @@
+"""A federation that begins anew, in this process: second runs, early starts, damaged records, full disks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+import sfedhp
+from sfedhp.core.types import InputError
+from sfedhp.deploy.messaging.protocol import NO_RUN
+from sfedhp.deploy.roles import state_files as states
+from sfedhp.deploy.roles.cloud import CloudRole
+from sfedhp.runs.records import History
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+
+IMPATIENT = replace(QUICK, silent_seconds=2.0)
+LATE = 2.8  # s, longer than a silent member is waited for
+
+
+def begin_anew(federation):
+    """As `sfedhp cloud --new`."""
+    number = len(list((federation.folder / "cloud").glob("run*")))
+    (federation.folder / "cloud" / "run").rename(federation.folder / "cloud" / f"run-{number}")
+
+
+def start_without(federation, *late):
+    federation.start(*(name for name in federation.names if name not in late))
+
+
+def missing(federation):
+    return [row["missing"] for row in federation.rows()]
+
+
+def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
+    what = experiment(rounds=1)
+    federation = Federation(tmp_path, what, IMPATIENT)
+    federation.start()
+    federation.finish()
+    begin_anew(federation)
+    start_without(federation, "client-0-1", "client-1-1")
+    time.sleep(LATE)
+    federation.start("client-0-1", "client-1-1")
+    federation.finish()
+    assert missing(federation) == [{}]
+    same_models(federation, sfedhp.run(what))
+
+
+def test_an_edge_that_is_there_long_before_the_others_waits_for_them(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=3.5))
+    early = [name for name in federation.names if name.startswith("edge")]
+    federation.start(*early)
+    time.sleep(3.6)
+    start_without(federation, *early, "client-0-1")
+    time.sleep(LATE)
+    federation.start("client-0-1")
+    federation.finish()
+    assert missing(federation) == [{}]
+
+
+def test_a_cloud_started_again_before_its_first_round_still_waits_for_all(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1), IMPATIENT)
+    federation._role("cloud")  # it has made the run, and died
+    late = ["edge-1/bridge", "edge-1/edge"]
+    start_without(federation, *late)
+    time.sleep(LATE)
+    federation.start(*late)
+    federation.finish()
+    assert missing(federation) == [{}]
+
+
+def test_an_edge_restarted_within_a_run_does_not_wait_for_a_free_seat_again(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation.start()
+    federation.finish()
+    again = federation._role("edge-0/edge")
+    again._enter(federation.roles["edge-0/edge"]._circle.run)
+    assert again._circle.fresh_until == 0.0
+    again._enter("0" * 16)
+    assert again._circle.fresh_until > time.monotonic()
+
+
+def test_an_edge_that_stays_up_keeps_nothing_of_the_run_before(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation.start()
+    federation.finish()
+    edge = federation.roles["edge-0/edge"]
+    edge._circle.books.book("down", 0, 100, 1, 7)
+    assert edge._progress is not None
+    assert edge._circle.facts
+    edge._enter("0" * 16)
+    assert edge._progress is None
+    assert not edge._circle.facts, "who was there then may be on its way now"
+    assert edge._circle.close_books().entry("down").bytes.sum() == 0
+
+
+def test_a_client_not_drawn_yet_is_judged_by_nothing_of_the_run_before(tmp_path):
+    """Two clients are drawn in round 1, the two others in round 2: until then they have learned nothing."""
+    what = experiment("pfedme", rounds=2, seed=3, sampled_clients=2)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    first = [row["pm_loss"] for row in federation.rows()]
+    begin_anew(federation)
+    federation.start()
+    federation.finish()
+    assert [row["pm_loss"] for row in federation.rows()] == pytest.approx(first)
+
+
+@pytest.mark.parametrize("file", ["history.jsonl", "ledger.jsonl"])
+def test_a_cloud_with_a_damaged_record_refuses_and_loses_nothing(file, tmp_path, monkeypatch):
+    federation = Federation(tmp_path, experiment(rounds=3))
+    federation.start()
+    federation.finish()
+    run = tmp_path / "cloud" / "run"
+    lines = (run / file).read_text().splitlines()
+    (run / file).write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
+    monkeypatch.setattr(CloudRole, "_rounds", lambda *_: pytest.fail("it went on"))
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=f"{file} does not hold each"):
+        federation._role("cloud").work()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+
+
+LEDGERS = {
+    "moved away": ([], True),
+    "whole": ([1, 2, 3], True),
+    "a round further than the checkpoint": ([1, 2, 3, 4], True),
+    "begun anew when it was moved away": ([3], True),
+    "begun anew, and further": ([4], True),
+    "its end is lost": ([1, 2], False),
+    "a round is lost": ([1, 3], False),
+    "a round is there twice": ([1, 2, 2, 3], False),
+    "unreadable from the start": (["?", 2, 3], False),
+    "unreadable in between": ([1, "?", 3], False),
+}
+
+
+@pytest.mark.parametrize(("booked", "fine"), LEDGERS.values(), ids=LEDGERS)
+def test_a_cloud_goes_on_with_a_ledger_without_gaps(booked, fine, tmp_path):
+    role = Federation(tmp_path, experiment())._role("cloud")
+    run, role._round = tmp_path / "cloud" / "run", 3
+    (run / "history.jsonl").write_text("".join(f'{{"round": {n}, "seconds": 1.0}}\n' for n in (1, 2, 3)))
+    if booked:
+        (run / "ledger.jsonl").write_text("".join(f'{{"round": {n}}}\n' for n in booked))
+    if fine:
+        assert len(role._history().rows) == 3
+    else:
+        with pytest.raises(InputError, match="move it away"):
+            role._history()
+
+
+def test_the_cloud_forces_its_records_before_each_checkpoint(tmp_path, monkeypatch):
+    done = []
+    force, save = History.force, CloudRole._save
+
+    def forced(self):
+        done.append(f"rows {len(self.rows)}")
+        force(self)
+
+    def saved(self, served):
+        done.append(f"checkpoint {self._round}")
+        save(self, served)
+
+    monkeypatch.setattr(History, "force", forced)
+    monkeypatch.setattr(CloudRole, "_save", saved)
+    federation = Federation(tmp_path, experiment("fedavg", rounds=2))
+    federation.start()
+    federation.finish()
+    assert done == ["rows 1", "checkpoint 1", "rows 2", "checkpoint 2"]
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(forced, tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        states.save_state(tmp_path / "none" / "state", {"a": torch.zeros(1)}, {}, forced=forced)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        states.save_model(tmp_path / "model", torch.nn.Linear(1, 1))
+
+
+def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):
+    what = experiment(rounds=2)
+    kept = states.save_file
+
+    def full(tensors, path, *more):
+        if "cloud" not in Path(path).relative_to(tmp_path).parts:
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        kept(tensors, path, *more)
+
+    monkeypatch.setattr(states, "save_file", full)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    rows, run = federation.rows(), sfedhp.run(what)
+    assert missing(federation) == [{}, {}]
+    assert rows[-1]["pm"] == pytest.approx(run.history[-1]["pm"])
+    found = federation.models("global")
+    assert all(found[name].allclose(value) for name, value in run.global_model.state_dict().items())
+    for name in ("edge-0", "client-0-0"):
+        reasons = [line["reason"] for line in federation.events(name, "trouble")]
+        # The client's state after 4 edge rounds and its model after 2 rounds; the edge's likewise.
+        assert len(reasons) == 6
+        assert all("the disk cannot be written: No space left" in reason for reason in reasons), reasons
+        assert not list((tmp_path / name / "run").rglob("*.safetensors"))
+
+
+def test_a_deployment_counts_bytes_and_seconds_and_models_no_link(tmp_path):
+    links = {"client_edge": {"preset": "wifi"}, "edge_cloud": {"preset": "wan"}}
+    federation = Federation(tmp_path, experiment(rounds=1, links=links))
+    federation.start()
+    federation.finish()
+    row = federation.rows()[0]
+    assert row["bytes_client_edge"] > 0
+    assert row["seconds"] > 0
+    assert not [name for name in row if name.startswith("link_")]
+    assert json.loads((tmp_path / "cloud" / "run" / "status.json").read_text())["run"] != NO_RUN
+
+
+def test_a_full_disk_leaves_no_half_of_a_line_in_the_log(tmp_path):
+    """In a process of its own, which may write files of 300 bytes alone."""
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from sfedhp.deploy.event_log import Journal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
+        "journal = Journal(Path(sys.argv[1]), 'edge')\n"
+        "journal.write('first')\n"
+        "journal.write('second', reason=400 * 'x')\n"
+        "journal.write('third')\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["first", "third"]

@@ -1,0 +1,317 @@
+"""Faults of a whole federation, in this process: wrong replies, lost roles, new ones, a disk that is full."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+import sfedhp
+from sfedhp.core.types import InputError
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal, unseal
+from sfedhp.deploy.messaging.spool import Spool
+from sfedhp.deploy.roles.cloud import CloudRole
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
+
+HASTY = replace(QUICK, silent_seconds=1.5, start_seconds=3.0)
+
+
+def spoiled(name, change):
+    """An exchange in which the replies of one member are changed."""
+
+    def deliver(box, to, data):
+        if box.name == name and unseal(data).kind is Kind.REPLY:
+            return change(data)
+        return [data]
+
+    return deliver
+
+
+def _other_round(data):
+    envelope = unseal(data)
+    return [seal(replace(envelope, clock=envelope.clock._replace(cloud_round=77)))]
+
+
+WRONG = {
+    "garbage": lambda data: [b"\x00garbage\xff" * 9],
+    "cut": lambda data: [data[: len(data) // 2]],
+    "wrong config": lambda data: [seal(replace(unseal(data), config="0" * 16))],
+    "not a number": lambda data: [data[:-8] + b"\x00\x00\x00\x00\x00\x00\xf8\x7f"],
+    "weightless": lambda data: [seal(replace(unseal(data), weight=0.0))],
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_a_client_that_answers_wrongly_weighs_zero_in_every_round(change, tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2), change=spoiled("client-0-1", change))
+    federation.start()
+    federation.finish()
+    rows = federation.rows()
+    assert [row["missing"] for row in rows] == [{"client-0-1": 2}] * 2
+    assert len(federation.events("edge-0", "refused")) == 4
+    assert all(torch.isfinite(value).all() for value in federation.models("global").values())
+
+
+def test_another_rounds_reply_is_refused_and_the_run_goes_on(tmp_path):
+    federation = Federation(
+        tmp_path,
+        experiment(rounds=1),
+        replace(HASTY, client_seconds=1.0),
+        spoiled("client-0-1", _other_round),
+    )
+    federation.start()
+    federation.finish()
+    assert federation.rows()[0]["missing"] == {"client-0-1": 2}
+    assert federation.events("edge-0", "refused")
+
+
+def test_a_client_that_answers_twice_counts_once(tmp_path):
+    what = experiment(rounds=2)
+    federation = Federation(tmp_path, what, change=spoiled("client-0-1", lambda data: [data, data]))
+    federation.start()
+    federation.finish()
+    same_models(federation, sfedhp.run(what))
+    assert len(federation.events("edge-0", "refused")) == 4
+
+
+def test_a_client_that_answers_too_late_weighs_zero(tmp_path):
+    limits = replace(QUICK, client_seconds=0.5)
+
+    def slow(box, to, data):
+        if box.name == "client-1-0" and unseal(data).kind is Kind.REPLY:
+            time.sleep(1.2)
+        return [data]
+
+    federation = Federation(tmp_path, experiment(rounds=2), limits, slow)
+    federation.start()
+    federation.finish()
+    assert sum(row["missing"].get("client-1-0", 0) for row in federation.rows()) > 0
+    assert federation.events("edge-1", "refused")
+
+
+@pytest.mark.parametrize("name", ["client-0-1", "edge-0/edge", "edge-0/bridge", "cloud"])
+def test_a_role_that_is_lost_and_started_again_changes_no_number(name, tmp_path):
+    what = experiment(rounds=3, algorithm={"edge_rounds": 40, "start": "carried"})
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what, replace(QUICK, silent_seconds=30.0, client_seconds=60.0))
+    federation.start()
+    edge = federation.roles["edge-0/edge"]
+    wait_for(lambda: edge._round == 1 and 5 <= edge._progress.done < 35)
+    federation.lose(name)
+    lost = federation.roles[name]
+    time.sleep(0.3)
+    federation.start(name)
+    federation.finish(90)
+    assert federation.roles[name] is not lost
+    rows = federation.rows()
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    assert all(row["missing"] == {} for row in rows)
+    same_models(federation, run)
+    if name == "edge-0/edge":
+        assert federation.events("edge-0", "resumed")[0]["edge_round"] >= 5
+        asked = federation.exchange.messages["client-0-0", "WORK"]
+        assert 3 * 40 <= asked <= 3 * 40 + 2, "no edge round is done twice"
+
+
+def test_a_client_resumes_its_personal_state_from_disk(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2))
+    federation.start()
+    federation.finish()
+    again = federation._role("client-0-0")
+    before = federation.roles["client-0-0"]
+    assert torch.equal(again._client.statistics, before._client.statistics)
+    assert again._run == before._run
+    assert federation.events("client-0-0", "resumed")
+
+
+def test_a_new_run_starts_the_clients_anew(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2))
+    federation.start()
+    federation.finish()
+    first = federation.models("client-0-0")
+    (tmp_path / "cloud" / "run").rename(tmp_path / "cloud" / "run-1")
+    federation.start()
+    federation.finish()
+    again = federation.models("client-0-0")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_a_finished_run_only_says_farewell(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation.start()
+    federation.finish()
+    federation.start()
+    federation.finish()
+    assert [row["round"] for row in federation.rows()] == [1]
+
+
+def test_a_cloud_of_another_config_is_refused(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation._role("cloud")
+    other = Federation(tmp_path, experiment(rounds=1, batch_size=7))
+    with pytest.raises(InputError, match="--new"):
+        other._role("cloud")
+
+
+def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_path, monkeypatch):
+    federation = Federation(tmp_path, experiment(rounds=3))
+    federation.start()
+    federation.finish()
+    run = tmp_path / "cloud" / "run"
+    before, newest = sorted((run / "checkpoint").iterdir())
+    newest.write_bytes(newest.read_bytes()[:50])
+    assert federation._role("cloud")._restore() == 2, "the one before is taken"
+    before.write_bytes(b"")
+    monkeypatch.setattr(CloudRole, "_rounds", lambda *_: pytest.fail("it began again"))
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(InputError) as error:
+        federation._role("cloud").work()
+    assert str(error.value) == (
+        f"No checkpoint in {run / 'checkpoint'} can be read: put one back from a copy, or begin anew with "
+        f"`sfedhp cloud {tmp_path / 'cloud'} --new`, which keeps this run beside the new one."
+    )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+    assert [row["round"] for row in federation.rows()] == [1, 2, 3]
+
+
+def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_goes_on(tmp_path):
+    """The edge's clients come only when the cloud is already further; nobody answers, nobody is averaged."""
+    limits = replace(HASTY, edge_seconds=2.0, start_seconds=1.0)
+    federation = Federation(tmp_path, experiment(rounds=8), limits)
+    late = ["client-1-0", "client-1-1"]
+    federation.start(*(name for name in federation.names if name not in late))
+    wait_for(lambda: len(federation.rows()) >= 2)
+    federation.start(*late)
+    federation.finish(90)
+    rows = federation.rows()
+    assert rows[0]["missing"]["edge-1"] == 1
+    assert federation.events("edge-1", "superseded")
+
+
+def test_a_new_client_takes_a_free_seat(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=14, algorithm={"edge_rounds": 6}), HASTY)
+    federation.start(*(name for name in federation.names if name != "client-0-1"))
+    wait_for(lambda: len(federation.rows()) >= 1)
+    federation.start("client-0-1")
+    federation.finish(90)
+    rows = federation.rows()
+    assert rows[0]["missing"] == {"client-0-1": 6}
+    assert rows[-1]["missing"] == {}
+
+
+def test_a_full_disk_is_waited_for(tmp_path, monkeypatch):
+    """At the bridge the question is asked for again, at the edge the answer is kept until there is room."""
+    what = experiment(rounds=2)
+    full = {"put": 1, "finish": 1}
+    for name in full:
+        kept = getattr(Spool, name)
+
+        def write(self, *arguments, name=name, kept=kept):
+            if full[name]:
+                full[name] -= 1
+                raise OSError(28, "No space left on device")
+            return kept(self, *arguments)
+
+        monkeypatch.setattr(Spool, name, write)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    same_models(federation, sfedhp.run(what))
+    assert any(
+        "No space" in line["reason"]
+        for edge in (0, 1)
+        for line in federation.events(f"edge-{edge}", "trouble")
+    )
+
+
+def test_a_run_that_diverges_ends_with_a_word(tmp_path):
+    model = {"name": "mlr", "weight_decay": 1.0}
+    what = experiment("fedavg", rounds=30, dtype="float32", model=model, algorithm={"local_rate": 1e36})
+    federation = Federation(tmp_path, what, HASTY)
+    federation.start()
+    federation.finish()
+    # Clients whose models are not finite have nothing to send: they say so, and the run ends.
+    reasons = [line["reason"] for line in federation.events("cloud", "refused")]
+    assert any("diverged" in reason for reason in reasons)
+    assert "no member can answer" in federation.events("cloud", "trouble")[0]["reason"]
+    assert all(torch.isfinite(value).all() for value in federation.models("global").values())
+
+
+def test_edges_whose_clients_all_diverge_end_the_run(tmp_path):
+    what = experiment(rounds=30, dtype="float32", algorithm={"personal_rate": 1e36})
+    federation = Federation(tmp_path, what, HASTY)
+    federation.start()
+    federation.finish()
+    assert "no member can answer" in federation.events("cloud", "trouble")[0]["reason"]
+
+
+def test_an_edge_scores_after_a_restart_with_what_it_held(tmp_path):
+    """Killed between its answer and the question how good its model is, an edge knows φ_i from its disk."""
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation.start()
+    federation.finish()
+    role = federation._role("edge-0/edge")
+    served = role._last_served(_about(federation.roles["edge-0/edge"]._circle.run))
+    held = federation.roles["edge-0/edge"]._progress.served
+    assert torch.equal(served.state.personal, held.state.personal)
+    assert federation._role("edge-1/edge")._last_served(_about("0" * 16)) is None
+
+
+def _about(run):
+    return Envelope(Kind.SCORE, run, "0" * 16, 0)
+
+
+def test_a_method_whose_clients_get_another_model_than_the_global_one(tmp_path):
+    """With centers of their own, clients receive φ_ij; the global model is sent beside it."""
+    what = experiment(rounds=2, algorithm={"anchor": "client"})
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    run = sfedhp.run(what)
+    same_models(federation, run)
+    assert federation.rows()[-1]["gm"] == pytest.approx(run.history[-1]["gm"])
+
+
+def test_a_training_loss_that_explodes_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "sfedhp.deploy.roles.cloud.explosion_of", lambda rows: "diverged in round 1: it exploded"
+    )
+    federation = Federation(tmp_path, experiment(rounds=5))
+    federation.start()
+    federation.finish()
+    assert len(federation.rows()) == 1
+    assert federation.events("cloud", "trouble")[0]["reason"] == "diverged in round 1: it exploded"
+
+
+def test_a_cloud_whose_own_model_is_not_finite_keeps_the_last_good_one(tmp_path, monkeypatch):
+    what = experiment("fedavg", rounds=4)
+    monkeypatch.setattr("sfedhp.deploy.roles.cloud._finite", lambda served: False)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    assert federation.rows() == []
+    assert "not finite" in federation.events("cloud", "trouble")[0]["reason"]
+
+
+def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
+    """An error of one step is a silence of one round, not the end of the client."""
+    from sfedhp.engine.roles import Client
+
+    kept, failed = Client.answer, []
+
+    def answer(self, received, clock):
+        if clock.cloud_round == 1 and clock.edge_round == 0 and len(failed) < 1:
+            failed.append(clock)
+            raise RuntimeError("out of memory")
+        return kept(self, received, clock)
+
+    monkeypatch.setattr(Client, "answer", answer)
+    federation = Federation(tmp_path, experiment(rounds=3))
+    federation.start()
+    federation.finish()
+    missing = [sum(row["missing"].values()) for row in federation.rows()]
+    assert missing == [0, 1, 0]
+    refused = [line for edge in ("edge-0", "edge-1") for line in federation.events(edge, "refused")]
+    assert [line["reason"] for line in refused] == ["out of memory"]

@@ -1,0 +1,142 @@
+"""The deployed roles give the simulator's numbers, whatever carries their messages."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import sfedhp
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.deploy.event_log import read_status
+from sfedhp.deploy.messaging.protocol import Kind
+from tests.support.deploy_memory import Federation, experiment, same_models
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
+    what = experiment(name)
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    rows = federation.rows()
+    assert [row["round"] for row in rows] == [1, 2, 3]
+    for row, expected in zip(rows, run.history, strict=True):
+        assert row["missing"] == {}
+        for kind in (
+            "pm",
+            "em",
+            "gm",
+            "pm_macro",
+            "gm_worst",
+            "pm_validation",
+            "train_loss",
+            "density_client",
+        ):
+            assert (kind in row) == (kind in expected), kind
+            if kind in row:
+                assert row[kind] == pytest.approx(expected[kind]), kind
+
+
+def test_sampled_members_and_running_statistics(tmp_path):
+    data = {"train_per_label": 4, "test_per_label": 2, "validation_per_label": 0}
+    what = experiment(
+        "fedavg", rounds=2, sampled_clients=2, model={"name": "tests.support.deploy_networks:normalized"}
+    )
+    assert what.data.train_per_label != data["train_per_label"]
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    # Only those drawn exchanged training messages.
+    ledger = (tmp_path / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
+    assert len(ledger) == 2
+    assert all(line.count("0") for line in ledger)
+
+
+def test_edges_are_sampled_and_statistics_kept(tmp_path):
+    what = experiment(
+        "sfedhp", rounds=2, sampled_edges=1, model={"name": "tests.support.deploy_networks:normalized"}
+    )
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    assert same_models(federation, run)
+
+
+def test_wire_options_act_as_in_the_simulator(tmp_path):
+    wire = {"threshold": 1e-3, "values": "float16", "count": "encode", "difference": True}
+    what = experiment("sfedhp", rounds=2, dtype="float32", wire=wire)
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    found, expected = federation.models("global"), run.global_model.state_dict()
+    for name, value in expected.items():
+        assert (found[name] - value).norm() <= 1e-3 * value.norm()
+    # A short float on the wire is half the bytes.
+    assert federation.rows()[-1]["bytes_client_edge"] < 0.7 * 2 * 2 * 4 * sum(
+        v.numel() for v in expected.values()
+    )
+
+
+def test_the_ledger_has_the_bytes_of_the_messages(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2))
+    federation.start()
+    federation.finish()
+    rows, exchange = federation.rows(), federation.exchange
+
+    def total(name):
+        return sum(row[f"bytes_{name}"] for row in rows)
+
+    assert total("cloud_edge") == exchange.bytes_of(Kind.WORK, federation="cloud")
+    assert total("edge_cloud") == exchange.bytes_of(Kind.REPLY, federation="cloud")
+    edges = ("edge-0", "edge-1")
+    assert total("edge_client") == sum(exchange.bytes_of(Kind.WORK, federation=edge) for edge in edges)
+    assert total("client_edge") == sum(exchange.bytes_of(Kind.REPLY, federation=edge) for edge in edges)
+    assert total("score_edge_client") == sum(exchange.bytes_of(Kind.SCORE, federation=edge) for edge in edges)
+    assert total("score_client_edge") == sum(
+        exchange.bytes_of(Kind.SCORES, federation=edge) for edge in edges
+    )
+    assert total("score_cloud_edge") == exchange.bytes_of(Kind.SCORE, federation="cloud")
+    assert total("score_edge_cloud") == exchange.bytes_of(Kind.SCORES, federation="cloud")
+
+
+def test_what_stands_where(tmp_path):
+    """θ_ij at the client, φ_i at the edge, w at the cloud, and nothing of another's."""
+    federation = Federation(tmp_path, experiment(rounds=1))
+    federation.start()
+    federation.finish()
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/run/models/*")}
+    clients = {f"client-{i}-{j}/run/models/client-{i}-{j}.safetensors" for i in (0, 1) for j in (0, 1)}
+    edges = {f"edge-{i}/run/models/edge-{i}.safetensors" for i in (0, 1)}
+    assert found == {"cloud/run/models/global.safetensors"} | clients | edges
+    assert {path.name for path in (tmp_path / "cloud" / "run").iterdir()} >= {
+        "config.toml",
+        "environment.json",
+        "history.jsonl",
+        "history.csv",
+        "ledger.jsonl",
+        "checkpoint",
+    }
+    state = load_file(tmp_path / "client-0-0" / "run" / "state.safetensors")
+    assert all(torch.isfinite(value).all() for value in state.values())
+
+
+def test_nobody_is_up_when_the_run_is_over(tmp_path):
+    federation = Federation(tmp_path, experiment(rounds=2))
+    federation.start()
+    federation.finish()
+    cloud = read_status(tmp_path / "cloud" / "run")
+    assert (cloud["round"], cloud["finished"]) == (2, True)
+    assert cloud["members"] == {"edge-0": {"up": False}, "edge-1": {"up": False}}
+    for edge in (0, 1):
+        status = read_status(tmp_path / f"edge-{edge}" / "run")
+        assert (status["round"], status["finished"]) == (2, True)
+        assert status["members"] == {f"client-{edge}-0": False, f"client-{edge}-1": False}
+        client = read_status(tmp_path / f"client-{edge}-0" / "run")
+        assert (client["round"], client["finished"]) == (2, True)

@@ -1,0 +1,365 @@
+"""The commands of a deployment."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from sfedhp.cli import main
+from sfedhp.cli.federated import line, standing
+
+pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+
+SMALL = ["rounds=2", "edges=2", "clients_per_edge=1", "model.name=mlr", "algorithm.edge_rounds=2"]
+SMALL += ["data.train_per_label=4", "data.test_per_label=2", "data.validation_per_label=0"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("federation.toml").write_text('name = "trial"\n')
+    return tmp_path
+
+
+@pytest.fixture
+def sfedhp(here):
+    def invoke(*words):
+        result = CliRunner().invoke(main, words, prog_name="sfedhp")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def kits(sfedhp, here):
+    result = sfedhp("provision", "federation.toml", *SMALL, "--json")
+    assert result.exit_code == 0, result.stderr
+    return {name: Path(folder) for name, folder in json.loads(result.stdout).items()}
+
+
+@pytest.fixture
+def becoming(monkeypatch):
+    """What process a command would become."""
+    become = []
+    monkeypatch.setattr("sfedhp.cli.deployment.os.execve", lambda *words: become.append(words))
+    return become
+
+
+def test_kits_are_listed(kits, sfedhp):
+    assert list(kits) == ["cloud", "edge-0", "edge-1", "client-0-0", "client-1-0"]
+    plain = sfedhp("provision", "federation.toml", *SMALL, "--out", "more")
+    assert plain.stdout.splitlines()[0] == "more/cloud"
+
+
+def test_roles_become_flares_process(kits, sfedhp, becoming):
+    for name, kit in kits.items():
+        assert sfedhp(name.partition("-")[0], str(kit)).exit_code == 0
+    modules = [words[1][3] for words in becoming]
+    server, member = (
+        "nvflare.private.fed.app.server.server_train",
+        "nvflare.private.fed.app.client.client_train",
+    )
+    assert modules == [server, server, server, member, member]
+    assert all(words[2]["OMP_NUM_THREADS"] for words in becoming)
+
+
+def test_a_new_run_keeps_the_old_one(kits, sfedhp, becoming):
+    cloud = kits["cloud"]
+    for number in (1, 2):
+        (cloud / "run").mkdir()
+        (cloud / "run" / "which").write_text(str(number))
+        assert sfedhp("cloud", str(cloud), "--new").exit_code == 0
+    assert [(cloud / f"run-{number}" / "which").read_text() for number in (1, 2)] == ["1", "2"]
+    assert not (cloud / "run").exists()
+
+
+def test_a_client_with_its_own_file(kits, sfedhp, becoming, here):
+    np.savez("mine.npz", inputs=np.zeros((20, 1, 28, 28), np.uint8), labels=np.arange(20) % 10)
+    words = ("client", str(kits["client-0-0"]), "data.source=mine.npz", "data.test_share=0.5")
+    assert sfedhp(*words).exit_code == 0
+    data = json.loads(becoming[0][2]["SFEDHP_CLIENT_DATA"])
+    assert data["source"] == str(here / "mine.npz")
+    assert data["test_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("provision", "none.toml"), "cannot be read"),
+        (("provision", "federation.toml", "federation.toml"), "one federation file"),
+        (("provision", "federation.toml", "round=3"), "rounds"),
+        (("deploy", "federation.toml"), "--local"),
+        (("cloud", "kits/edge-0"), "sfedhp edge"),
+        (("client", "nowhere"), "is no kit"),
+        (("client", "kits/client-0-0", "rounds=3"), "data.source"),
+        (("client", "kits/client-0-0", "data.source=none.npz"), "not a file"),
+        (("status", "kits/cloud"), "has not been started"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence(kits, sfedhp, words, said):
+    result = sfedhp(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.startswith("error: ")
+
+
+def test_without_flare_it_is_said(sfedhp, monkeypatch):
+    monkeypatch.setattr("sfedhp.cli.deployment.find_spec", lambda name: None)
+    result = sfedhp("provision", "federation.toml")
+    assert result.exit_code == 2
+    assert "sfedhp[deploy]" in result.stderr
+
+
+def test_a_kit_that_cannot_be_written(kits, sfedhp, monkeypatch):
+    monkeypatch.setattr("sfedhp.cli.deployment.os.access", lambda path, mode: mode != os.W_OK)
+    assert "keeps its state" in sfedhp("cloud", str(kits["cloud"])).stderr
+
+
+STATUS = {
+    "name": "cloud",
+    "time": 0.0,
+    "round": 3,
+    "rounds": 9,
+    "row": {"gm": 81.5, "bytes_cloud_edge": 2_000_000, "missing": {"client-0-1": 4}},
+    "members": {
+        "edge-0": {"up": True, "edge_round": 7, "members": {"client-0-0": True, "client-0-1": False}},
+        "edge-1": {"up": False},
+    },
+}
+
+
+def test_how_a_federation_stands(kits, sfedhp):
+    folder = kits["cloud"] / "run"
+    folder.mkdir()
+    (folder / "status.json").write_text(json.dumps(STATUS | {"time": time.time() - 60}))
+    text = sfedhp("status", str(kits["cloud"])).stdout
+    assert "cloud: round 3/9  GM 81.50  2.0 MB a round  missing client-0-1 (4)" in text
+    assert "s ago" in text
+    assert "client-0-0  (client-0-1)" in text
+    assert json.loads(sfedhp("status", str(kits["cloud"]), "--json").stdout)["round"] == 3
+    assert "finished" in line(STATUS | {"finished": True})
+    assert "diverged" in line(STATUS | {"finished": True, "trouble": "diverged"})
+    edge = {"name": "edge-0", "time": time.time(), "members": {"client-0-0": True}}
+    assert standing(edge).renderables[1].row_count == 1
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
+def test_a_status_that_cannot_be_read(kits, sfedhp, text):
+    folder = kits["cloud"] / "run"
+    folder.mkdir()
+    (folder / "status.json").write_text(text)
+    for more in ((), ("--json",)):
+        result = sfedhp("status", str(kits["cloud"]), *more)
+        assert result.exit_code == 2
+        assert result.stderr == (
+            "error: kits/cloud/run/status.json cannot be read: a role writes it anew while it runs, so look "
+            "again, or start it with `sfedhp cloud kits/cloud`.\n"
+        )
+
+
+def test_a_whole_federation_on_this_machine(sfedhp):
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "there", "--json")
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["finished"]
+    assert summary["rounds"] == 2
+    assert summary["gm_last"] is not None
+    assert "cloud: round 2/2" in result.stderr
+    assert Path(summary["folder"], "history.csv").exists()
+
+
+class Played:
+    """A federation that only says how it stands."""
+
+    statuses: tuple = ()
+    hear = None
+
+    def __init__(self, kits):
+        self.left = list(self.statuses)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self):
+        pass
+
+    def tend(self):
+        if self.hear is not None:
+            os.kill(os.getpid(), self.hear)
+        return bool(self.left)
+
+    def status(self):
+        return self.left.pop(0) if len(self.left) > 1 else (self.statuses[-1] if self.statuses else None)
+
+    def rows(self):
+        return []
+
+
+@pytest.fixture
+def played(monkeypatch, here):
+    monkeypatch.setattr("sfedhp.cli.deploy.LocalFederation", Played)
+    monkeypatch.setattr("sfedhp.deploy.provisioning.make_kits", lambda layout, kits: [])
+    monkeypatch.setattr("sfedhp.cli.deploy.time.sleep", lambda seconds: None)
+    return lambda **facts: [monkeypatch.setattr(Played, name, value) for name, value in facts.items()]
+
+
+def test_what_is_said_at_the_end(sfedhp, played):
+    played(statuses=())
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL)
+    assert result.exit_code == 0
+    assert "Nothing was done." in result.stdout
+    assert "Records and models: runs/deploy-sfedhp-" in result.stdout
+
+
+def test_an_interrupted_federation_ends_with_the_signals_code(sfedhp, played):
+    played(statuses=(STATUS,), hear=signal.SIGINT)
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
+    assert result.exit_code == 130
+    assert "cloud: round 3/9" in result.stdout
+
+
+def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatch):
+    ended = STATUS | {"finished": True, "trouble": "diverged in round 4"}
+    played(statuses=(ended,))
+    monkeypatch.setattr(Played, "tend", lambda self: False)
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
+    assert result.exit_code == 3
+    assert "diverged in round 4" in result.stdout
+
+
+def test_a_terminal_has_a_live_view(monkeypatch):
+    shown = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr("sfedhp.cli.deploy.Console", lambda stderr: shown)
+    with importlib.import_module("sfedhp.cli.deploy")._shown() as show:
+        show(STATUS)
+    assert "edge-0" in shown.file.getvalue()
+
+
+def test_a_cloud_whose_old_run_cannot_be_kept(kits, sfedhp, becoming, monkeypatch):
+    (kits["cloud"] / "run").mkdir()
+
+    def refuse(self, target):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert "cannot be renamed" in sfedhp("cloud", str(kits["cloud"]), "--new").stderr
+
+
+def test_an_experiment_of_ones_own(sfedhp, here):
+    Path("mine.toml").write_text("rounds = 3\n[algorithm]\nname = 'fedavg'\n")
+    Path("federation.toml").write_text('experiment = "mine.toml"\n')
+    small = [word for word in SMALL if "rounds" not in word]
+    result = sfedhp("provision", "federation.toml", *small, "algorithm.edge_rounds=4", "--json")
+    assert list(json.loads(result.stdout)) == ["cloud", "client-0-0", "client-1-0"]
+    assert "algorithm.edge_rounds is left out" in result.stderr
+    site = json.loads(Path("kits/cloud/sfedhp.json").read_text())
+    assert site["experiment"]["rounds"] == 3
+
+
+ADDRESS = "cannot be used: give a name of letters, digits, hyphens and dots, or an IPv4 address"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[cloud]\nhost = ""', f"host = '' of cloud {ADDRESS}"),
+        ('[cloud]\nhost = "my_cloud"', f"host = 'my_cloud' of cloud {ADDRESS}"),
+        ('[cloud]\nhost = "cloud.example.org\\n"', ADDRESS),
+        ('[cloud]\nhost = "-x"', ADDRESS),
+        ('[cloud]\nhost = "a..b"', ADDRESS),
+        ('[cloud]\nhost = "fe80::1"', ADDRESS),
+        ('[cloud]\nhost = "cloud.example.org:8100"', ADDRESS),
+        (f'[cloud]\nhost = "{"abcdefgh." * 30}org"', ADDRESS),
+        ('[[edges]]\nport = 1\n[[edges]]\nhost = "a_b"', f"host = 'a_b' of edge-1 {ADDRESS}"),
+        ("[cloud]\nport = 65534", "edge-1 has no port behind the cloud's 65534"),
+        ("[cloud]\nport = -1", "cloud.port = -1 is out of range"),
+        ("[cloud]\nport = 65536", "cloud.port = 65536 is out of range"),
+        (f'name = "{"a" * 58}"', "take 57 characters at most"),
+    ],
+)
+def test_a_federation_without_kits_leaves_nothing_behind(sfedhp, here, text, said):
+    Path("federation.toml").write_text(text)
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", "new/kits")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("federation.toml", "Not a directory"), ("federation.toml/kits", "Not a directory")]
+)
+def test_a_file_is_no_folder_for_kits(sfedhp, here, out, said):
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", out)
+    assert result.exit_code == 2
+    assert f"The kits cannot be written to {out} ({said}): choose another folder" in result.stderr
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize("out", ["there", "there/deeper/kits"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_half_made_kits_are_taken_away(sfedhp, here, monkeypatch, out, error):
+    Path("there").mkdir()
+
+    def fail(*_):
+        assert list(Path(out).rglob("*.key")), "something was made"
+        raise error
+
+    monkeypatch.setattr("sfedhp.deploy.topology.Layout.write", fail)
+    result = sfedhp("provision", "federation.toml", *SMALL, "--out", out)
+    assert result.exit_code == (2 if isinstance(error, OSError) else 130)
+    assert ("(No space left on device): choose" in result.stderr) == isinstance(error, OSError)
+    assert sorted(path.name for path in here.rglob("*")) == ["federation.toml", "there"]
+
+
+def test_what_flare_cannot_do_is_one_sentence(sfedhp, here, monkeypatch):
+    monkeypatch.setattr("sfedhp.deploy.provisioning._LONGEST_NAME", 200)
+    Path("federation.toml").write_text(f'name = "{"a" * 100}"')
+    result = sfedhp("provision", "federation.toml", *SMALL)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: FLARE could not make the kits of {'a' * 100}-cloud (ValueError")
+    assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+@pytest.mark.parametrize("host", ["edge-0", f"{'a' * 63}.{'b' * 63}.example.org"])
+def test_hosts_that_a_certificate_cannot_be_named_after(sfedhp, host):
+    Path("federation.toml").write_text(f'[cloud]\nhost = "{host}"')
+    result = sfedhp("provision", "federation.toml", *SMALL, "--json")
+    assert result.exit_code == 0, result.stderr
+    config = json.loads(Path("kits/edge-0/member/startup/fed_client.json").read_text())
+    assert config["servers"][0]["service"]["target"] == f"{host}:8100"
+    assert config["servers"][0]["identity"] == "sfedhp-cloud"
+
+
+def test_a_client_looks_at_its_data_before_it_connects(kits, sfedhp, becoming):
+    kit = str(kits["client-0-0"])
+    inputs, labels = np.zeros((20, 1, 28, 28), np.uint8), np.arange(20) % 10
+    np.savez("mine.npz", inputs=inputs, labels=labels)
+    Path("corrupt.npz").write_bytes(Path("mine.npz").read_bytes()[:1000])
+    np.savez("other.npz", inputs=inputs[:, :, :5], labels=labels)
+    for name, said in (("corrupt", "corrupt or truncated"), ("other", "the federation's model takes")):
+        result = sfedhp("client", kit, f"data.source={name}.npz")
+        assert result.exit_code == 2
+        assert said in result.stderr
+    (kits["client-0-0"] / "initial.safetensors").write_bytes(b"damaged")
+    result = sfedhp("client", kit)
+    assert result.exit_code == 2
+    assert "not a safetensors file" in result.stderr
+    assert becoming == []
