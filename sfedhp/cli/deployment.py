@@ -15,7 +15,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import FederationFile, read_federation
-from sfedhp.deploy.flare_.supervisor import check_port, command, environment
+from sfedhp.deploy.flare.supervisor import check_port, command, environment
 from sfedhp.deploy.site import Role, read_site
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
-from sfedhp.deploy.flare_.supervisor import Worker, Workshop, command, environment
+from sfedhp.deploy.flare.supervisor import Worker, Workshop, command, environment
 from sfedhp.deploy.site import SERVER, read_site
 from sfedhp.runs.records import Row, read_rows
 

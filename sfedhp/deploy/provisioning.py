@@ -183,7 +183,7 @@ def _place(made: Path, kit: Path, role: str, site: str) -> None:
         resources["servers"][0]["max_num_clients"] = 100_000
     component = {
         "id": "sfedhp",
-        "path": "sfedhp.deploy.flare_.component.Station",
+        "path": "sfedhp.deploy.flare.component.Station",
         "args": {"role": role, "site": site},
     }
     resources["components"].append(component)

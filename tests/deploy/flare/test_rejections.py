@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.flare_ import rejections as refusals
-from sfedhp.deploy.flare_.rejections import Refusals, refused
+from sfedhp.deploy.flare import rejections as refusals
+from sfedhp.deploy.flare.rejections import Refusals, refused
 
 HANDSHAKE = "I1115 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
 ROUTINE = f"{HANDSHAKE}error:100000c0:SSL routines:OPENSSL_internal:"
@@ -131,7 +131,7 @@ def test_no_line_is_lost_where_the_file_begins_anew(tmp_path):
 
 def test_a_role_works_without_room_for_its_errors(tmp_path, found, caplog):
     flare = pytest.importorskip(
-        "sfedhp.deploy.flare_.component", reason="the extra sfedhp[deploy] is not installed"
+        "sfedhp.deploy.flare.component", reason="the extra sfedhp[deploy] is not installed"
     )
     before = sys.stderr
     flare.watch_errors(tmp_path / "not there", found[0])
@@ -171,7 +171,7 @@ def test_the_gate_lets_in_what_the_roles_send_and_nothing_else(found, headers, r
     pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
     from nvflare.fuel.f3.message import Message
 
-    from sfedhp.deploy.flare_.allowlist import Gate
+    from sfedhp.deploy.flare.allowlist import Gate
 
     noted, lines = found
     cell = Cell()

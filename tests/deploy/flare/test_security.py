@@ -20,7 +20,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 import psutil
 
-from sfedhp.deploy.flare_.supervisor import Worker, Workshop, command, environment
+from sfedhp.deploy.flare.supervisor import Worker, Workshop, command, environment
 from tests.support.deploy_processes import Fleet
 
 

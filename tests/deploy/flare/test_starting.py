@@ -19,7 +19,7 @@ from sfedhp.core.files import held
 from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.flare_.supervisor import check_port, command
+from sfedhp.deploy.flare.supervisor import check_port, command
 from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data
 from sfedhp.deploy.site import read_site, write_site
 from sfedhp.deploy.topology import lay_out
@@ -29,7 +29,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 from cryptography import x509
 
-from sfedhp.deploy.flare_ import component as flare
+from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.provisioning import make_kits
 
 
@@ -190,7 +190,7 @@ def test_a_port_is_tried_where_flare_listens(kits, monkeypatch):
         def bind(self, address):
             tried.append(address)
 
-    monkeypatch.setattr("sfedhp.deploy.flare_.supervisor.socket.socket", Trial)
+    monkeypatch.setattr("sfedhp.deploy.flare.supervisor.socket.socket", Trial)
     path = kits / "cloud" / "startup" / "fed_server.json"
     for host in ("localhost", "127.0.0.3", "cloud.example.org", "10.0.0.7"):
         config = json.loads(path.read_text())

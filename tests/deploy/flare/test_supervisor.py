@@ -13,7 +13,7 @@ import pytest
 
 from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.flare_.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
+from sfedhp.deploy.flare.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
@@ -23,7 +23,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
-from sfedhp.deploy.flare_ import component as flare
+from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.provisioning import make_kits
 
 
@@ -39,7 +39,7 @@ def tended(workshop, seconds=20.0):
 
 
 def test_a_process_that_dies_is_started_again_until_it_ends_well(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfedhp.deploy.flare_.supervisor._PAUSE", 0.1)
+    monkeypatch.setattr("sfedhp.deploy.flare.supervisor._PAUSE", 0.1)
     code = "import os, sys; there = os.path.exists('been'); open('been', 'w'); sys.exit(0 if there else 7)"
     workshop = Workshop([worker(tmp_path / "kit", code)])
     workshop.start()
@@ -59,7 +59,7 @@ def test_a_process_that_refuses_to_start_is_not_started_again(tmp_path):
 
 
 def test_all_are_ended_gently_or_firmly(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfedhp.deploy.flare_.supervisor._GRACE", 0.5)
+    monkeypatch.setattr("sfedhp.deploy.flare.supervisor._GRACE", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
     workshop = Workshop([worker(tmp_path / "a", "import time; time.sleep(60)"), worker(tmp_path / "b", deaf)])
     workshop.start()
@@ -89,7 +89,9 @@ def test_a_role_finds_modules_in_the_folder_where_the_user_stands(tmp_path, monk
     (tmp_path / "own_model_here.py").write_text("print('found')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(STANDS, raising=False)
-    words = "from sfedhp.deploy.flare_.component import find_modules; find_modules(); import own_model_here, sys; "
+    words = (
+        "from sfedhp.deploy.flare.component import find_modules; find_modules(); import own_model_here, sys; "
+    )
     workshop = Workshop([worker(tmp_path / "kit", words + "print(sys.path[-1])")])
     workshop.start()
     tended(workshop)
@@ -273,7 +275,7 @@ def test_an_edges_other_half_is_kept_running(monkeypatch, tmp_path):
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     code = (
-        "from sfedhp.deploy.flare_.component import watch_parent; import time; watch_parent(); time.sleep(60)"
+        "from sfedhp.deploy.flare.component import watch_parent; import time; watch_parent(); time.sleep(60)"
     )
     surroundings = environment(os.getpid() + 100000)
     workshop = Workshop([Worker("orphan", [sys.executable, "-c", code], tmp_path, surroundings)])

@@ -21,7 +21,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from sfedhp.deploy.flare_.rejections import Refusals
+from sfedhp.deploy.flare.rejections import Refusals
 
 CHANNEL: Final = "sfedhp"  # where the roles' messages go
 TOPIC: Final = "message"

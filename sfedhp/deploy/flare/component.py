@@ -32,9 +32,9 @@ from nvflare.fuel.f3.message import Message
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
 from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.flare_.allowlist import CHANNEL, TOPIC, Gate
-from sfedhp.deploy.flare_.rejections import ERRORS, ErrorFile, Refusals
-from sfedhp.deploy.flare_.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
+from sfedhp.deploy.flare.allowlist import CHANNEL, TOPIC, Gate
+from sfedhp.deploy.flare.rejections import ERRORS, ErrorFile, Refusals
+from sfedhp.deploy.flare.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.site import MEMBER, read_site
 
 _WHOLE: Final = 2**24  # bytes; more goes as a stream
