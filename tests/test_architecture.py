@@ -22,7 +22,7 @@ LAYERS = [
     {"runs"},
     {"checks"},
     {"theory", "deploy"},
-    {"reproduction"},
+    {"paper"},
     {"__init__"},
     {"bench"},
     {"cli"},
@@ -62,7 +62,7 @@ def test_every_module_has_its_layer():
 
 
 # What an extra brings, and the only part of the package that may import it.
-EXTRAS = {"deploy": {"nvflare"}, "reproduction": {"matplotlib"}, "nn": {"triton"}}
+EXTRAS = {"deploy": {"nvflare"}, "paper": {"matplotlib"}, "nn": {"triton"}}
 
 
 def test_only_the_command_line_and_extras_need_more_than_the_core():

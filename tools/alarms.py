@@ -21,8 +21,8 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.reproduction.paper import TABLES
-from sfedhp.reproduction.records import read
+from sfedhp.paper.published import TABLES
+from sfedhp.paper.records import read
 from sfedhp.runs.prepare import prepare
 from sfedhp.theory.curvature import Bend, bend
 from sfedhp.theory.limits import limit_lines
@@ -67,7 +67,7 @@ class Cell:
 
 def cells() -> list[Cell]:
     """The 102 rows, in the order of the tables."""
-    text = files("sfedhp.reproduction").joinpath("paper.json").read_text(encoding="utf-8")
+    text = files("sfedhp.paper").joinpath("published.json").read_text(encoding="utf-8")
     return [_cell(row) for row in json.loads(text)]
 
 

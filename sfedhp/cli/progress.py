@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sfedhp.reproduction.campaign import Pace, Watch
+from sfedhp.paper.campaign import Pace, Watch
 from sfedhp.runs.loop import Progress as Done
 from sfedhp.runs.loop import Report
 

@@ -17,14 +17,14 @@ from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, na
 from sfedhp.cli.tables import print_json, results
 from sfedhp.core.files import write_text
 from sfedhp.core.types import InputError
-from sfedhp.reproduction import campaign, figures, page, records
-from sfedhp.reproduction.claims import judge
-from sfedhp.reproduction.curves import Curve, curves
-from sfedhp.reproduction.gaps import far
-from sfedhp.reproduction.rows import Row, first_table, plain, rows
-from sfedhp.reproduction.sheets import Sheet, agreement, claims_sheet, sheets
-from sfedhp.reproduction.studies import Effort, Study, check
-from sfedhp.reproduction.verdicts import Claim
+from sfedhp.paper import campaign, figures, page, records
+from sfedhp.paper.claims import judge
+from sfedhp.paper.curves import Curve, curves
+from sfedhp.paper.distant_cells import far
+from sfedhp.paper.rows import Row, first_table, plain, rows
+from sfedhp.paper.studies import Effort, Study, check
+from sfedhp.paper.tables import Sheet, agreement, claims_sheet, sheets
+from sfedhp.paper.verdicts import Claim
 
 _CELL = 24  # so narrow the first column may be set
 _WORDS = 13  # and others with words: no verdict is longer

@@ -10,8 +10,8 @@ from typing import Any, Final
 from sfedhp.cli.options import STUDY, read_settings, read_toml
 from sfedhp.cli.sweep import grid
 from sfedhp.core.types import InputError
-from sfedhp.reproduction.paper import TABLES
-from sfedhp.reproduction.studies import Point, Study
+from sfedhp.paper.published import TABLES
+from sfedhp.paper.studies import Point, Study
 
 COLLECTIONS: Final = ("all", "table1")  # what is made of several files
 FIGURES: Final = ("fig2", "fig3", "fig4", "fig5", "speedup")

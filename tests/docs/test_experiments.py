@@ -7,7 +7,7 @@ import pytest
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.studies import ALL, read_study
-from sfedhp.reproduction.paper import TABLES, cells
+from sfedhp.paper.published import TABLES, cells
 
 FILES = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
 

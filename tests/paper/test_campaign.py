@@ -3,8 +3,8 @@ import json
 import pytest
 
 from sfedhp.core.types import InputError
-from sfedhp.reproduction import campaign, records
-from sfedhp.reproduction.studies import Effort
+from sfedhp.paper import campaign, records
+from sfedhp.paper.studies import Effort
 from tests.support.small_experiments import experiment
 
 

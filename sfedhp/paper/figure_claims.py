@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from sfedhp.reproduction.curves import Curve
-from sfedhp.reproduction.significance import LEVEL, paired, worded
-from sfedhp.reproduction.verdicts import Claim, Decided, Verdict, of_cells
+from sfedhp.paper.curves import Curve
+from sfedhp.paper.significance import LEVEL, paired, worded
+from sfedhp.paper.verdicts import Claim, Decided, Verdict, of_cells
 
 Figures = Mapping[str, Sequence[Curve]]  # by study
 

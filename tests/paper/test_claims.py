@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp.reproduction.claims import judge
-from sfedhp.reproduction.curves import Curve, curves
-from sfedhp.reproduction.paper import TABLES, overview
-from sfedhp.reproduction.rows import rows
-from sfedhp.reproduction.studies import Study
+from sfedhp.paper.claims import judge
+from sfedhp.paper.curves import Curve, curves
+from sfedhp.paper.published import TABLES, overview
+from sfedhp.paper.rows import rows
+from sfedhp.paper.studies import Study
 from tests.support.small_experiments import experiment
 
 BEST, AVERAGED, TUNED, EQUAL, HIERARCHY, PERSONAL, CONVEX, OTHERS, BYTES, SPARSE, LAMBDA, GAMMA, SPEED = (

@@ -45,7 +45,7 @@ class Overview(NamedTuple):
 @cache
 def cells() -> tuple[Cell, ...]:
     """The 102 rows of tables 2 to 7."""
-    return tuple(Cell(*(row[name] for name in Cell._fields)) for row in _read("paper.json"))
+    return tuple(Cell(*(row[name] for name in Cell._fields)) for row in _read("published.json"))
 
 
 @cache
@@ -55,6 +55,6 @@ def overview() -> tuple[Overview, ...]:
 
 
 def _read(name: str) -> list[dict[str, Any]]:
-    text = files("sfedhp.reproduction").joinpath(name).read_text(encoding="utf-8")
+    text = files("sfedhp.paper").joinpath(name).read_text(encoding="utf-8")
     rows: list[dict[str, Any]] = json.loads(text)
     return rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sfedhp.reproduction.paper import TABLES, overview
-from sfedhp.reproduction.rows import Row, first_table
-from sfedhp.reproduction.table_claims import NAMES
-from sfedhp.reproduction.verdicts import Claim
+from sfedhp.paper.published import TABLES, overview
+from sfedhp.paper.rows import Row, first_table
+from sfedhp.paper.table_claims import NAMES
+from sfedhp.paper.verdicts import Claim
 
 NEAR = 2.5  # points within which a cell counts as reproduced
 _WORN = (

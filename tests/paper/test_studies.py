@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sfedhp.core.types import InputError
-from sfedhp.reproduction.studies import Effort, check, choose, finals, trials
+from sfedhp.paper.studies import Effort, check, choose, finals, trials
 from tests.support.small_experiments import experiment
 
 EFFORT = Effort(seeds=2, device="cpu")

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.types import InputError
-from sfedhp.reproduction.records import Record
+from sfedhp.paper.records import Record
 
 _SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file
 

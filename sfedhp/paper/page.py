@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from sfedhp.reproduction.sheets import Sheet
-from sfedhp.reproduction.verdicts import Claim
+from sfedhp.paper.tables import Sheet
+from sfedhp.paper.verdicts import Claim
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfedhp.reproduction import figure_claims, table_claims
-from sfedhp.reproduction.figure_claims import Figures
-from sfedhp.reproduction.rows import Row
-from sfedhp.reproduction.verdicts import Claim
+from sfedhp.paper import figure_claims, table_claims
+from sfedhp.paper.figure_claims import Figures
+from sfedhp.paper.rows import Row
+from sfedhp.paper.verdicts import Claim
 
 
 def judge(rows: Sequence[Row], figures: Figures) -> list[Claim]:

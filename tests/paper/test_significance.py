@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from sfedhp.reproduction import significance
-from sfedhp.reproduction.significance import worded
+from sfedhp.paper import significance
+from sfedhp.paper.significance import worded
 
 
 def paired(left, right):

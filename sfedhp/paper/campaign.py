@@ -11,9 +11,9 @@ import numpy
 import torch
 
 from sfedhp._version import __version__
-from sfedhp.reproduction import records
-from sfedhp.reproduction.records import Record, commit_here
-from sfedhp.reproduction.studies import Effort, Job, Study, check, finals, trials
+from sfedhp.paper import records
+from sfedhp.paper.records import Record, commit_here
+from sfedhp.paper.studies import Effort, Job, Study, check, finals, trials
 from sfedhp.runs.loop import Progress, Stop
 from sfedhp.runs.prepare import device_of
 from sfedhp.runs.sweep import plan, sweep

@@ -1,4 +1,4 @@
-from sfedhp.reproduction.paper import TABLES, cells, overview
+from sfedhp.paper.published import TABLES, cells, overview
 
 
 def test_there_are_seventeen_rows_for_each_dataset_and_setting():

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfedhp.reproduction.records import Record
-from sfedhp.reproduction.rows import finished
-from sfedhp.reproduction.studies import Study
+from sfedhp.paper.records import Record
+from sfedhp.paper.rows import finished
+from sfedhp.paper.studies import Study
 
 _LOOPS = ("edge_rounds", "local_rounds", "local_steps", "personal_steps")  # a client's, one within the other
 

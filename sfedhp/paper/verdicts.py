@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sfedhp.reproduction.rows import Row
-from sfedhp.reproduction.significance import LEVEL, paired, worded
+from sfedhp.paper.rows import Row
+from sfedhp.paper.significance import LEVEL, paired, worded
 
 Verdict = Literal["holds", "holds partly", "does not hold", "not run yet"]
 

@@ -4,9 +4,9 @@ import pytest
 
 import sfedhp
 from sfedhp.data import DataOptions
-from sfedhp.reproduction import campaign, newcomers, records
-from sfedhp.reproduction.rows import rows
-from sfedhp.reproduction.studies import Effort
+from sfedhp.paper import campaign, newcomers, records
+from sfedhp.paper.rows import rows
+from sfedhp.paper.studies import Effort
 from tests.support.small_experiments import experiment
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sfedhp.core.types import InputError
-from sfedhp.reproduction.curves import Curve
+from sfedhp.paper.curves import Curve
 
 
 class Panel(NamedTuple):

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from sfedhp.core.types import InputError
-from sfedhp.reproduction import figures, page
-from sfedhp.reproduction.curves import Curve
-from sfedhp.reproduction.sheets import Sheet, claims_sheet
-from sfedhp.reproduction.verdicts import Claim
+from sfedhp.paper import figures, page
+from sfedhp.paper.curves import Curve
+from sfedhp.paper.tables import Sheet, claims_sheet
+from sfedhp.paper.verdicts import Claim
 
 CLAIM = Claim("A & B.", "A > B.", "holds partly", ("on <one>",))
 SHEET = Sheet("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")

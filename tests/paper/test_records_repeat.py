@@ -8,7 +8,7 @@ import pytest
 
 import sfedhp
 from sfedhp.config import from_dict
-from sfedhp.reproduction import records
+from sfedhp.paper import records
 
 RESULTS = Path(__file__).parents[2] / "results"
 

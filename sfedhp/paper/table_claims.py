@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sfedhp.reproduction.paper import TABLES
-from sfedhp.reproduction.rows import Row, first_table
-from sfedhp.reproduction.significance import LEVEL
-from sfedhp.reproduction.verdicts import Claim, Decided, compare, of_cells
+from sfedhp.paper.published import TABLES
+from sfedhp.paper.rows import Row, first_table
+from sfedhp.paper.significance import LEVEL
+from sfedhp.paper.verdicts import Claim, Decided, compare, of_cells
 
 # Who makes as many gradient steps as sFedHP, and who is pulled as strongly: λ̄ = λ₁λ₂/(λ₁ + λ₂) = λ/2.
 _EQUAL: tuple[Callable[[Row, Row], bool], ...] = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.core.types import InputError
-from sfedhp.reproduction import newcomers
+from sfedhp.paper import newcomers
 from sfedhp.runs.loop import Outcome
 
 _CURVE = (

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sfedhp.config import EvaluationOptions, to_dict
-from sfedhp.reproduction.records import Record
-from sfedhp.reproduction.studies import Point, Study
+from sfedhp.paper.records import Record
+from sfedhp.paper.studies import Point, Study
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp.reproduction.gaps import far
-from sfedhp.reproduction.rows import finished, first_table, plain, rows
-from sfedhp.reproduction.sheets import agreement, sheets
+from sfedhp.paper.distant_cells import far
+from sfedhp.paper.rows import finished, first_table, plain, rows
+from sfedhp.paper.tables import agreement, sheets
 from tests.support.small_experiments import experiment
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sfedhp.reproduction.rows import EARLY, Row
-from sfedhp.reproduction.sheets import NEAR, Sheet
-from sfedhp.reproduction.table_claims import NAMES
+from sfedhp.paper.rows import EARLY, Row
+from sfedhp.paper.table_claims import NAMES
+from sfedhp.paper.tables import NEAR, Sheet
 
 
 class Note(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sfedhp.reproduction.newcomers import MEASURED
-from sfedhp.reproduction.paper import TABLES, cells, overview
-from sfedhp.reproduction.records import Record
-from sfedhp.reproduction.studies import Study
+from sfedhp.paper.newcomers import MEASURED
+from sfedhp.paper.published import TABLES, cells, overview
+from sfedhp.paper.records import Record
+from sfedhp.paper.studies import Study
 
 METRICS = ("pm", "gm")
 EARLY = 200  # a round in which many of the paper's numbers are passed
