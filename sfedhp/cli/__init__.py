@@ -59,7 +59,7 @@ class Commands(click.Group):
         """The command of the module of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"sfedhp.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"sfedhp.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

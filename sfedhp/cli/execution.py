@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from sfedhp.cli.output.tables import print_json, print_run
 from sfedhp.cli.progress import rounds_shown
-from sfedhp.cli.tables import print_json, print_run
 from sfedhp.runs.loop import Progress, Report, Run
 from sfedhp.runs.run import DivergenceError
 

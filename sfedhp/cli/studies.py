@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import STUDY, read_settings, read_toml
-from sfedhp.cli.sweep import grid
 from sfedhp.core.types import InputError
 from sfedhp.paper.published import TABLES
 from sfedhp.paper.studies import Point, Study

@@ -18,8 +18,8 @@ import torch
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.cli import main
+from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import read_settings
-from sfedhp.cli.sweep import grid
 from sfedhp.config import from_dict, keys_of
 
 ROOT = Path(__file__).parents[2]

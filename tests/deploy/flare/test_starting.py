@@ -56,7 +56,7 @@ def kits(made, tmp_path):
 def becoming(monkeypatch):
     """What process a command would become."""
     become = []
-    monkeypatch.setattr("sfedhp.cli.deployment.os.execve", lambda *words: become.append(words))
+    monkeypatch.setattr("sfedhp.cli.roles.os.execve", lambda *words: become.append(words))
     return become
 
 

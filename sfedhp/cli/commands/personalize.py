@@ -9,10 +9,10 @@ import click
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from sfedhp.cli.columns import counted
-from sfedhp.cli.folders import Target
 from sfedhp.cli.options import METHOD, Settings, option_of, read_settings
-from sfedhp.cli.tables import print_json, results
+from sfedhp.cli.output.columns import counted
+from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.paths import Target
 from sfedhp.config import Experiment
 from sfedhp.core.files import write_atomically
 from sfedhp.core.types import InputError

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from sfedhp.cli.columns import Cell, Column, print_table
-from sfedhp.cli.described import ConfigCommand
+from sfedhp.cli.help import ConfigCommand
 from sfedhp.cli.options import read_settings
-from sfedhp.cli.tables import print_json, results
+from sfedhp.cli.output.columns import Cell, Column, print_table
+from sfedhp.cli.output.tables import print_json, results
 from sfedhp.theory import Check, Line
 from sfedhp.theory import check as checked
 

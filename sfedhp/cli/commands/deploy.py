@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from sfedhp.cli.deployment import needs_flare, read_plan
 from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.federated import line, standing
-from sfedhp.cli.folders import Target, new_folder
-from sfedhp.cli.tables import print_json, results
+from sfedhp.cli.output.federation import line, standing
+from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.paths import Target, new_folder
+from sfedhp.cli.roles import needs_flare, read_plan
 from sfedhp.core.types import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.runs.records import summarize

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from sfedhp.cli import main
-from sfedhp.cli.federated import line, standing
+from sfedhp.cli.output.federation import line, standing
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
@@ -54,7 +54,7 @@ def kits(sfedhp, here):
 def becoming(monkeypatch):
     """What process a command would become."""
     become = []
-    monkeypatch.setattr("sfedhp.cli.deployment.os.execve", lambda *words: become.append(words))
+    monkeypatch.setattr("sfedhp.cli.roles.os.execve", lambda *words: become.append(words))
     return become
 
 
@@ -117,14 +117,14 @@ def test_bad_input_ends_in_a_sentence(kits, sfedhp, words, said):
 
 
 def test_without_flare_it_is_said(sfedhp, monkeypatch):
-    monkeypatch.setattr("sfedhp.cli.deployment.find_spec", lambda name: None)
+    monkeypatch.setattr("sfedhp.cli.roles.find_spec", lambda name: None)
     result = sfedhp("provision", "federation.toml")
     assert result.exit_code == 2
     assert "sfedhp[deploy]" in result.stderr
 
 
 def test_a_kit_that_cannot_be_written(kits, sfedhp, monkeypatch):
-    monkeypatch.setattr("sfedhp.cli.deployment.os.access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr("sfedhp.cli.roles.os.access", lambda path, mode: mode != os.W_OK)
     assert "keeps its state" in sfedhp("cloud", str(kits["cloud"])).stderr
 
 
@@ -213,9 +213,9 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch, here):
-    monkeypatch.setattr("sfedhp.cli.deploy.LocalFederation", Played)
+    monkeypatch.setattr("sfedhp.cli.commands.deploy.LocalFederation", Played)
     monkeypatch.setattr("sfedhp.deploy.provisioning.make_kits", lambda layout, kits: [])
-    monkeypatch.setattr("sfedhp.cli.deploy.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("sfedhp.cli.commands.deploy.time.sleep", lambda seconds: None)
     return lambda **facts: [monkeypatch.setattr(Played, name, value) for name, value in facts.items()]
 
 
@@ -245,8 +245,8 @@ def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatc
 
 def test_a_terminal_has_a_live_view(monkeypatch):
     shown = Console(file=io.StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr("sfedhp.cli.deploy.Console", lambda stderr: shown)
-    with importlib.import_module("sfedhp.cli.deploy")._shown() as show:
+    monkeypatch.setattr("sfedhp.cli.commands.deploy.Console", lambda stderr: shown)
+    with importlib.import_module("sfedhp.cli.commands.deploy")._shown() as show:
         show(STATUS)
     assert "edge-0" in shown.file.getvalue()
 

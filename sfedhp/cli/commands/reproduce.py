@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import click
 
-from sfedhp.cli.columns import Column, print_table
 from sfedhp.cli.execution import Interruption
-from sfedhp.cli.folders import Target, check_file
+from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.paths import Target, check_file
 from sfedhp.cli.progress import pace_shown
 from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
-from sfedhp.cli.tables import print_json, results
 from sfedhp.core.files import write_text
 from sfedhp.core.types import InputError
 from sfedhp.paper import campaign, figures, page, records

@@ -15,8 +15,8 @@ from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import RIVALS, installed, parse
-from sfedhp.cli.columns import Column, counted, print_table
-from sfedhp.cli.tables import print_json, results
+from sfedhp.cli.output.columns import Column, counted, print_table
+from sfedhp.cli.output.tables import print_json, results
 from sfedhp.core.types import InputError
 from sfedhp.nn.models import MODELS
 from sfedhp.runs.prepare import device_of

@@ -10,9 +10,9 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
-from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import METHOD, check_method, read_settings
-from sfedhp.cli.tables import Compared, print_comparison, print_json, stopped_after
+from sfedhp.cli.output.tables import Compared, print_comparison, print_json, stopped_after
+from sfedhp.cli.paths import Target, new_folder
 from sfedhp.config import Experiment
 from sfedhp.core.types import InputError
 from sfedhp.runs.prepare import prepare, with_own_draws

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.deployment import become
 from sfedhp.cli.options import read_settings
+from sfedhp.cli.roles import become
 from sfedhp.core.types import InputError
 from sfedhp.deploy.roles.client import check_start
 from sfedhp.deploy.roles.loading import SHARED, own_data

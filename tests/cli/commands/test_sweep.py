@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sfedhp.cli import sweep as module
-from sfedhp.cli.sweep import grid
+from sfedhp.cli.commands import sweep as module
+from sfedhp.cli.commands.sweep import grid
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
 

@@ -17,8 +17,8 @@ from sfedhp.bench.ceilings import Ceilings
 from sfedhp.bench.comparison import LOOP, OURS, Row, row_of
 from sfedhp.bench.measurement import Plan, Timing
 from sfedhp.bench.rivals import Rival
-from sfedhp.cli import bench as command
 from sfedhp.cli import main
+from sfedhp.cli.commands import bench as command
 from sfedhp.nn.models import MODELS
 
 LIMITS = Ceilings(copy=1e10, matmul=1e11)

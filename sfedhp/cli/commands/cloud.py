@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.deployment import become
+from sfedhp.cli.roles import become
 from sfedhp.core.files import held
 from sfedhp.core.types import InputError
 from sfedhp.deploy.site import read_site

@@ -173,7 +173,7 @@ def test_ctrl_c_before_the_first_round_is_said(sfedhp, tiny, here, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sfedhp.cli.run.prepare", interrupted)
+    monkeypatch.setattr("sfedhp.cli.commands.run.prepare", interrupted)
     result = sfedhp("run", *tiny, "--out", "one")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "Stopped before the first round; nothing was saved.\n"
@@ -184,7 +184,7 @@ def test_ctrl_c_outside_of_any_round_is_said(sfedhp, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sfedhp.cli.check.read_settings", interrupted)
+    monkeypatch.setattr("sfedhp.cli.commands.check.read_settings", interrupted)
     result = sfedhp("check")
     assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
     monkeypatch.setattr("sfedhp.cli.import_module", interrupted)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import click
 
-from sfedhp.cli.columns import counted
 from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.folders import Target, new_folder
 from sfedhp.cli.options import full_key, is_file, option_of, read_settings
+from sfedhp.cli.output.columns import counted
+from sfedhp.cli.output.tables import Swept, print_json, print_sweep, stopped_after
+from sfedhp.cli.paths import Target, new_folder
 from sfedhp.cli.progress import rounds_shown
-from sfedhp.cli.tables import Swept, print_json, print_sweep, stopped_after
 from sfedhp.config import Experiment
 from sfedhp.core.types import InputError
 from sfedhp.runs.prepare import with_own_draws

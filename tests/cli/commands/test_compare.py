@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.cli import compare as module
 from sfedhp.cli import execution
-from sfedhp.cli.tables import Compared, print_comparison
+from sfedhp.cli.commands import compare as module
+from sfedhp.cli.output.tables import Compared, print_comparison
 from sfedhp.core.types import InputError
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from sfedhp import data as library
-from sfedhp.cli.columns import Column, print_table
-from sfedhp.cli.drawing import draw
 from sfedhp.cli.options import read_settings
+from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.holdings import draw
+from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.progress import bytes_shown
-from sfedhp.cli.tables import print_json, results
 from sfedhp.core.types import InputError
 from sfedhp.data.registry import IMAGE_SETS
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.deployment import needs_flare, read_plan
-from sfedhp.cli.folders import Target
-from sfedhp.cli.tables import print_json
+from sfedhp.cli.output.tables import print_json
+from sfedhp.cli.paths import Target
+from sfedhp.cli.roles import needs_flare, read_plan
 
 
 @click.command()

@@ -191,7 +191,7 @@ def test_no_room_here(sfedhp, tiny, here, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr("sfedhp.cli.folders.Path.mkdir", refuse)
+    monkeypatch.setattr("sfedhp.cli.paths.Path.mkdir", refuse)
     result = sfedhp("run", *tiny)
     assert result.exit_code == 2
     assert "cannot be made (Permission denied): choose a folder with --out." in result.stderr
@@ -229,7 +229,7 @@ def test_a_signal_before_the_first_round_ends_at_once(sfedhp, tiny, monkeypatch)
     def interrupted(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sfedhp.cli.run.read_settings", interrupted)
+    monkeypatch.setattr("sfedhp.cli.commands.run.read_settings", interrupted)
     assert sfedhp("run", *tiny).exit_code == 130
 
 

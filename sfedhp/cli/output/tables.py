@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.filesize import decimal
 
-from sfedhp.cli.columns import Column, counted, packed, print_table
+from sfedhp.cli.output.columns import Column, counted, packed, print_table
 from sfedhp.runs.evaluation import KINDS
 from sfedhp.runs.loop import Run
 

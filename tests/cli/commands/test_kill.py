@@ -67,7 +67,7 @@ def weights(folder):
 def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sfedhp.cli.run", "sfedhp.cli.resume"])
+    context.set_forkserver_preload(["sfedhp.cli.commands.run", "sfedhp.cli.commands.resume"])
     words = [*tiny, f"rounds={ROUNDS}", "algorithm.edge_rounds=3", "checkpoint.every=3"]
     words += ["sampled_edges=1", "data.validation_per_label=1"]
     # The floor lies where the clients' densities are: what a client kept decides its next step.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import sfedhp as library
-from sfedhp.cli import folders, progress
+from sfedhp.cli import paths as folders
+from sfedhp.cli import progress
 from sfedhp.cli.options import read_settings
 
 
@@ -162,7 +163,7 @@ def test_divergence_is_exit_code_3_and_a_sentence(sfedhp, tiny, here, words):
 
 
 def test_what_is_not_finite_is_null_in_json(capsys):
-    from sfedhp.cli.tables import print_json
+    from sfedhp.cli.output.tables import print_json
 
     print_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": "é"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "é"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.described import ConfigCommand
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.folders import Target, new_folder
+from sfedhp.cli.help import ConfigCommand
 from sfedhp.cli.options import read_settings
+from sfedhp.cli.paths import Target, new_folder
 from sfedhp.runs.prepare import Prepared, prepare
 from sfedhp.runs.run import check_vacant, start
 

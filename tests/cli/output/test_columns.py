@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from sfedhp.cli.columns import Column, counted, packed, print_table
+from sfedhp.cli.output.columns import Column, counted, packed, print_table
 
 COLUMNS = [
     Column("name", words=6),
@@ -149,7 +149,7 @@ LAST = STATUS | {"round": 2}
 
 @pytest.mark.parametrize("last", [LAST, STATUS | {"finished": True, "trouble": "diverged in round 2"}])
 def test_a_deployments_last_line_is_left_to_the_result(capsys, last):
-    shown_by = importlib.import_module("sfedhp.cli.deploy")._shown
+    shown_by = importlib.import_module("sfedhp.cli.commands.deploy")._shown
     with shown_by() as show:
         show(STATUS | {"round": 0})
         show(STATUS)
@@ -164,7 +164,7 @@ def test_a_deployments_last_line_is_left_to_the_result(capsys, last):
 @pytest.mark.parametrize("to_the_end", [False, True])
 def test_on_a_terminal_the_live_view_gives_way_to_the_result(monkeypatch, to_the_end):
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    module = importlib.import_module("sfedhp.cli.deploy")
+    module = importlib.import_module("sfedhp.cli.commands.deploy")
     monkeypatch.setattr(module, "Console", lambda stderr: console)
     with module._shown(to_the_end) as show:
         show(LAST | {"time": 0.0})

@@ -1,0 +1,1 @@
+"""What commands print: tables, columns, the state of a federation."""
