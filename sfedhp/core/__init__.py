@@ -1,1 +1,1 @@
-"""Words and numbers that everything else uses: errors, options, keys, vectors, files; imports nothing else."""
+"""Errors, options, keys, vectors and files: what everything else is written in. Imports no other package."""

@@ -11,6 +11,7 @@ import pytest
 
 from sfedhp.data import DataOptions, embedded, federate, get, verify
 from sfedhp.data.registry import IMAGE_SETS, read_images
+from tests.support.paths import ROOT
 
 FOLDER = os.environ.get("SFEDHP_DATA")
 full = pytest.mark.skipif(FOLDER is None, reason="SFEDHP_DATA names no folder with the full image sets")
@@ -37,7 +38,7 @@ def test_a_default_run_uses_every_embedded_image_once():
 
 @full
 def test_the_tool_makes_the_embedded_images(tmp_path):
-    path = Path(__file__).parents[2] / "tools" / "make_fmnist_mini.py"
+    path = ROOT / "tools" / "make_fmnist_mini.py"
     spec = importlib.util.spec_from_file_location("make_fmnist_mini", path)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)

@@ -21,8 +21,8 @@ from sfedhp.cli import main
 from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import read_settings
 from sfedhp.config import from_dict, keys_of
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md", DOCS / "personalize.md"]

@@ -1,15 +1,14 @@
 """The configs that come with the repository can be read, every one."""
 
-from pathlib import Path
-
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.studies import ALL, read_study
 from sfedhp.paper.published import TABLES, cells
+from tests.support.paths import ROOT
 
-FILES = sorted((Path(__file__).parent.parent / "experiments").glob("*.toml"))
+FILES = sorted((ROOT / "experiments").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -3,13 +3,12 @@
 import importlib.util
 import json
 import sys
-from pathlib import Path
 
 from click.testing import CliRunner
 
 from sfedhp.cli import main
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
 
 

@@ -2,15 +2,15 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 import sfedhp
 from sfedhp.config import from_dict
 from sfedhp.paper import records
+from tests.support.paths import ROOT
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = ROOT / "results"
 
 
 @pytest.mark.skipif(not os.environ.get("SFEDHP_DATA"), reason="SFEDHP_DATA names no folder with MNIST")

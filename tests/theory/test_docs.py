@@ -3,13 +3,12 @@
 import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from sfedhp.theory.curvature import Bend
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| (mnist|fmnist|cifar10) (\d) \| (\w+) \| ([\d.]+), ([\d.]+)( \(normalized\))? \|.*$", PAGE, re.M

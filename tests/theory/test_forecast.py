@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +14,10 @@ from sfedhp.nn.models import ModelOptions, build
 from sfedhp.runs.prepare import prepare
 from sfedhp.theory import check, forecast
 from sfedhp.wire.link import WireOptions
+from tests.support.paths import ROOT
 from tests.support.quadratics import quadratics, trajectory
 
-RECORDS = Path(__file__).parents[2] / "results/tradeoff.jsonl"
+RECORDS = ROOT / "results/tradeoff.jsonl"
 SMALL = sfedhp.Experiment(
     rounds=4,
     edges=2,

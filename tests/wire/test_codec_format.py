@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,9 @@ import torch
 from torch import Tensor
 
 from sfedhp.wire import decode, encode
+from tests.support.paths import ROOT
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "wire-format.md"
+DOCUMENT = ROOT / "docs" / "wire-format.md"
 FLOATS = {0: "f", 1: "d", 2: "e"}
 WIDTHS = {0: 4, 1: 8, 2: 2, 3: 2, 4: 1}
 

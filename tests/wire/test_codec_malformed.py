@@ -6,7 +6,6 @@ import importlib.util
 import struct
 import tracemalloc
 import zlib
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -16,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfedhp.wire import DecodeError, decode, encode
+from tests.support.paths import ROOT
 
-FUZZER = Path(__file__).parents[2] / "tools" / "fuzz_wire.py"
+FUZZER = ROOT / "tools" / "fuzz_wire.py"
 
 
 def message(

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -20,6 +19,7 @@ from sfedhp.runs.sweep import sweep
 from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
 from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import WireOptions
+from tests.support.paths import ROOT
 
 SLOW = ChannelOptions(bandwidth=8000, uplink=4000, latency=0.5, transmit_power=2, receive_power=1)
 SMALL = Experiment(
@@ -167,7 +167,7 @@ def test_channels_that_make_no_sense_are_refused(wrong, sentence):
 
 def test_every_preset_can_be_chosen_and_is_documented_with_its_numbers():
     assert get_args(get_type_hints(ChannelOptions)["preset"]) == ("none", *PRESETS)
-    page = (Path(__file__).parents[2] / "docs" / "links.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "links.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \|((?: [\d.e+-]+ \|)+)$", page, re.MULTILINE)
     documented = {name: tuple(map(float, re.findall(r"[\d.e+-]+", cells))) for name, cells in rows}
     assert documented == PRESETS

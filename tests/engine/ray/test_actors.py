@@ -22,6 +22,7 @@ from sfedhp.config import EngineOptions, Experiment
 from sfedhp.core.types import InputError
 from sfedhp.engine.ray import actors, check_reachable, on_ray
 from sfedhp.runs.prepare import prepare, prepare_stack
+from tests.support.paths import ROOT
 from tests.support.sharing import check_same, through
 
 
@@ -348,7 +349,7 @@ def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
 @pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_actors_of_a_real_ray(alone, marked):
     """What on_ray.py tests."""
-    root = Path(__file__).parents[3]
+    root = ROOT
     measured = ["-m", "coverage", "run"] if os.environ.get("COVERAGE_RUN") else []
     inner = [
         "-m",

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from sfedhp.nn.conv import fused
 from sfedhp.nn.conv.convolve import Columns
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from tests.support.paths import ROOT
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)
@@ -174,7 +174,7 @@ def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
 def test_the_kernels_compile_for_a_gpu():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("compiling.py"))],
+        [sys.executable, str(ROOT / "tests/support/compiling.py")],
         env=environment,
         capture_output=True,
         text=True,
