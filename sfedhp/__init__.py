@@ -10,8 +10,8 @@ from sfedhp._version import __version__
 if TYPE_CHECKING:
     from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
     from sfedhp.config import EvaluationOptions, Experiment
+    from sfedhp.core.errors import InputError
     from sfedhp.core.scalars import PerRun
-    from sfedhp.core.types import InputError
     from sfedhp.data import DataOptions, Federation
     from sfedhp.nn.models import ModelOptions
     from sfedhp.runs.loop import Run
@@ -29,7 +29,7 @@ _WHERE = {
     "EvaluationOptions": "config",
     "Experiment": "config",
     "Federation": "data",
-    "InputError": "core.types",
+    "InputError": "core.errors",
     "ModelOptions": "nn.models",
     "PerRun": "core.scalars",
     "Run": "runs.loop",

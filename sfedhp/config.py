@@ -1,21 +1,17 @@
-"""One typed definition of every option: dataclasses whose comments are also the help texts."""
+"""Everything that decides a run: `Experiment` and its sections, as dataclasses, dictionaries and TOML."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import inspect
-import io
 import json
-import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
-from sfedhp.core.scalars import Count, CountOrOff
-from sfedhp.core.types import Bounds, InputError, check_bounds
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.wire.cost import LinksOptions
@@ -26,47 +22,59 @@ from sfedhp.wire.link import WireOptions
 class EvaluationOptions:
     """The [evaluation] section."""
 
-    every: Count = 1  # rounds between two evaluations
-    norm_statistics: Literal["averaged", "local"] = (
-        "averaged"  # what a global model wears: a mean, or each client's own
-    )
+    every: Annotated[Count, Help("rounds between two evaluations")] = 1
+    norm_statistics: Annotated[
+        Literal["averaged", "local"], Help("what a global model wears: a mean, or each client's own")
+    ] = "averaged"
 
 
 @dataclass(frozen=True)
 class CheckpointOptions:
     """The [checkpoint] section."""
 
-    every: Count = 10  # rounds between two checkpoints
+    every: Annotated[Count, Help("rounds between two checkpoints")] = 10
 
 
 @dataclass(frozen=True)
 class EngineOptions:
     """The [engine] section."""
 
-    kind: Literal["process", "ray"] = "process"  # one process computes, or actors of a Ray cluster
-    address: str = ""  # of the Ray cluster: host:port, or auto: one that runs here; empty: start Ray here
-    actors: CountOrOff = 0  # of Ray; 0: one for each edge, at most one for each CPU
-    inner: Literal["auto", "plain"] = (
-        "auto"  # how inner problems are solved: the fastest exact way, or plainly
+    kind: Annotated[Literal["process", "ray"], Help("one process computes, or actors of a Ray cluster")] = (
+        "process"
     )
-    clients_at_once: CountOrOff = 0  # clients computed together; 0: as many as memory holds
+    address: Annotated[
+        str, Help("of the Ray cluster: host:port, or auto: one that runs here; empty: start Ray here")
+    ] = ""
+    actors: Annotated[CountOrOff, Help("of Ray; 0: one for each edge, at most one for each CPU")] = 0
+    inner: Annotated[
+        Literal["auto", "plain"], Help("how inner problems are solved: the fastest exact way, or plainly")
+    ] = "auto"
+    clients_at_once: Annotated[CountOrOff, Help("clients computed together; 0: as many as memory holds")] = 0
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run."""
 
-    seed: Annotated[int, Bounds(0, 2**62)] = 0  # decides split, initial weights and every draw
-    rounds: Count = 30  # T, cloud rounds
-    edges: Count = 4  # N, edge servers
-    clients_per_edge: Count = 5  # J, clients under each edge
-    sampled_edges: CountOrOff = 0  # S, edges that count in a round (three-tier methods); 0: all
-    sampled_clients: CountOrOff = 0  # clients that train in a round (two-tier methods); 0: all
-    batch_size: CountOrOff = 20  # rows of a mini-batch; 0: the client's whole data
-    dtype: Literal["float32", "float64"] = "float32"  # of weights and inputs
-    device: str = "auto"  # cpu, cuda, or auto: a GPU where there is one
-    density_threshold: Annotated[float, Bounds(0)] = 5e-4  # τ: below it a weight counts as zero in densities
-    algorithm: Algorithm = field(default_factory=SFedHP)  # the method and its hyper-parameters
+    seed: Annotated[int, Bounds(0, 2**62), Help("decides split, initial weights and every draw")] = 0
+    rounds: Annotated[Count, Help("T, cloud rounds")] = 30
+    edges: Annotated[Count, Help("N, edge servers")] = 4
+    clients_per_edge: Annotated[Count, Help("J, clients under each edge")] = 5
+    sampled_edges: Annotated[
+        CountOrOff, Help("S, edges that count in a round (three-tier methods); 0: all")
+    ] = 0
+    sampled_clients: Annotated[
+        CountOrOff, Help("clients that train in a round (two-tier methods); 0: all")
+    ] = 0
+    batch_size: Annotated[CountOrOff, Help("rows of a mini-batch; 0: the client's whole data")] = 20
+    dtype: Annotated[Literal["float32", "float64"], Help("of weights and inputs")] = "float32"
+    device: Annotated[str, Help("cpu, cuda, or auto: a GPU where there is one")] = "auto"
+    density_threshold: Annotated[
+        float, Bounds(0), Help("τ: below it a weight counts as zero in densities")
+    ] = 5e-4
+    algorithm: Annotated[Algorithm, Help("the method and its hyper-parameters")] = field(
+        default_factory=SFedHP
+    )
     data: DataOptions = field(default_factory=DataOptions)
     model: ModelOptions = field(default_factory=ModelOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
@@ -76,9 +84,9 @@ class Experiment:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        check_options(self)
         for name in SECTIONS:
-            check_bounds(getattr(self, name), f"{name}.")
+            check_options(getattr(self, name), f"{name}.")
         clients = self.edges * self.clients_per_edge
         if self.sampled_edges > self.edges:
             raise InputError(
@@ -117,19 +125,6 @@ del SECTIONS["algorithm"]  # its class is the method's
 def keys_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
     """The fields of a dataclass of options that are keys of a config."""
     return [option for option in dataclasses.fields(kind) if not _filled(option)]
-
-
-@cache
-def help_of(kind: type[Any]) -> dict[str, str]:
-    """The comment behind each field of a dataclass: its help text."""
-    helps: dict[str, str] = {}
-    fields, name = {option.name for option in dataclasses.fields(kind)}, ""
-    for token in tokenize.generate_tokens(io.StringIO(inspect.getsource(kind)).readline):
-        if token.type == tokenize.NAME and token.start[1] == 4:
-            name = token.string
-        elif token.type == tokenize.COMMENT and name in fields and not token.line.strip().startswith("#"):
-            helps[name] = token.string.removeprefix("#").strip()
-    return helps
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:

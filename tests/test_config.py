@@ -6,8 +6,9 @@ import tomllib
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
-from sfedhp.config import SECTIONS, Experiment, from_dict, help_of, keys_of, tables_of, to_dict, to_toml
-from sfedhp.core.types import InputError
+from sfedhp.config import SECTIONS, Experiment, from_dict, keys_of, tables_of, to_dict, to_toml
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import help_of
 from sfedhp.data import DataOptions
 from sfedhp.wire.cost import ChannelOptions, LinksOptions
 

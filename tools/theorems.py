@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import SFedHP
+from sfedhp.core.factored import dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
-from sfedhp.core.types import Clock, check_bounds
-from sfedhp.core.vectors import Factored, spread, weighted_mean
+from sfedhp.core.factored import Factored
+from sfedhp.core.options import check_options
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.nn.task import Task
 
 Upload = Tensor | Factored
@@ -36,7 +38,7 @@ class Algorithm(ABC):
     edge_rounds: int = 1
 
     def __post_init__(self) -> None:
-        check_bounds(self, "algorithm.")
+        check_options(self, "algorithm.")
 
     def cloud_start(self, initial: Tensor, members: int) -> Any:
         """The cloud's state before the first round."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.scalars import Count, Rate
+from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
@@ -19,8 +19,8 @@ from sfedhp.nn.task import Task
 class FedAvg(Algorithm):
     """Clients descend from the global model on their own data; the cloud averages what comes back."""
 
-    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
-    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
+    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w_k ← w_k − η ∇ℓ(w_k; D), from w, a new D each step."""

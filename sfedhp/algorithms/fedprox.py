@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.scalars import Count, Rate, Strength
+from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
@@ -19,9 +19,9 @@ from sfedhp.nn.task import Task
 class FedProx(Algorithm):
     """FedAvg with a rubber band: a client's steps are pulled back to the global model it started from."""
 
-    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
-    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
-    proximity: Strength = 0.001  # μ, how strongly a client is pulled to the global model
+    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
+    proximity: Annotated[Strength, Help("μ, how strongly a client is pulled to the global model")] = 0.001
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + μ/2 ‖x − w‖², from w, a new D each step."""

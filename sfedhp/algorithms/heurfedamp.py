@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.core.scalars import Count, Rate, Share, Strength
+from sfedhp.core.factored import dense
+from sfedhp.core.options import Count, Help, Rate, Share, Strength
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, spread
+from sfedhp.core.vectors import spread
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
@@ -23,11 +24,11 @@ class HeurFedAMP(Algorithm):
     """Every client gets a cloud model of its own, in which the clients that are alike weigh more."""
 
     keeps_members = True
-    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
-    local_steps: Count = 20  # SGD steps a round, each on a new mini-batch
-    proximity: Strength = 0.1  # λ/α, how strongly a client is pulled to its cloud model
-    self_weight: Share = 0.5  # ξ_ii, the weight of a client's own model in its cloud model
-    attention: Strength = 10.0  # σ, how sharply likeness decides the other weights
+    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
+    proximity: Annotated[Strength, Help("λ/α, how strongly a client is pulled to its cloud model")] = 0.1
+    self_weight: Annotated[Share, Help("ξ_ii, the weight of a client's own model in its cloud model")] = 0.5
+    attention: Annotated[Strength, Help("σ, how sharply likeness decides the other weights")] = 10.0
 
     def cloud_start(self, initial: Tensor, members: int) -> Tensor:
         """The last w_j of every client."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.scalars import Count, Rate
+from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
@@ -20,9 +20,9 @@ class HierFAVG(Algorithm):
     """FedAvg in two storeys: edges average their clients several times, then the cloud averages the edges."""
 
     tiers = 3
-    local_rate: Rate = 0.05  # η, the rate of a client's SGD steps
-    local_steps: Count = 5  # κ₁, SGD steps an edge round, each on a new mini-batch
-    edge_rounds: Count = 4  # κ₂, edge rounds a cloud round
+    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("κ₁, SGD steps an edge round, each on a new mini-batch")] = 5
+    edge_rounds: Annotated[Count, Help("κ₂, edge rounds a cloud round")] = 4
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """κ₁ SGD steps from the edge's model; both means are the defaults, weighted by training-set size."""

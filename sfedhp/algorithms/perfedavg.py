@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.scalars import Count, Rate, Strength
+from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Batch, Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
@@ -19,12 +19,12 @@ from sfedhp.nn.task import Task
 class PerFedAvg(Algorithm):
     """Learn a global model that is good at a client after one step on that client's own training data."""
 
-    adaptation_rate: Strength = 0.05  # α, the rate of the one adapting step
-    meta_rate: Rate = 0.01  # β, the rate of the steps of the global model
-    local_steps: Count = 20  # meta steps a round, two new mini-batches each
-    order: Literal["first", "second"] = (
-        "first"  # second: with the Hessian-vector product of the full gradient
-    )
+    adaptation_rate: Annotated[Strength, Help("α, the rate of the one adapting step")] = 0.05
+    meta_rate: Annotated[Rate, Help("β, the rate of the steps of the global model")] = 0.01
+    local_steps: Annotated[Count, Help("meta steps a round, two new mini-batches each")] = 20
+    order: Annotated[
+        Literal["first", "second"], Help("second: with the Hessian-vector product of the full gradient")
+    ] = "first"
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w ← w − β (I − α ∇²ℓ(w; D)) ∇ℓ(w − α ∇ℓ(w; D); D′); the first order leaves the Hessian out."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.keys import key
-from sfedhp.core.scalars import Count, Rate
+from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Batch, Clock
 from sfedhp.gaussian.classifier import Posterior, fit, log_probabilities, predictive_loss
 from sfedhp.nn.task import Task
@@ -30,11 +30,13 @@ class PFedGP(Algorithm):
     weighting: ClassVar[Literal["size", "equal"]] = "equal"
     features: ClassVar[bool] = True
 
-    local_rate: Rate = 0.05  # η, the rate of the kernel network's SGD steps
-    local_steps: Count = 1  # SGD steps a round, each on newly drawn rows
-    support_rows: Count = 400  # rows a client's Gaussian processes use at most; the cost is cubic in them
-    chains: Count = 20  # independent Gibbs chains, whose predictions are averaged
-    gibbs_steps: Count = 5  # Gibbs steps of each chain
+    local_rate: Annotated[Rate, Help("η, the rate of the kernel network's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps a round, each on newly drawn rows")] = 1
+    support_rows: Annotated[
+        Count, Help("rows a client's Gaussian processes use at most; the cost is cubic in them")
+    ] = 400
+    chains: Annotated[Count, Help("independent Gibbs chains, whose predictions are averaged")] = 20
+    gibbs_steps: Annotated[Count, Help("Gibbs steps of each chain")] = 5
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w ← w − η ∇ℓ(w), ℓ the loss of predicting one half of the rows from the other."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Annotated, Any, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.core.scalars import Count, Rate, Strength
+from sfedhp.core.factored import dense
+from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, toward, weighted_mean
+from sfedhp.core.vectors import toward, weighted_mean
 from sfedhp.inner.minimize import even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
@@ -21,12 +22,14 @@ class PFedMe(Algorithm):
     """Every client keeps a personal model tied to the global one by a spring, a Moreau envelope."""
 
     weighting = "equal"
-    client_proximity: Strength = 15.0  # λ, the spring between a personal model and the client's global one
-    personal_rate: Rate = 0.05  # the rate of the personal model's steps
-    local_rate: Rate = 0.05  # η, the rate of the client's copy of the global model
-    local_rounds: Count = 20  # R, mini-batches a round
-    personal_steps: Count = 5  # K, steps on each mini-batch; odd, or with ηλ < 1
-    cloud_mixing: Rate = 1.0  # β, how far the global model moves to the mean
+    client_proximity: Annotated[
+        Strength, Help("λ, the spring between a personal model and the client's global one")
+    ] = 15.0
+    personal_rate: Annotated[Rate, Help("the rate of the personal model's steps")] = 0.05
+    local_rate: Annotated[Rate, Help("η, the rate of the client's copy of the global model")] = 0.05
+    local_rounds: Annotated[Count, Help("R, mini-batches a round")] = 20
+    personal_steps: Annotated[Count, Help("K, steps on each mini-batch; odd, or with ηλ < 1")] = 5
+    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves to the mean")] = 1.0
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """θ_i before the first round."""

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
-from sfedhp.core.scalars import Count, CountOrOff, Rate, Scalar, Strength, absent
-from sfedhp.core.types import Bounds, Clock
-from sfedhp.core.vectors import dense, density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
+from sfedhp.core.factored import dense
+from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
+from sfedhp.core.scalars import Scalar, absent
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
 from sfedhp.inner.minimize import Penalty, Solver, even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
@@ -34,27 +36,41 @@ class SFedHP(Algorithm):
 
     tiers = 3
     weighting = "equal"
-    edge_rounds: Count = 20  # R, edge rounds a cloud round
-    personal_steps: Count = 5  # K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1
-    client_proximity: Rate = 20.0  # λ₁, the spring between a client's and its edge's personal model
-    edge_proximity: Rate = 20.0  # λ₂, the spring between an edge's personal and its global model
-    client_sparsity: Strength = 0.0  # γ₁, the smooth ℓ1 penalty on a client's model
-    edge_sparsity: Strength = 0.0  # γ₂, the smooth ℓ1 penalty on an edge's global model
-    smoothing: Rate = 6e-5  # ρ, how sharp the smooth ℓ1 is at zero
-    edge_rate: Rate = 0.05  # η₁, the rate of the edge's global model
-    personal_rate: Rate = 0.05  # η₂, the rate of the personal model's steps
-    cloud_mixing: Rate = 1.0  # β, how far the global model moves to the mean of the edges
-    start: Literal["anchor", "carried"] = (
-        "anchor"  # where θ starts: at φ_i, or at the last θ of this cloud round
+    edge_rounds: Annotated[Count, Help("R, edge rounds a cloud round")] = 20
+    personal_steps: Annotated[
+        Count, Help("K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1")
+    ] = 5
+    client_proximity: Annotated[
+        Rate, Help("λ₁, the spring between a client's and its edge's personal model")
+    ] = 20.0
+    edge_proximity: Annotated[
+        Rate, Help("λ₂, the spring between an edge's personal and its global model")
+    ] = 20.0
+    client_sparsity: Annotated[Strength, Help("γ₁, the smooth ℓ1 penalty on a client's model")] = 0.0
+    edge_sparsity: Annotated[Strength, Help("γ₂, the smooth ℓ1 penalty on an edge's global model")] = 0.0
+    smoothing: Annotated[Rate, Help("ρ, how sharp the smooth ℓ1 is at zero")] = 6e-5
+    edge_rate: Annotated[Rate, Help("η₁, the rate of the edge's global model")] = 0.05
+    personal_rate: Annotated[Rate, Help("η₂, the rate of the personal model's steps")] = 0.05
+    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves to the mean of the edges")] = 1.0
+    start: Annotated[
+        Literal["anchor", "carried"], Help("where θ starts: at φ_i, or at the last θ of this cloud round")
+    ] = "anchor"
+    anchor: Annotated[
+        Literal["edge", "client"], Help("what θ is pulled to: φ_i, or the client's own φ_ij")
+    ] = "edge"
+    solver: Annotated[Solver, Help("plain or Nesterov steps of the inner problem")] = "gradient"
+    tolerance: Annotated[
+        float, Bounds(0), Help("ν, stop the inner steps at ‖∇H‖² ≤ ν; 0: always K steps")
+    ] = 0.0
+    penalty: Annotated[Penalty, Help("smooth ℓ1, or the exact ℓ1 by its proximal step, with true zeros")] = (
+        "smooth"
     )
-    anchor: Literal["edge", "client"] = "edge"  # what θ is pulled to: φ_i, or the client's own φ_ij
-    solver: Solver = "gradient"  # plain or Nesterov steps of the inner problem
-    tolerance: Annotated[float, Bounds(0)] = 0.0  # ν, stop the inner steps at ‖∇H‖² ≤ ν; 0: always K steps
-    penalty: Penalty = "smooth"  # smooth ℓ1, or the exact ℓ1 by its proximal step, with true zeros
-    sparsity_floor: Annotated[float, Bounds(0, 1)] = (
-        0.2  # γ₁ rests for a client whose last θ has a lower density; 0: never
-    )
-    edge_sparsity_rounds: CountOrOff = 100  # γ₂ acts in the first so many cloud rounds; 0: in all
+    sparsity_floor: Annotated[
+        float, Bounds(0, 1), Help("γ₁ rests for a client whose last θ has a lower density; 0: never")
+    ] = 0.2
+    edge_sparsity_rounds: Annotated[
+        CountOrOff, Help("γ₂ acts in the first so many cloud rounds; 0: in all")
+    ] = 100
     # τ, below it a weight counts as zero; the engine fills it from the experiment's density_threshold
     density_threshold: float = field(default=5e-4, metadata={"filled": True})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 _LEAVE = 20.0  # seconds a process gets to end
 _WORKER = Path(__file__).with_name("worker.py")

@@ -23,8 +23,8 @@ from sfedhp.checks.problem import (
     problem,
 )
 from sfedhp.config import EvaluationOptions
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Batch, Clock
-from sfedhp.core.vectors import Factored, dense
 from sfedhp.nn.task import Loss, Task, cross_entropy
 from sfedhp.runs.evaluation import Evaluator, Rows
 

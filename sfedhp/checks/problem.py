@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.vectors import Factored, dense
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task

@@ -79,7 +79,7 @@ class Commands(click.Group):
             raise click.exceptions.Exit(130) from None
 
     def _invoke(self, ctx: click.Context) -> Any:
-        from sfedhp.core.types import InputError
+        from sfedhp.core.errors import InputError
 
         # A user's own model (`model.name=my_module:Net`) most often lies in the folder where the user stands.
         here = str(Path.cwd())

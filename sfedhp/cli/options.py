@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.config import Experiment, from_dict, help_of, keys_of, tables_of
-from sfedhp.core.types import InputError
+from sfedhp.config import Experiment, from_dict, keys_of, tables_of
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import help_of
 
 METHOD = "algorithm.name"
 STUDY = "reproduce"  # a table of experiment files that only `sfedhp reproduce` reads

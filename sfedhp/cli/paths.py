@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 
 class Target(click.Path):

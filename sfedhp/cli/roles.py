@@ -12,8 +12,8 @@ import click
 
 from sfedhp.cli.options import read_settings
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held
-from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import FederationFile, read_federation
 from sfedhp.deploy.flare.supervisor import check_port, command, environment
 from sfedhp.deploy.site import Role, read_site

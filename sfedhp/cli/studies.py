@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import STUDY, read_settings, read_toml
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper.published import TABLES
 from sfedhp.paper.studies import Point, Study
 

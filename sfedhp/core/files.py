@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 if sys.platform != "win32":
     import fcntl

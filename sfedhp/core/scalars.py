@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import torch
 from torch import Tensor
-
-from sfedhp.core.types import Bounds
 
 Options = TypeVar("Options")
 
@@ -110,13 +108,6 @@ class PerRun:
 
 
 Scalar: TypeAlias = float | PerRun
-
-# What an option may be. The names read as the option's kind in an algorithm's list of fields.
-Count: TypeAlias = Annotated[int, Bounds(1)]
-CountOrOff: TypeAlias = Annotated[int, Bounds(0)]
-Rate: TypeAlias = Annotated[Scalar, Bounds(0, exclusive=True)]
-Strength: TypeAlias = Annotated[Scalar, Bounds(0)]
-Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
 
 
 def absent(scalar: Scalar) -> bool:

@@ -1,18 +1,10 @@
-"""The words everything else is written in: clock, batch, bounds of options, and errors that speak."""
+"""Clock and batch: when something happens, and the rows it happens to."""
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import NamedTuple
 
 from torch import Tensor
-
-
-class InputError(ValueError):
-    """Bad input from a user: one clear sentence that says what to do. The command ends with exit code 2."""
 
 
 class Clock(NamedTuple):
@@ -28,95 +20,3 @@ class Batch(NamedTuple):
     inputs: Tensor  # (..., rows, *shape)
     labels: Tensor  # (..., rows)
     real: Tensor  # (..., rows) bool: False where a row only pads a shorter client
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The values a numeric option may take; stands in `Annotated[...]` on the option's field."""
-
-    least: float = float("-inf")
-    most: float = float("inf")
-    exclusive: bool = False  # `least` itself is refused
-
-    def admits(self, value: float) -> bool:
-        """Whether the value lies within."""
-        low = value > self.least if self.exclusive else value >= self.least
-        return low and value <= self.most  # False for NaN
-
-    def __str__(self) -> str:
-        if self.most == float("inf"):
-            return f"above {self.least:g}" if self.exclusive else f"at least {self.least:g}"
-        if self.exclusive:
-            return f"above {self.least:g} and at most {self.most:g}"
-        return f"from {self.least:g} to {self.most:g}"
-
-
-def check_bounds(options: Any, section: str = "") -> None:
-    """Refuse a dataclass of options in which a value is not of its field's type, or outside its `Bounds`.
-
-    A whole number may stand where a number is meant. An option that is a whole number refuses a float, even
-    one without a fraction: it counts something.
-
-    Raises:
-        InputError: names the option, the value and what is allowed.
-    """
-    hints = typing.get_type_hints(type(options), include_extras=True)
-    for field in dataclasses.fields(options):
-        value, name = getattr(options, field.name), f"{section}{field.name}"
-        kinds, bounds = _parts(hints[field.name])
-        if not any(_is(value, kind) for kind in kinds):
-            raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
-        if bounds is not None:
-            # A value for each run of a stack lists them; what is neither a number nor such has no bounds.
-            numbers = [value] if isinstance(value, int | float) else getattr(value, "tolist", list)()
-            for one in numbers:
-                if not bounds.admits(one):
-                    raise InputError(f"{name} = {one!r} is out of range: it must be {bounds}.")
-
-
-def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
-    """The types of which a value may be, and the bounds of the numbers among them."""
-    if typing.get_origin(hint) is Annotated:
-        kinds, within = _parts(hint.__origin__)
-        return kinds, next((note for note in hint.__metadata__ if isinstance(note, Bounds)), within)
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        members = [_parts(member) for member in typing.get_args(hint)]
-        found = [bounds for _, bounds in members if bounds is not None]
-        return [kind for kinds, _ in members for kind in kinds], found[0] if found else None
-    return [hint], None
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type."""
-    if typing.get_origin(kind) is Literal:
-        return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
-    if kind in (int, float):
-        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    try:
-        return isinstance(value, typing.get_origin(kind) or kind)
-    except TypeError:  # `Any`, a protocol: nothing that can be asked of a value
-        return True
-
-
-def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
-    """What is wrong with a value that is of none of these types, and what to write instead."""
-    if getattr(value, "ndim", None) == 0:  # of NumPy or torch, and perhaps the right one within
-        return "is no plain value: convert it with .item()."
-    for kind in kinds:
-        if typing.get_origin(kind) is Literal:
-            *others, last = map(str, typing.get_args(kind))
-            words = f"{', '.join(others)} or {last}" if others else last
-            return f"is not known: use {words}."
-    if int in kinds or float in kinds:
-        whole = "whole " if float not in kinds else ""
-        if bounds is None:
-            return f"is not a {whole}number: write one."
-        if whole and isinstance(value, float):
-            return f"is not a whole number: it must be {bounds}."
-        return f"is not a number: it must be {'a whole number, ' if whole else ''}{bounds}."
-    if str in kinds:
-        return "is not text: write it in quotes."
-    if bool in kinds:
-        return "is neither true nor false: use one of them."
-    names = [getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not types.NoneType]
-    return f"cannot be used: it must be of the type {' or '.join(names)}."

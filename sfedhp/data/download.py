@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data.published_files import DataFile, chunks_of, partial, write_atomically
 from sfedhp.data.registry import data_folder, image_set, part_state
 from sfedhp.data.sources import ImageSet

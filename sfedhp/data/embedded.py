@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data.pool import Counts, Pool
 from sfedhp.data.published_files import DataFile
 

@@ -14,7 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sfedhp.core.types import InputError, check_bounds
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import check_options
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition
 from sfedhp.data.pool import Pool, Rows, pool_of, with_classes
@@ -218,7 +219,7 @@ def _row(value: Any) -> Tensor | NDArray[Any]:
 
 
 def _check(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> None:
-    check_bounds(options, "data.")
+    check_options(options, "data.")
     for name, value, least in (
         ("edges", edges, 1),
         ("clients_per_edge", clients_per_edge, 1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sfedhp.core.types import Bounds
+from sfedhp.core.options import Bounds, Help
 
 Partition = Literal["auto", "paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
 Scale = Literal["unit", "standard", "per_pixel", "none"]
@@ -22,18 +22,42 @@ Share = Annotated[float, Bounds(0, 0.99, exclusive=True)]
 class DataOptions:
     """The `[data]` section of a config; None means "by partition and source" and is resolved on loading."""
 
-    source: str = "fmnist-mini"  # fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file my.npz
-    partition: Partition = "auto"  # who holds what; auto: paper for images, an npz's own clients, else iid
-    labels_per_client: Count = None  # labels a client holds; paper: 2, paper-as-written: 5
-    train_per_label: Count = None  # training images per label and client (paper partitions)
-    test_per_label: Count = None  # test images per label and client (paper partitions)
-    validation_per_label: CountFromZero = None  # validation images per label and client; 0: none
-    rule: Rule = "sliding"  # labels of client u: u + j (sliding) or u·L + j (blocks), modulo the classes
-    scale: Scale = "unit"  # pixels: unit /255, standard per channel, per_pixel, none; floats stay as they are
-    test_share: Share = 0.25  # part of a client's rows to test on, where no counts or `test` column decide
-    edge_order: EdgeOrder = "consecutive"  # clients fill edges by id, random, or labels (alike ones together)
-    held_out: Annotated[int, Bounds(0)] = 0  # clients of each edge that are kept out, to join after training
-    concentration: Positive = 0.5  # Dirichlet α: the smaller, the fewer labels a client holds
-    shards_per_client: Annotated[int, Bounds(1)] = 2  # shards: pieces of the label-sorted rows a client gets
-    synthetic_alpha: FromZero = 0.5  # α of Synthetic(α, β): how far the clients' true models differ
-    synthetic_beta: FromZero = 0.5  # β of Synthetic(α, β): how far the clients' inputs differ
+    source: Annotated[
+        str, Help("fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file my.npz")
+    ] = "fmnist-mini"
+    partition: Annotated[
+        Partition, Help("who holds what; auto: paper for images, an npz's own clients, else iid")
+    ] = "auto"
+    labels_per_client: Annotated[Count, Help("labels a client holds; paper: 2, paper-as-written: 5")] = None
+    train_per_label: Annotated[Count, Help("training images per label and client (paper partitions)")] = None
+    test_per_label: Annotated[Count, Help("test images per label and client (paper partitions)")] = None
+    validation_per_label: Annotated[
+        CountFromZero, Help("validation images per label and client; 0: none")
+    ] = None
+    rule: Annotated[
+        Rule, Help("labels of client u: u + j (sliding) or u·L + j (blocks), modulo the classes")
+    ] = "sliding"
+    scale: Annotated[
+        Scale, Help("pixels: unit /255, standard per channel, per_pixel, none; floats stay as they are")
+    ] = "unit"
+    test_share: Annotated[
+        Share, Help("part of a client's rows to test on, where no counts or `test` column decide")
+    ] = 0.25
+    edge_order: Annotated[
+        EdgeOrder, Help("clients fill edges by id, random, or labels (alike ones together)")
+    ] = "consecutive"
+    held_out: Annotated[
+        int, Bounds(0), Help("clients of each edge that are kept out, to join after training")
+    ] = 0
+    concentration: Annotated[Positive, Help("Dirichlet α: the smaller, the fewer labels a client holds")] = (
+        0.5
+    )
+    shards_per_client: Annotated[
+        int, Bounds(1), Help("shards: pieces of the label-sorted rows a client gets")
+    ] = 2
+    synthetic_alpha: Annotated[
+        FromZero, Help("α of Synthetic(α, β): how far the clients' true models differ")
+    ] = 0.5
+    synthetic_beta: Annotated[FromZero, Help("β of Synthetic(α, β): how far the clients' inputs differ")] = (
+        0.5
+    )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Counts, Pool, Rows
 from sfedhp.data.split import Split

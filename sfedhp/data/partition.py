@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data.options import DataOptions, Partition
 from sfedhp.data.paper_split import paper, paper_as_written
 from sfedhp.data.pool import Pool, Rows

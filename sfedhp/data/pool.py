@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 Rows = NDArray[np.int64]  # row numbers of a pool
 _NEEDED = ("inputs", "labels")

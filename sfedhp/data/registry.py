@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import embedded
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 _STREAM = 0x5EA
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from sfedhp.core.types import Bounds, InputError, check_bounds
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import Bounds, Help, check_options
 
 LOOPBACK = "127.0.0.1"
 Port = Annotated[int, Bounds(1, 65535)]
@@ -22,20 +23,28 @@ Quorum = Annotated[int, Bounds(1)]
 class Address:
     """Where a server listens, as its members reach it: [cloud], and one [[edges]] for each edge."""
 
-    host: str = LOOPBACK  # a name or an address that the members can reach
-    port: Port = 8100  # one port for members; nothing else listens
+    host: Annotated[str, Help("a name or an address that the members can reach")] = LOOPBACK
+    port: Annotated[Port, Help("one port for members; nothing else listens")] = 8100
 
 
 @dataclass(frozen=True)
 class Limits:
     """The [limits] section: how long a server waits, and for how many."""
 
-    client_quorum: Quorum = 1  # replies an edge (or the cloud of a two-tier method) needs for a round
-    edge_quorum: Quorum = 1  # replies the cloud needs for a round, of edges
-    client_seconds: Seconds = 60.0  # a client's time for one answer
-    edge_seconds: Annotated[float, Bounds(0, 1e7)] = 0.0  # an edge's for its edge rounds; 0: enough for them
-    start_seconds: Seconds = 120.0  # how long a new run waits for everybody before its first round
-    silent_seconds: Seconds = 8.0  # a member that has said nothing for so long is not waited for
+    client_quorum: Annotated[
+        Quorum, Help("replies an edge (or the cloud of a two-tier method) needs for a round")
+    ] = 1
+    edge_quorum: Annotated[Quorum, Help("replies the cloud needs for a round, of edges")] = 1
+    client_seconds: Annotated[Seconds, Help("a client's time for one answer")] = 60.0
+    edge_seconds: Annotated[
+        float, Bounds(0, 1e7), Help("an edge's for its edge rounds; 0: enough for them")
+    ] = 0.0
+    start_seconds: Annotated[
+        Seconds, Help("how long a new run waits for everybody before its first round")
+    ] = 120.0
+    silent_seconds: Annotated[
+        Seconds, Help("a member that has said nothing for so long is not waited for")
+    ] = 8.0
 
     def of_edges(self, edge_rounds: int) -> float:
         """How long the cloud waits for its edges: at least as long as they may wait for their clients."""
@@ -46,12 +55,18 @@ class Limits:
 class FederationFile:
     """A whole file."""
 
-    name: str = "sfedhp"  # of the federation, in its certificates
-    experiment: str = ""  # a config as of `sfedhp run`, beside this file; empty: the defaults
-    inputs: tuple[int, ...] = ()  # the shape of one input, where all clients bring their own data
-    classes: Annotated[int, Bounds(0)] = 0  # how many labels there are, where all bring their own data
+    name: Annotated[str, Help("of the federation, in its certificates")] = "sfedhp"
+    experiment: Annotated[str, Help("a config as of `sfedhp run`, beside this file; empty: the defaults")] = (
+        ""
+    )
+    inputs: Annotated[
+        tuple[int, ...], Help("the shape of one input, where all clients bring their own data")
+    ] = ()
+    classes: Annotated[int, Bounds(0), Help("how many labels there are, where all bring their own data")] = 0
     cloud: Address = field(default_factory=Address)
-    edges: tuple[Address, ...] = ()  # none: all on this machine, on the ports behind the cloud's
+    edges: Annotated[
+        tuple[Address, ...], Help("none: all on this machine, on the ports behind the cloud's")
+    ] = ()
     limits: Limits = field(default_factory=Limits)
 
     def addresses(self, edges: int) -> tuple[Address, ...]:
@@ -117,5 +132,5 @@ def _section(kind: Any, values: Any, prefix: str) -> Any:
             hint = f"did you mean {prefix}{near[0]}?" if near else f"use {', '.join(fields)}."
             raise InputError(f"{prefix}{name} is not a key of a federation file: {hint}")
     options = kind(**values)
-    check_bounds(options, prefix)
+    check_options(options, prefix)
     return options

@@ -25,7 +25,7 @@ from nvflare.lighter.impl.static_file import StaticFileBuilder
 from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.federation_file import Address
 from sfedhp.deploy.site import MEMBER, SERVER
 from sfedhp.deploy.topology import Layout

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sfedhp.config import Experiment, from_dict, to_dict
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
-from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import Limits
 
 FILE = "sfedhp.json"

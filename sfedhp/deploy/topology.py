@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically
-from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.roles.loading import INITIAL, network_of
 from sfedhp.deploy.site import Site, client_name, edge_name, write_site

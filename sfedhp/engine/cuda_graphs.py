@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from sfedhp.core.vectors import Tree, tree_map
+from sfedhp.core.trees import Tree, copied, stored, tree_map
 
 GRAPH: Final = "cuda graph"
 PENDING: Final = "to be tried"
@@ -103,28 +103,9 @@ def form_of(tree: Any) -> Hashable:
     return tree  # type: ignore[no-any-return]
 
 
-def copied(tree: Tree) -> Tree:
-    """The same tree in memory of its own; rows that are one stay one, and so do tensors that stand twice."""
-    copies: dict[int, Tensor] = {}
-
-    def copy(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        if id(leaf) not in copies:
-            copies[id(leaf)] = stored(leaf).clone().expand(leaf.shape)
-        return copies[id(leaf)]
-
-    return tree_map(copy, tree)
-
-
 def _put(target: Any, leaf: Any) -> None:
     if isinstance(leaf, Tensor):
         stored(target).copy_(stored(leaf))
-
-
-def stored(tensor: Tensor) -> Tensor:
-    """What is really there of a tensor that repeats itself along some axes."""
-    return tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
 
 
 def record(

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.factored import dense
+from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, keep
 from sfedhp.engine.rounds import Draw, Message, Served, everybody, serve, stepping
 from sfedhp.nn.task import Task
 

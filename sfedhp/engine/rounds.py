@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.factored import Factored
 from sfedhp.core.keys import key
+from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import Factored, keep, weighted_mean
+from sfedhp.core.vectors import weighted_mean
 
 
 class Served(NamedTuple):

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.factored import dense, placed
 from sfedhp.core.scalars import on_device
+from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, keep, placed, tree_map
 from sfedhp.engine.cuda_graphs import PENDING, Recorder, Worker
 from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.engine.slices import Chosen, Piece, in_pieces, pieces

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfedhp.core.vectors import placed, tree_map
+from sfedhp.core.factored import placed
+from sfedhp.core.trees import tree_map
 from sfedhp.nn.task import Task
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.core.vectors import Layer, add_change, one_like, smooth_l1_slope
+from sfedhp.core.factored import Layer, add_change
+from sfedhp.core.vectors import one_like, smooth_l1_slope
 from sfedhp.nn.matmul import bend, few, lowered, raised, rise
 from sfedhp.nn.mlp import Affine
 

@@ -7,9 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.scalars import PerRun, Scalar, absent
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import Factored, dense, smooth_l1_slope, soft_threshold, toward
+from sfedhp.core.vectors import smooth_l1_slope, soft_threshold, toward
 from sfedhp.inner.layers import Factor, Motion
 from sfedhp.inner.stacked import Problem, descend
 from sfedhp.nn.mlp import grouped

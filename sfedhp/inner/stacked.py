@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.types import Batch
-from sfedhp.core.vectors import Factored, Layer, one_like
+from sfedhp.core.vectors import one_like
 from sfedhp.inner.layers import Course, Factor, Factors, First, Motion, Moving, Whole
 from sfedhp.nn.matmul import lowered, raised
 from sfedhp.nn.mlp import Affine, CrossEntropy, Layers

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sfedhp.core.factored import Factored, Layer, add_change
 from sfedhp.core.types import Batch
-from sfedhp.core.vectors import Factored, Layer, add_change, one_like
+from sfedhp.core.vectors import one_like
 from sfedhp.nn.matmul import add_product, bend, columns_first, plus_product
 
 

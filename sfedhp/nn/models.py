@@ -16,8 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.types import Bounds, InputError
+from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.network import Network, copied, join, reason_of
 
 
@@ -25,9 +26,9 @@ from sfedhp.nn.network import Network, copied, join, reason_of
 class ModelOptions:
     """The [model] section."""
 
-    name: str = "dnn-small"  # mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable
-    weight_decay: Annotated[float, Bounds(0)] = 0.0  # the same for every method
-    initial: str = ""  # a .safetensors file of initial weights; empty: drawn from the seed
+    name: Annotated[str, Help("mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable")] = "dnn-small"
+    weight_decay: Annotated[float, Bounds(0), Help("the same for every method")] = 0.0
+    initial: Annotated[str, Help("a .safetensors file of initial weights; empty: drawn from the seed")] = ""
 
 
 def perceptron(*hidden: int) -> Callable[[Sequence[int], int], nn.Module]:

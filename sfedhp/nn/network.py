@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.nn import mlp as perceptron
 from sfedhp.nn.conv import match as recognition
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.core.vectors import Factored, dense
 from sfedhp.nn import kernels_available as devices
 from sfedhp.nn import mlp as perceptron
 from sfedhp.nn.conv.network import Convolutions

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper.curves import Curve
 
 

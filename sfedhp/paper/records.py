@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.config import to_dict
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper import newcomers
 from sfedhp.runs.loop import Outcome
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfedhp.config import Experiment, to_dict
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper.records import Record
 
 _SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file

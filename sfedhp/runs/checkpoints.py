@@ -11,9 +11,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sfedhp.core.errors import InputError
+from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.files import write_atomically
-from sfedhp.core.types import InputError
-from sfedhp.core.vectors import Factored, Layer
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator, State
 from sfedhp.runs.models import named_tensors

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from sfedhp.config import EvaluationOptions
+from sfedhp.core.factored import Factored, dense
+from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import Factored, dense, density, tree_map
+from sfedhp.core.vectors import density
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.task import Task
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.files import write_text
-from sfedhp.core.vectors import tree_map
+from sfedhp.core.trees import tree_map
 from sfedhp.engine.simulator import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.models import Models

@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.files import write_atomically
+from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import Factored, dense, tree_map
 from sfedhp.engine.simulator import Simulator, State
 from sfedhp.nn.task import Task
 

@@ -19,9 +19,10 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
+from sfedhp.core.factored import dense
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.types import Clock, InputError
-from sfedhp.core.vectors import dense
+from sfedhp.core.types import Clock
 from sfedhp.data.federation import ARRAYS, Federation
 from sfedhp.data.npz import read_npz
 from sfedhp.data.pool import Pool, check_names, pool_of

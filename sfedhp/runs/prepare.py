@@ -17,9 +17,9 @@ from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
-from sfedhp.core.types import InputError
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import force, write_atomically, write_text
-from sfedhp.core.types import InputError
 from sfedhp.runs.evaluation import KINDS
 
 Row = dict[str, Any]

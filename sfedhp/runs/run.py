@@ -19,8 +19,8 @@ import torch
 from sfedhp._version import __version__
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held, sweep_up, write_text
-from sfedhp.core.types import InputError
 from sfedhp.data.federation import ARRAYS
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint

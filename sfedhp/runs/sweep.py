@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from sfedhp.config import Experiment, to_dict
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held, sweep_up
-from sfedhp.core.types import InputError
-from sfedhp.core.vectors import tree_map
+from sfedhp.core.trees import tree_map
 from sfedhp.engine.memory import free_memory
 from sfedhp.engine.simulator import State
 from sfedhp.runs import checkpoints

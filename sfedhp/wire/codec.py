@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.wire.candidates import Draft, checksum, compared, shortest
 from sfedhp.wire.header import DecodeError, Difference, Header, Positions, unseal
 from sfedhp.wire.planes import Words, decode_planes

@@ -9,7 +9,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.core.types import Bounds, InputError, check_bounds
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import Bounds, Help, check_options
 from sfedhp.wire.ledger import Entry
 
 # The direction down of each link; a link is named as its direction up.
@@ -49,15 +50,28 @@ PRESETS: Final = {
 class ChannelOptions:
     """The section of one link, such as [links.client_edge]."""
 
-    preset: Literal["none", "lan", "wifi", "wan", "lte-m", "nb-iot"] = (
-        "none"  # numbers of lan, wifi, wan, lte-m or nb-iot; what is set below is stronger
-    )
-    bandwidth: Annotated[float, Bounds(0, exclusive=True)] | None = None  # bit/s down; unset: the preset's
-    uplink: Annotated[float, Bounds(0, exclusive=True)] | None = None  # bit/s up; unset: as bandwidth if set
-    latency: Annotated[float, Bounds(0)] | None = None  # s, one way, for each message; unset: the preset's
-    loss: Annotated[float, Bounds(0, 0.99)] | None = None  # share of packets lost, which are sent again
-    transmit_power: Annotated[float, Bounds(0)] | None = None  # W of the lower member while it sends
-    receive_power: Annotated[float, Bounds(0)] | None = None  # W of the lower member while it receives
+    preset: Annotated[
+        Literal["none", "lan", "wifi", "wan", "lte-m", "nb-iot"],
+        Help("numbers of lan, wifi, wan, lte-m or nb-iot; what is set below is stronger"),
+    ] = "none"
+    bandwidth: Annotated[
+        Annotated[float, Bounds(0, exclusive=True)] | None, Help("bit/s down; unset: the preset's")
+    ] = None
+    uplink: Annotated[
+        Annotated[float, Bounds(0, exclusive=True)] | None, Help("bit/s up; unset: as bandwidth if set")
+    ] = None
+    latency: Annotated[
+        Annotated[float, Bounds(0)] | None, Help("s, one way, for each message; unset: the preset's")
+    ] = None
+    loss: Annotated[
+        Annotated[float, Bounds(0, 0.99)] | None, Help("share of packets lost, which are sent again")
+    ] = None
+    transmit_power: Annotated[
+        Annotated[float, Bounds(0)] | None, Help("W of the lower member while it sends")
+    ] = None
+    receive_power: Annotated[
+        Annotated[float, Bounds(0)] | None, Help("W of the lower member while it receives")
+    ] = None
 
     def resolve(self) -> Channel | None:
         """The channel: what is given, else the preset's; None where neither names a bandwidth."""
@@ -73,14 +87,20 @@ class ChannelOptions:
 class LinksOptions:
     """The [links] section: what the links are made of. It changes no model, only what is said of the cost."""
 
-    client_edge: ChannelOptions = field(default_factory=ChannelOptions)  # three tiers: a client to its edge
-    edge_cloud: ChannelOptions = field(default_factory=ChannelOptions)  # three tiers: an edge to the cloud
-    client_cloud: ChannelOptions = field(default_factory=ChannelOptions)  # two tiers: a client to the cloud
+    client_edge: Annotated[ChannelOptions, Help("three tiers: a client to its edge")] = field(
+        default_factory=ChannelOptions
+    )
+    edge_cloud: Annotated[ChannelOptions, Help("three tiers: an edge to the cloud")] = field(
+        default_factory=ChannelOptions
+    )
+    client_cloud: Annotated[ChannelOptions, Help("two tiers: a client to the cloud")] = field(
+        default_factory=ChannelOptions
+    )
 
     def __post_init__(self) -> None:
         for name in _DOWN:
             options = getattr(self, name)
-            check_bounds(options, f"links.{name}.")
+            check_options(options, f"links.{name}.")
             if options.resolve() is None and options != ChannelOptions():
                 raise InputError(
                     f"links.{name} has no bandwidth: set links.{name}.bandwidth in bit/s, "

@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.core.types import Bounds
-from sfedhp.core.vectors import Factored, constant, dense
+from sfedhp.core.factored import Factored, dense
+from sfedhp.core.options import Bounds, Help
+from sfedhp.core.vectors import constant
 from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.values import BLOCK
 
@@ -21,13 +22,19 @@ _SHORT: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16":
 class WireOptions:
     """The [wire] section."""
 
-    threshold: Annotated[float, Bounds(0)] = 0.0  # weights below it are zeroed before they are sent; 0: none
-    values: Literal["exact", "float32", "float16", "bfloat16", "int8"] = (
-        "exact"  # of weights; exact: lossless
-    )
-    count: Literal["off", "size", "encode"] = "off"  # bytes: of dense messages, computed, or really encoded
-    tiers: Literal["all", "cloud"] = "all"  # links that are rounded, counted and differenced
-    difference: bool = False  # code a message as a difference against a model both sides hold, if shorter
+    threshold: Annotated[
+        float, Bounds(0), Help("weights below it are zeroed before they are sent; 0: none")
+    ] = 0.0
+    values: Annotated[
+        Literal["exact", "float32", "float16", "bfloat16", "int8"], Help("of weights; exact: lossless")
+    ] = "exact"
+    count: Annotated[
+        Literal["off", "size", "encode"], Help("bytes: of dense messages, computed, or really encoded")
+    ] = "off"
+    tiers: Annotated[Literal["all", "cloud"], Help("links that are rounded, counted and differenced")] = "all"
+    difference: Annotated[
+        bool, Help("code a message as a difference against a model both sides hold, if shorter")
+    ] = False
 
 
 class Carried(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.wire.planes import Words
 
 Floats = NDArray[np.floating[Any]]

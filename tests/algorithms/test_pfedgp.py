@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from sfedhp.algorithms import pfedgp
 from sfedhp.algorithms.pfedgp import PFedGP
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
-from sfedhp.core.types import Clock, InputError
+from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread
 from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment

@@ -21,7 +21,7 @@ from sfedhp.bench.comparison import LOOP, OURS, compare, grow, loop_against_riva
 from sfedhp.bench.measurement import Plan, Side, Timing, measure
 from sfedhp.bench.rivals import Rival
 from sfedhp.config import to_dict
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 LIMITS = Ceilings(copy=1e9, matmul=1e10)
 CASE = Case("sfedhp", "mlr")

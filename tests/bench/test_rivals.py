@@ -24,7 +24,7 @@ from sfedhp.bench import rivals, worker
 from sfedhp.bench.cases import Case
 from sfedhp.bench.rivals import RIVALS, Rival, installed, parse, sizes
 from sfedhp.config import to_dict
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 REAL = os.environ.get("SFEDHP_RIVALS", "").split()
 

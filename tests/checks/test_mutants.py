@@ -8,7 +8,8 @@ import torch
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.checks import CheckError, check_algorithm
-from sfedhp.core.vectors import dense, spread, weighted_mean
+from sfedhp.core.factored import dense
+from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.inner.minimize import minimize
 
 

@@ -12,7 +12,8 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
 from sfedhp.cli.options import Option
 from sfedhp.cli.studies import ALL
-from sfedhp.config import SECTIONS, Experiment, LinksOptions, help_of, keys_of, tables_of
+from sfedhp.config import SECTIONS, Experiment, LinksOptions, keys_of, tables_of
+from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.nn.models import MODELS
 

@@ -7,7 +7,7 @@ import pytest
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli.options import common_options, method_options, read_settings
 from sfedhp.config import Experiment, to_dict, to_toml
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.wire.cost import ChannelOptions, LinksOptions
 
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import sfedhp
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held, sweep_up, write_atomically, write_text
-from sfedhp.core.types import InputError
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.sweep import plan, sweep

@@ -9,8 +9,9 @@ import torch
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import EngineOptions, Experiment
-from sfedhp.core.scalars import PerRun, Rate
-from sfedhp.core.types import Bounds, InputError, check_bounds
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import Bounds, Rate, check_options
+from sfedhp.core.scalars import PerRun
 
 
 class Shape(Protocol):
@@ -43,18 +44,18 @@ class Options:
 
 
 def test_defaults_pass():
-    check_bounds(Options())
-    check_bounds(Options(rate=PerRun([0.1, 0.2]), maybe=2))
-    check_bounds(Options(rate=1, share=1, number=1))
-    check_bounds(Options(chosen="only", text="a", switch=True, sizes=(1, 2), anything=3))
+    check_options(Options())
+    check_options(Options(rate=PerRun([0.1, 0.2]), maybe=2))
+    check_options(Options(rate=1, share=1, number=1))
+    check_options(Options(chosen="only", text="a", switch=True, sizes=(1, 2), anything=3))
 
 
 def test_numbers_of_numpy_that_are_floats_pass():
-    check_bounds(Options(rate=np.float64(0.1), number=np.float64(0.1)))
+    check_options(Options(rate=np.float64(0.1), number=np.float64(0.1)))
 
 
 def test_what_cannot_be_asked_of_a_value_is_not_asked():
-    check_bounds(Options(shape=3))
+    check_options(Options(shape=3))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
 )
 def test_each_wrong_value_gets_its_sentence(wrong, sentence):
     with pytest.raises(InputError) as error:
-        check_bounds(Options(**wrong), "x.")
+        check_options(Options(**wrong), "x.")
     assert str(error.value) == sentence
 
 

@@ -9,22 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from sfedhp.core.factored import Factored, Layer, add_change, dense, placed
 from sfedhp.core.scalars import PerRun
-from sfedhp.core.vectors import (
-    Factored,
-    Layer,
-    add_change,
-    dense,
-    density,
-    keep,
-    placed,
-    smooth_l1,
-    smooth_l1_slope,
-    soft_threshold,
-    spread,
-    tree_map,
-    weighted_mean,
-)
+from sfedhp.core.trees import keep, tree_map
+from sfedhp.core.vectors import density, smooth_l1, smooth_l1_slope, soft_threshold, spread, weighted_mean
 
 SIZES = ((5, 4), (4, 3), (3, 2))  # (in, out) of three layers
 D = sum(outputs * (inputs + 1) for inputs, outputs in SIZES)

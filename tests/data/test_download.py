@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import get, registry, verify
 
 FIRST = "train-images-idx3-ubyte.gz"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
 from sfedhp.data.federation import held_out
 from sfedhp.data.seating import seat

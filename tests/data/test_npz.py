@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfedhp.config import Experiment
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
 from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data

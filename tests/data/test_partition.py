@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
 
 EVERY = ["paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, data_folder, embedded, federate, listing, registry, verify
 from sfedhp.data.registry import read_images
 

@@ -9,11 +9,12 @@ import torch
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import leaves, problem
+from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
-from sfedhp.core.vectors import Factored, Layer, tree_map
+from sfedhp.core.trees import copied, tree_map
 from sfedhp.engine import cuda_graphs as capture
-from sfedhp.engine.cuda_graphs import GRAPH, PENDING, Recorder, copied, form_of
+from sfedhp.engine.cuda_graphs import GRAPH, PENDING, Recorder, form_of
 from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
 from sfedhp.wire.link import Link, WireOptions

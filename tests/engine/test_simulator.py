@@ -9,8 +9,8 @@ from torch import nn
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
 from sfedhp.config import EngineOptions, Experiment
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.vectors import Factored, dense
 from sfedhp.data import DataOptions
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.models import ModelOptions

@@ -10,10 +10,12 @@ from torch.testing import assert_close
 
 import sfedhp.inner.stacked
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, HierFAVG, PerFedAvg, PFedMe, SFedHP
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
+from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import Factored, dense, keep, soft_threshold, spread, weighted_mean
+from sfedhp.core.vectors import soft_threshold, spread, weighted_mean
 from sfedhp.engine.simulator import Simulator
 from sfedhp.inner.minimize import minimize, path
 from sfedhp.nn.network import Network

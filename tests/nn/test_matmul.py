@@ -10,10 +10,11 @@ from torch.testing import assert_close
 
 pytest.importorskip("triton", reason="Triton, which the kernels are written with, is not installed")
 
+from sfedhp.core.factored import dense
 from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, spread
+from sfedhp.core.vectors import spread
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn import kernels
 from sfedhp.nn import kernels_available as devices

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from sfedhp.core.factored import Layer
 from sfedhp.core.types import Batch
-from sfedhp.core.vectors import Layer
 from sfedhp.nn.matmul import add_product, columns_first, plus_product
 from sfedhp.nn.mlp import Affine, CrossEntropy, Models, gradient
 

@@ -10,7 +10,7 @@ from torch import nn
 import sfedhp
 from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.nn.models import MODELS, build, load_initial
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.nn import mlp as by_hand
 from sfedhp.nn.network import Network, join, split
 

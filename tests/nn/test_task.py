@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
+from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.core.vectors import Factored, Layer, dense
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task, cross_entropy
 

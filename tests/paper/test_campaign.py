@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper import campaign, records
 from sfedhp.paper.studies import Effort
 from tests.support.small_experiments import experiment

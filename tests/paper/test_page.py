@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper import figures, page
 from sfedhp.paper.curves import Curve
 from sfedhp.paper.tables import Sheet, claims_sheet

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.paper.studies import Effort, check, choose, finals, trials
 from tests.support.small_experiments import experiment
 

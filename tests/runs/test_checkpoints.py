@@ -6,8 +6,8 @@ from safetensors.torch import save_file
 
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.checks.problem import leaves
-from sfedhp.core.types import InputError
-from sfedhp.core.vectors import Factored, Layer, dense
+from sfedhp.core.errors import InputError
+from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.runs import checkpoints
 
 

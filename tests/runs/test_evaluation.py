@@ -10,7 +10,7 @@ from torch import nn
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, PFedGP, SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.config import EvaluationOptions
-from sfedhp.core.vectors import dense
+from sfedhp.core.factored import dense
 from sfedhp.nn.network import Network
 from sfedhp.runs.evaluation import Evaluator, Rows
 

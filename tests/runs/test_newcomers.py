@@ -11,7 +11,7 @@ from torch import nn
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, SFedHP
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import smooth_l1_slope
 from sfedhp.data import DataOptions, federate
 from sfedhp.runs.newcomers import hold_out, newcomer_of, personalize, read_models, shared_models

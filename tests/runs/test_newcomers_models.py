@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import sfedhp
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.runs.newcomers import read_models, shared_models
 from sfedhp.runs.prepare import FROM_PYTHON
 from tests.support.short_runs import SMALL

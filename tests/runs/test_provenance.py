@@ -17,7 +17,7 @@ from torch import nn
 import sfedhp
 from sfedhp.algorithms import Algorithm, ClientResult, FedAvg, SFedHP
 from sfedhp.config import CheckpointOptions, Experiment
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, federate
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.runs import records
 from sfedhp.runs.records import History, read_rows, rows_of_run, summarize
 

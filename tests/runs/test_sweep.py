@@ -9,8 +9,8 @@ import torch
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.config import EvaluationOptions
+from sfedhp.core.errors import InputError
 from sfedhp.core.scalars import PerRun
-from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
 from sfedhp.runs import sweep as sweeping
 from sfedhp.runs.prepare import merged

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from sfedhp import Experiment
 from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
 from sfedhp.checks.problem import Problem, leaves, problem
+from sfedhp.core.factored import Factored
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.vectors import Factored
 from sfedhp.data import DataOptions
 from sfedhp.engine.cuda_graphs import GRAPH
 from sfedhp.engine.simulator import Simulator, State

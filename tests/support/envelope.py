@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense, smooth_l1, smooth_l1_slope
+from sfedhp.core.vectors import smooth_l1, smooth_l1_slope
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task, cross_entropy
 from sfedhp.theory.constants import Constants

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import SFedHP
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Batch
-from sfedhp.core.vectors import Factored, dense
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Loss, Task, cross_entropy

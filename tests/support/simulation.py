@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import Algorithm
+from sfedhp.core.factored import dense
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import dense
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn import network as networks
 from sfedhp.nn.models import perceptron

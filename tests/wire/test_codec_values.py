@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.wire import decode, encode, encoded_length
 
 BLOCK = 256

@@ -7,7 +7,7 @@ import torch
 
 from sfedhp.algorithms import FedAvg, HeurFedAMP, SFedHP
 from sfedhp.checks.problem import finish, leaves
-from sfedhp.core.vectors import Factored, Layer
+from sfedhp.core.factored import Factored, Layer
 from sfedhp.wire import encode
 from sfedhp.wire.ledger import Ledger, columns
 from sfedhp.wire.link import Link, WireOptions, link_of

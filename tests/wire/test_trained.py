@@ -10,7 +10,7 @@ from sfedhp import Experiment
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES
 from sfedhp.config import EvaluationOptions
-from sfedhp.core.vectors import dense
+from sfedhp.core.factored import dense
 from sfedhp.data import DataOptions
 from sfedhp.runs.prepare import prepare
 from sfedhp.wire import encode

@@ -19,7 +19,7 @@ from torch import nn
 from sfedhp.bench.cases import CLASSES, Case
 from sfedhp.bench.measurement import Side
 from sfedhp.config import to_dict
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.nn.models import build
 
 

@@ -17,7 +17,7 @@ from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import RIVALS, installed, parse
 from sfedhp.cli.output.columns import Column, counted, print_table
 from sfedhp.cli.output.tables import print_json, results
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.nn.models import MODELS
 from sfedhp.runs.prepare import device_of
 

@@ -9,7 +9,7 @@ import click
 
 from sfedhp.cli.options import read_settings
 from sfedhp.cli.roles import become
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.roles.client import check_start
 from sfedhp.deploy.roles.loading import SHARED, own_data
 from sfedhp.deploy.site import read_site

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.roles import become
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held
-from sfedhp.core.types import InputError
 from sfedhp.deploy.site import read_site
 
 

@@ -14,7 +14,7 @@ from sfedhp.cli.options import METHOD, check_method, read_settings
 from sfedhp.cli.output.tables import Compared, print_comparison, print_json, stopped_after
 from sfedhp.cli.paths import Target, new_folder
 from sfedhp.config import Experiment
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.runs.prepare import prepare, with_own_draws
 from sfedhp.runs.run import check_vacant, start
 

@@ -12,7 +12,7 @@ from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.holdings import draw
 from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.progress import bytes_shown
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.data.registry import IMAGE_SETS
 
 _folder = click.option(

@@ -17,7 +17,7 @@ from sfedhp.cli.output.federation import line, standing
 from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.paths import Target, new_folder
 from sfedhp.cli.roles import needs_flare, read_plan
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.runs.records import summarize
 

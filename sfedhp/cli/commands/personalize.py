@@ -14,8 +14,8 @@ from sfedhp.cli.output.columns import counted
 from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.paths import Target
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically
-from sfedhp.core.types import InputError
 from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
 from sfedhp.runs.newcomers import personalize as personalized
 from sfedhp.runs.run import read_experiment

@@ -15,8 +15,8 @@ from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.paths import Target, check_file
 from sfedhp.cli.progress import pace_shown
 from sfedhp.cli.studies import ALL, COLLECTIONS, FIGURES, files_of, names_of, narrowed, read_study
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
-from sfedhp.core.types import InputError
 from sfedhp.paper import campaign, figures, page, records
 from sfedhp.paper.claims import judge
 from sfedhp.paper.curves import Curve, curves

@@ -8,7 +8,7 @@ import click
 
 from sfedhp.cli.output.federation import standing
 from sfedhp.cli.output.tables import print_json, results
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import STATUS, read_status
 from sfedhp.deploy.site import read_site
 

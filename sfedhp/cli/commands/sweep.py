@@ -17,7 +17,7 @@ from sfedhp.cli.output.tables import Swept, print_json, print_sweep, stopped_aft
 from sfedhp.cli.paths import Target, new_folder
 from sfedhp.cli.progress import rounds_shown
 from sfedhp.config import Experiment
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.runs.prepare import with_own_draws
 from sfedhp.runs.run import check_vacant
 from sfedhp.runs.sweep import check, plan, rounds_done

@@ -29,8 +29,8 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held
-from sfedhp.core.types import InputError
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.flare.allowlist import CHANNEL, TOPIC, Gate
 from sfedhp.deploy.flare.rejections import ERRORS, ErrorFile, Refusals

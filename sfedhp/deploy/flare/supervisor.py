@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
-from sfedhp.core.types import InputError
 from sfedhp.deploy.federation_file import LOOPBACK
 
 PARENT: Final = "SFEDHP_PARENT"  # the process with which a started one ends

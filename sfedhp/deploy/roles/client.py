@@ -9,8 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from sfedhp.core.types import Clock, InputError
-from sfedhp.core.vectors import Factored, dense, density
+from sfedhp.core.errors import InputError
+from sfedhp.core.factored import Factored, dense
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind, pack, unpack

@@ -15,10 +15,12 @@ import torch
 
 from sfedhp._version import __version__
 from sfedhp.config import to_dict, to_toml
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import sweep_up, write_text
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.types import Clock, InputError
-from sfedhp.core.vectors import density, spread, tree_map
+from sfedhp.core.trees import tree_map
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.messaging.gather import Circle
 from sfedhp.deploy.messaging.traffic import Books, stacked

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.messaging.gather import Circle

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.deploy.site import Site
 from sfedhp.nn.models import build, load_initial

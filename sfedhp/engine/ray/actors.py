@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.engine.memory import keep_freed_memory
 from sfedhp.engine.ray.shares import Share, Spread, divided, parts_of
 from sfedhp.engine.simulator import Simulator

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfedhp.core.vectors import Factored, Tree, dense, tree_map
-from sfedhp.engine.cuda_graphs import stored
+from sfedhp.core.factored import Factored, dense
+from sfedhp.core.trees import Tree, stored, tree_map
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import tree_map
 from sfedhp.engine.ray.packing import packed, side_by_side, unpacked
 from sfedhp.engine.simulator import Clients, Simulator
 from sfedhp.engine.slices import Piece

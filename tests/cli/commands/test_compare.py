@@ -14,7 +14,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import execution
 from sfedhp.cli.commands import compare as module
 from sfedhp.cli.output.tables import Compared, print_comparison
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from sfedhp.cli.commands import sweep as module
 from sfedhp.cli.commands.sweep import grid
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held
-from sfedhp.core.types import InputError
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from sfedhp.cli import main
+from sfedhp.core.errors import InputError
 from sfedhp.core.files import held
-from sfedhp.core.types import InputError
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import check_port, command

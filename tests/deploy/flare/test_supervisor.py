@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal

@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sfedhp.core.types import Clock, InputError
+from sfedhp.core.errors import InputError
+from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.messaging.gather import Circle
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, pack, seal, unseal

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 import sfedhp
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.messaging.protocol import NO_RUN
 from sfedhp.deploy.roles import state_files as states
 from sfedhp.deploy.roles.cloud import CloudRole

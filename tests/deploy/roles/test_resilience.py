@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sfedhp
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal, unseal
 from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole

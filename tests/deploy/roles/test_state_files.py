@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfedhp.core.types import Clock, InputError
+from sfedhp.core.errors import InputError
+from sfedhp.core.types import Clock
 from sfedhp.data import DataOptions
 from sfedhp.deploy.event_log import Journal, read_status
 from sfedhp.deploy.federation_file import Address, FederationFile, Limits, read_federation

@@ -19,7 +19,7 @@ import torch
 import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.config import EngineOptions, Experiment
-from sfedhp.core.types import InputError
+from sfedhp.core.errors import InputError
 from sfedhp.engine.ray import actors, check_reachable, on_ray
 from sfedhp.runs.prepare import prepare, prepare_stack
 from tests.support.paths import ROOT

@@ -5,7 +5,7 @@ import pickle
 import torch
 
 from sfedhp.checks.problem import leaves
-from sfedhp.core.vectors import Factored, Layer, dense
+from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.engine.ray.packing import packed, side_by_side, unpacked
 from tests.support.sharing import through
 

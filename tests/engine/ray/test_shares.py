@@ -9,8 +9,8 @@ from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import EDGES
-from sfedhp.core.vectors import Factored
-from sfedhp.engine.cuda_graphs import stored
+from sfedhp.core.factored import Factored
+from sfedhp.core.trees import stored
 from sfedhp.engine.ray.shares import Share, divided, parts_of
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints

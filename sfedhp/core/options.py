@@ -1,0 +1,133 @@
+"""What an option of a config may be: its type, its bounds and its help text."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias, Union
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.scalars import Scalar
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The values a numeric option may take; stands in `Annotated[...]` on the option's field."""
+
+    least: float = float("-inf")
+    most: float = float("inf")
+    exclusive: bool = False  # `least` itself is refused
+
+    def admits(self, value: float) -> bool:
+        """Whether the value lies within."""
+        low = value > self.least if self.exclusive else value >= self.least
+        return low and value <= self.most  # False for NaN
+
+    def __str__(self) -> str:
+        if self.most == float("inf"):
+            return f"above {self.least:g}" if self.exclusive else f"at least {self.least:g}"
+        if self.exclusive:
+            return f"above {self.least:g} and at most {self.most:g}"
+        return f"from {self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True)
+class Help:
+    """The help text of an option, a note on its type: `rate: Annotated[Rate, Help("η, the step size")]`."""
+
+    text: str
+
+
+# What an option may be. The names read as the option's kind in an algorithm's list of fields.
+Count: TypeAlias = Annotated[int, Bounds(1)]
+CountOrOff: TypeAlias = Annotated[int, Bounds(0)]
+Rate: TypeAlias = Annotated[Scalar, Bounds(0, exclusive=True)]
+Strength: TypeAlias = Annotated[Scalar, Bounds(0)]
+Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
+
+
+@cache
+def help_of(kind: type[Any]) -> dict[str, str]:
+    """The help text of each field of a dataclass that has one."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    notes = {
+        field.name: [
+            note.text for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, Help)
+        ]
+        for field in dataclasses.fields(kind)
+    }
+    return {name: texts[-1] for name, texts in notes.items() if texts}
+
+
+def check_options(options: Any, section: str = "") -> None:
+    """Refuse a dataclass of options in which a value is not of its field's type, or outside its `Bounds`.
+
+    A whole number may stand where a number is meant. An option that is a whole number refuses a float, even
+    one without a fraction: it counts something.
+
+    Raises:
+        InputError: names the option, the value and what is allowed.
+    """
+    hints = typing.get_type_hints(type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        value, name = getattr(options, field.name), f"{section}{field.name}"
+        kinds, bounds = _parts(hints[field.name])
+        if not any(_is(value, kind) for kind in kinds):
+            raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
+        if bounds is not None:
+            # A value for each run of a stack lists them; what is neither a number nor such has no bounds.
+            numbers = [value] if isinstance(value, int | float) else getattr(value, "tolist", list)()
+            for one in numbers:
+                if not bounds.admits(one):
+                    raise InputError(f"{name} = {one!r} is out of range: it must be {bounds}.")
+
+
+def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
+    """The types of which a value may be, and the bounds of the numbers among them."""
+    if typing.get_origin(hint) is Annotated:
+        kinds, within = _parts(hint.__origin__)
+        return kinds, next((note for note in hint.__metadata__ if isinstance(note, Bounds)), within)
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        members = [_parts(member) for member in typing.get_args(hint)]
+        found = [bounds for _, bounds in members if bounds is not None]
+        return [kind for kinds, _ in members for kind in kinds], found[0] if found else None
+    return [hint], None
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type."""
+    if typing.get_origin(kind) is Literal:
+        return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    try:
+        return isinstance(value, typing.get_origin(kind) or kind)
+    except TypeError:  # `Any`, a protocol: nothing that can be asked of a value
+        return True
+
+
+def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
+    """What is wrong with a value that is of none of these types, and what to write instead."""
+    if getattr(value, "ndim", None) == 0:  # of NumPy or torch, and perhaps the right one within
+        return "is no plain value: convert it with .item()."
+    for kind in kinds:
+        if typing.get_origin(kind) is Literal:
+            *others, last = map(str, typing.get_args(kind))
+            words = f"{', '.join(others)} or {last}" if others else last
+            return f"is not known: use {words}."
+    if int in kinds or float in kinds:
+        whole = "whole " if float not in kinds else ""
+        if bounds is None:
+            return f"is not a {whole}number: write one."
+        if whole and isinstance(value, float):
+            return f"is not a whole number: it must be {bounds}."
+        return f"is not a number: it must be {'a whole number, ' if whole else ''}{bounds}."
+    if str in kinds:
+        return "is not text: write it in quotes."
+    if bool in kinds:
+        return "is neither true nor false: use one of them."
+    names = [getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not types.NoneType]
+    return f"cannot be used: it must be of the type {' or '.join(names)}."
