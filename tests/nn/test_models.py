@@ -81,7 +81,7 @@ def not_a_module():
 
 
 def test_a_module_a_class_and_a_function_will_do():
-    for model in (Own(), Own, takes_two, "test_models:takes_two"):
+    for model in (Own(), Own, takes_two, "tests.nn.test_models:takes_two"):
         assert make(model).d == 7_850
 
 
@@ -107,8 +107,8 @@ class Stubborn(nn.Module):
     [
         ("dmn", "model.name = 'dmn' is not known: use mlr, dnn,"),
         ("nowhere.at.all:x", "cannot be imported"),
-        ("test_models:nothing", "cannot be imported"),
-        ("test_models:IMAGE", "is not a function or class"),
+        ("tests.nn.test_models:nothing", "cannot be imported"),
+        ("tests.nn.test_models:IMAGE", "is not a function or class"),
         (not_a_module, "gives a int: it must give a torch.nn.Module"),
         (Stubborn(), "cannot draw its weights from the seed"),
         (nn.Sequential(nn.Linear(784, 10), nn.Dropout(0.5)), "Dropout"),
@@ -150,7 +150,10 @@ def raises(shape, classes):
         (takes_names, r"takes_names wants 2 arguments by name alone \(shape, classes\)"),
         (raises, r"^The model raises cannot be made for inputs of shape \(28, 28\) .* \(KeyError: 'width'\)"),
         (nn.Linear, r"^The model Linear cannot be made .* \(TypeError: "),
-        ("test_models:raises", r"^The model test_models:raises cannot be made .* \(KeyError: 'width'\)"),
+        (
+            "tests.nn.test_models:raises",
+            r"^The model tests.nn.test_models:raises cannot be made .* \(KeyError: 'width'\)",
+        ),
     ],
 )
 def test_makers_that_cannot_be_called_are_refused(maker, sentence):

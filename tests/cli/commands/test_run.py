@@ -13,6 +13,7 @@ import sfedhp as library
 from sfedhp.cli import paths as folders
 from sfedhp.cli import progress
 from sfedhp.cli.options import read_settings
+from sfedhp.runs.loop import Progress
 
 
 def test_the_summary_is_the_only_thing_on_stdout(sfedhp, tiny, here):
@@ -140,7 +141,7 @@ def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
     with progress.rounds_shown("fedavg") as report:
         for number in range(1, 6):
             row = {"round": number, "gm": 10.0 * number} if number != 3 else {"round": number}
-            report(library.driving.Progress(row, 5))
+            report(Progress(row, 5))
     # 11 s for two rounds: two more take another 11.
     assert capsys.readouterr().err.splitlines() == [
         "fedavg: round 1/5  GM 10.00",

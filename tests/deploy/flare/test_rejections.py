@@ -65,8 +65,8 @@ def test_many_refusals_are_few_lines(found, monkeypatch):
 WATCHED = """
 import os, sys, time
 from pathlib import Path
-from sfedhp.deploy import refusals
-from sfedhp.deploy.journal import Journal
+from sfedhp.deploy.flare import rejections as refusals
+from sfedhp.deploy.event_log import Journal
 folder = Path(sys.argv[1])
 refusals._GLANCE, refusals._PAUSE = 0.01, 0.0
 kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
@@ -105,8 +105,8 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
 CROWDED = """
 import os, sys
 from pathlib import Path
-from sfedhp.deploy import refusals
-from sfedhp.deploy.journal import Journal
+from sfedhp.deploy.flare import rejections as refusals
+from sfedhp.deploy.event_log import Journal
 folder = Path(sys.argv[1])
 kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
 refusals._LARGEST, opened = 5, os.open
