@@ -26,6 +26,7 @@ from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.loop import Outcome, Progress
 from sfedhp.runs.sweep import plan
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions
 
 RECORDS = Path("results/tradeoff.jsonl")
@@ -100,7 +101,7 @@ def record(name: str, outcome: Outcome) -> dict[str, Any]:
     run = outcome.run
     sent, curve = 0, []
     for row in run.history:
-        sent += row["bytes_edge_cloud"] + row["bytes_cloud_edge"]
+        sent += row[f"bytes_{Direction.EDGE_CLOUD}"] + row[f"bytes_{Direction.CLOUD_EDGE}"]
         if "gm" in row:
             curve.append({key: row.get(key) for key in CURVE} | {"bytes": sent})
     # Up and down, four edges, 79 510 float32 weights.

@@ -21,6 +21,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, from_dict, keys_of, tables_of
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import help_of
+from sfedhp.wire.direction import Direction
 
 METHOD = "algorithm.name"
 STUDY = "reproduce"  # a table of experiment files that only `sfedhp reproduce` reads
@@ -91,7 +92,7 @@ class Settings:
                     owner, runs = ", ".join(having), ", ".join(methods)
                     lines[entry.key] = f"{entry.key} is left out: it is a key of {owner}, not of {runs}."
             elif section.startswith("links.") and entry.value != "none":
-                tiers = 2 if section == "links.client_cloud" else 3
+                tiers = 2 if section == f"links.{Direction.CLIENT_CLOUD}" else 3
                 if all(ALGORITHMS[each].tiers != tiers for each in methods):
                     runs = ", ".join(methods)
                     lines[entry.key] = (

@@ -21,6 +21,7 @@ from sfedhp.engine.cuda_graphs import PENDING, Recorder, Worker
 from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.engine.slices import Chosen, Piece, in_pieces, pieces
 from sfedhp.nn.task import Task
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 
@@ -37,7 +38,7 @@ class State:
     personal: Any  # the clients' own
     statistics: Tensor  # (*lead, s), the clients' running statistics
     # The last messages down, by direction, where links need them as bases.
-    sent: dict[str, Tensor] = field(default_factory=dict)
+    sent: dict[Direction, Tensor] = field(default_factory=dict)
 
 
 class Clients(NamedTuple):
@@ -66,7 +67,7 @@ class Simulator:
     stream: Tensor  # (runs?,) the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
     # By direction; where none is given, nothing is changed.
-    links: Mapping[str, Link] = field(default_factory=dict)
+    links: Mapping[Direction, Link] = field(default_factory=dict)
     lost: Lost | None = None  # who does not answer
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)
@@ -149,13 +150,13 @@ class Simulator:
         message = self.algorithm.cloud_message(served.state, self.members)
         held = Clients(self.state.personal, self.state.statistics)
         if self.algorithm.tiers == 2:
-            received = self._send(message, "cloud_client", drawn, self.ledger)
+            received = self._send(message, Direction.CLOUD_CLIENT, drawn, self.ledger)
             stepped = work(turn, received, held, drawn)
             upload, weights, held = self._answers(
-                received, held, stepped, Clock(turn), drawn, "client_cloud", self.ledger
+                received, held, stepped, Clock(turn), drawn, Direction.CLIENT_CLOUD, self.ledger
             )
         else:
-            received = self._send(message, "cloud_edge", None, self.ledger)
+            received = self._send(message, Direction.CLOUD_EDGE, None, self.ledger)
             edges, last, held, booked = work(turn, received, served.tail, held)
             for direction, entry in zip(_WITHIN, booked, strict=True):
                 self.ledger.add(direction, entry)
@@ -206,11 +207,13 @@ class Simulator:
             nonlocal held
             clock = Clock(turn, edge_round)
             sent = algorithm.edge_message(served.state, clients)
-            message = self._send(sent, "edge_client", self.task.sizes, ledger)
+            message = self._send(sent, Direction.EDGE_CLIENT, self.task.sizes, ledger)
             if not algorithm.remembers and self.lost is None:
                 held = Clients((), held.statistics)  # a large federation's would be there once more
             stepped = self.step(message, held, self.task, clock)
-            upload, weights, held = self._answers(message, held, stepped, clock, None, "client_edge", ledger)
+            upload, weights, held = self._answers(
+                message, held, stepped, clock, None, Direction.CLIENT_EDGE, ledger
+            )
             return upload, weights
 
         edges = Served(
@@ -235,8 +238,8 @@ class Simulator:
         if drawn is not None:
             weights = weights * drawn
         upload = Message(self.algorithm.edge_upload(edges.state), edges.tail)
-        upload, lengths, nonzeros = self._upload(upload, "edge_cloud", received)
-        self.ledger.book("edge_cloud", lengths, nonzeros, weights)
+        upload, lengths, nonzeros = self._upload(upload, Direction.EDGE_CLOUD, received)
+        self.ledger.book(Direction.EDGE_CLOUD, lengths, nonzeros, weights)
         return upload, weights
 
     def _client_steps(
@@ -255,7 +258,7 @@ class Simulator:
         stepped: tuple[Any, Clients],
         clock: Clock,
         drawn: Tensor | None,
-        direction: str,
+        direction: Direction,
         ledger: Ledger,
     ) -> tuple[Message, Tensor, Clients]:
         """What arrives of the clients' (or those drawn's) steps, what each weighs, and what they keep."""
@@ -317,7 +320,7 @@ class Simulator:
     def _chosen(self, drawn: Tensor) -> Chosen:
         return Chosen(drawn, self.runs, self.sampled)
 
-    def _send(self, messages: Tensor, direction: str, present: Tensor | None, ledger: Ledger) -> Tensor:
+    def _send(self, messages: Tensor, direction: Direction, present: Tensor | None, ledger: Ledger) -> Tensor:
         """Down to the members; what both sides then hold is the base of the next difference."""
         link = self._link(direction)
         base = self.state.sent.get(direction)
@@ -332,7 +335,9 @@ class Simulator:
             self.state = replace(self.state, sent={**self.state.sent, direction: held})
         return received
 
-    def _upload(self, upload: Message, direction: str, received: Tensor) -> tuple[Message, Tensor, Tensor]:
+    def _upload(
+        self, upload: Message, direction: Direction, received: Tensor
+    ) -> tuple[Message, Tensor, Tensor]:
         """Up to the server, the statistics as a tail; a difference is against what the member received."""
         model, tail = upload
         size, link = self.initial.shape[-1], self._link(direction)
@@ -343,9 +348,9 @@ class Simulator:
             model, tail = dense(whole)[..., :size], dense(whole)[..., size:]
         return Message(model, tail), lengths, nonzeros
 
-    def _link(self, direction: str) -> Link:
+    def _link(self, direction: Direction) -> Link:
         return self.links.get(direction, _PLAIN)
 
 
 _PLAIN = Link()
-_WITHIN = ("edge_client", "client_edge")  # the directions below the edges
+_WITHIN = (Direction.EDGE_CLIENT, Direction.CLIENT_EDGE)  # the directions below the edges

@@ -14,6 +14,7 @@ from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.paper import newcomers
 from sfedhp.runs.loop import Outcome
+from sfedhp.wire.direction import Direction
 
 _CURVE = (
     *("round", "pm", "em", "gm", "pm_validation", "em_validation", "gm_validation"),
@@ -25,7 +26,6 @@ _CURVE = (
         "formula",
     ),  # bytes to and from the cloud so far: of all messages; by the paper's count, of one member
 )
-_TO_CLOUD = ("edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,10 @@ def record(
     members = experiment.edges * (1 if experiment.algorithm.tiers == 3 else experiment.clients_per_edge)
     rows: list[dict[str, Any]] = []
     sent, formula = 0, 0.0
+    at_cloud = [direction for direction in Direction if direction.at_cloud]
     for row in run.history:
-        sent += sum(row.get(f"bytes_{direction}", 0) for direction in _TO_CLOUD)
-        formula += sum(row.get(f"formula_{direction}", 0) for direction in _TO_CLOUD) / members
+        sent += sum(row.get(f"bytes_{direction}", 0) for direction in at_cloud)
+        formula += sum(row.get(f"formula_{direction}", 0) for direction in at_cloud) / members
         if "train_loss" in row:
             rows.append(row | {"sent": sent, "formula": formula})
     columns = {name: [_short(row.get(name)) for row in rows] for name in _CURVE}

@@ -17,6 +17,7 @@ from sfedhp.core.files import write_atomically
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator, State
 from sfedhp.runs.models import named_tensors
+from sfedhp.wire.direction import Direction
 
 _KEPT = 2
 _ABOUT = "about"
@@ -115,7 +116,11 @@ def _restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
         edges,
         unflatten(fresh.personal, tensors, "personal"),
         tensors["statistics"],
-        {name.removeprefix("sent."): tensor for name, tensor in tensors.items() if name.startswith("sent.")},
+        {
+            Direction(name.removeprefix("sent.")): tensor
+            for name, tensor in tensors.items()
+            if name.startswith("sent.")
+        },
     )
 
 

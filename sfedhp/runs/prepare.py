@@ -30,13 +30,13 @@ from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.runs.evaluation import Evaluator, Rows
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
 Model = nn.Module | Callable[..., nn.Module]
 
 FROM_PYTHON = "python"  # the recorded name of a model that came from Python
-DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         together([part.tail for part in parts]),
         together([key(part.experiment.seed, ROLES["draw"]) for part in parts]),
         sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
-        links={direction: link_of(experiment.wire, direction) for direction in DIRECTIONS},
+        links={direction: link_of(experiment.wire, direction) for direction in Direction},
         clients_at_once=at_once,
         elsewhere=partial(on_ray, address=engine.address, actors=engine.actors)
         if engine.kind == "ray"

@@ -16,6 +16,7 @@ from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.runs.prepare import Prepared
 from sfedhp.theory.line import Line
 from sfedhp.theory.overshoot import swings
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
 
@@ -117,7 +118,7 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     ]
     for name, total in measured.sums.items():
         if name.startswith("bytes_"):
-            lines += _byte_lines(name.removeprefix("bytes_"), total, measured.sums, sent, prepared)
+            lines += _byte_lines(Direction(name.removeprefix("bytes_")), total, measured.sums, sent, prepared)
     return lines
 
 
@@ -164,7 +165,7 @@ def _density_note(
 
 
 def _byte_lines(
-    direction: str,
+    direction: Direction,
     total: float,
     sums: dict[str, float],
     curve: Sequence[tuple[int, float]],

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Help, check_options
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 
-# The direction down of each link; a link is named as its direction up.
-_DOWN: Final = {"client_edge": "edge_client", "edge_cloud": "cloud_edge", "client_cloud": "cloud_client"}
+_LINKS: Final = tuple(direction for direction in Direction if direction.is_up)
 
 
 class Channel(NamedTuple):
@@ -98,7 +98,7 @@ class LinksOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in _DOWN:
+        for name in _LINKS:
             options = getattr(self, name)
             check_options(options, f"links.{name}.")
             if options.resolve() is None and options != ChannelOptions():
@@ -108,7 +108,7 @@ class LinksOptions:
                 )
 
 
-def seconds(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
     """How long a round's messages are on their way, (runs,) or () each, as columns of the history.
 
     Members work in parallel and wait for nobody but their server; a server waits for its slowest member.
@@ -127,13 +127,13 @@ def seconds(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict
         messages = received.messages.double() + sent.messages.double()
         each = messages * channel.latency + channel.receiving(received) + channel.sending(sent)
         found[f"link_seconds_{name}"] = each.flatten(runs).amax(-1)
-        ways.append(each.amax(-1) if name == "client_edge" else each)
+        ways.append(each.amax(-1) if name is Direction.CLIENT_EDGE else each)
     if ways:
         found["link_seconds"] = torch.stack(ways).sum(0).amax(-1)
     return found
 
 
-def joules(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
     """What the lower members' radios take for a round's messages, all members together, as columns.
 
     Only sending and receiving are counted, no waiting; a power that is not known counts as 0, and a link of
@@ -155,9 +155,11 @@ def joules(booked: Mapping[str, Entry], links: LinksOptions, runs: int) -> dict[
     return found
 
 
-def _counted(booked: Mapping[str, Entry], links: LinksOptions) -> Iterator[tuple[str, Channel, Entry, Entry]]:
+def _counted(
+    booked: Mapping[Direction, Entry], links: LinksOptions
+) -> Iterator[tuple[Direction, Channel, Entry, Entry]]:
     """The links that have a channel and were used, with what came down and what went up."""
-    for name, down in _DOWN.items():
-        channel = getattr(links, name).resolve()
-        if channel is not None and name in booked:
-            yield name, channel, booked[down], booked[name]
+    for up in _LINKS:
+        channel = getattr(links, up).resolve()
+        if channel is not None and up in booked:
+            yield up, channel, booked[up.down], booked[up]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.wire.direction import Direction
+
 
 class Entry(NamedTuple):
     """What each member's messages of one direction and round came to, (..., members) each."""
@@ -25,13 +27,13 @@ class _Note(NamedTuple):
 
 
 class Ledger:
-    """Entries by direction, such as `client_edge` (up) or `cloud_edge` (down), of one cloud round."""
+    """The entries of one cloud round, by direction."""
 
     def __init__(self) -> None:
-        self._booked: dict[str, list[Entry]] = {}
-        self._notes: dict[str, list[_Note]] = {}  # not yet added up
+        self._booked: dict[Direction, list[Entry]] = {}
+        self._notes: dict[Direction, list[_Note]] = {}  # not yet added up
 
-    def book(self, direction: str, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
+    def book(self, direction: Direction, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
         """Add a message from or to each member; those who were not there sent none.
 
         Args:
@@ -42,11 +44,11 @@ class Ledger:
         """
         self._notes.setdefault(direction, []).append(_Note(lengths, nonzeros, present))
 
-    def add(self, direction: str, entry: Entry) -> None:
+    def add(self, direction: Direction, entry: Entry) -> None:
         """Add what another book has for a direction."""
         self._booked.setdefault(direction, []).append(entry)
 
-    def close(self) -> dict[str, Entry]:
+    def close(self) -> dict[Direction, Entry]:
         """The round's entries; the book starts anew."""
         for direction, notes in self._notes.items():
             self.add(direction, _entry(notes))
@@ -67,7 +69,7 @@ def _entry(notes: list[_Note]) -> Entry:
     return Entry((lengths * there).sum(0), there.sum(0), (nonzeros * there).sum(0))
 
 
-def columns(booked: dict[str, Entry], size: int, runs: int) -> dict[str, Tensor]:
+def columns(booked: dict[Direction, Entry], size: int, runs: int) -> dict[str, Tensor]:
     """A round's sums over members, (runs,) or () each, as columns of the history.
 
     `bytes_` are those of the messages, `formula_` those of the paper's count (64 bits for a non-zero weight,

@@ -13,6 +13,7 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.options import Bounds, Help
 from sfedhp.core.vectors import constant
 from sfedhp.wire.codec import decode, encode, encoded_length
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.values import BLOCK
 
 _SHORT: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -139,8 +140,8 @@ def _equal(number: int, shape: torch.Size, device: torch.device) -> Tensor:
     return constant(number, torch.int64, device).expand(shape)
 
 
-def link_of(options: WireOptions, direction: str) -> Link:
-    """The link of a direction such as `client_edge`; the threshold acts on all, the rest where asked."""
-    if options.tiers == "cloud" and "cloud" not in direction:
+def link_of(options: WireOptions, direction: Direction) -> Link:
+    """The link of a direction; the threshold acts on all links, the rest on those that `tiers` names."""
+    if options.tiers == "cloud" and not direction.at_cloud:
         options = replace(options, values="exact", count="off", difference=False)
     return Link(options)

@@ -17,6 +17,7 @@ from sfedhp.engine import cuda_graphs as capture
 from sfedhp.engine.cuda_graphs import GRAPH, PENDING, Recorder, form_of
 from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
 CPU = torch.device("cpu")
@@ -192,7 +193,12 @@ def test_sampled_rounds_are_the_same(method, sampled, case, recordings):
 
 def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings):
     looking, zeroing = Link(WireOptions(count="size", difference=True)), Link(WireOptions(threshold=0.05))
-    links = {"cloud_edge": looking, "edge_cloud": looking, "edge_client": zeroing, "client_edge": zeroing}
+    links = {
+        Direction.CLOUD_EDGE: looking,
+        Direction.EDGE_CLOUD: looking,
+        Direction.EDGE_CLIENT: zeroing,
+        Direction.CLIENT_EDGE: zeroing,
+    }
     method = SFedHP(edge_rounds=2)
     simulator = case.simulator(method, links=links)
     both(simulator, case.simulator(method, links=links, graphs=False))
@@ -256,7 +262,7 @@ def test_what_stands_in_the_way_is_known_beforehand(case):
     assert obstacle(FedAvg()) == ""
     assert "lost" in obstacle(FedAvg(), lost=lambda clock, ids: ids < 0)
     for options in (WireOptions(count="size"), WireOptions(values="int8"), WireOptions(difference=True)):
-        assert "coded on the host" in obstacle(SFedHP(), links={"client_edge": Link(options)})
-        assert obstacle(SFedHP(), links={"edge_cloud": Link(options)}) == ""
-        assert obstacle(FedAvg(), links={"client_cloud": Link(options)}) == ""
-    assert obstacle(SFedHP(), links={"edge_client": Link(WireOptions(threshold=1e-3))}) == ""
+        assert "coded on the host" in obstacle(SFedHP(), links={Direction.CLIENT_EDGE: Link(options)})
+        assert obstacle(SFedHP(), links={Direction.EDGE_CLOUD: Link(options)}) == ""
+        assert obstacle(FedAvg(), links={Direction.CLIENT_CLOUD: Link(options)}) == ""
+    assert obstacle(SFedHP(), links={Direction.EDGE_CLIENT: Link(WireOptions(threshold=1e-3))}) == ""

@@ -17,6 +17,7 @@ from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.runs.prepare import federation_of, prepare, prepare_stack
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
 
@@ -73,7 +74,9 @@ def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
 def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_once):
     """Differences on the links need what was sent before, and somebody is lost in the first cloud round."""
     options = {
-        "links": {name: Link(WireOptions(difference=True)) for name in ("cloud_edge", "edge_client")},
+        "links": {
+            name: Link(WireOptions(difference=True)) for name in (Direction.CLOUD_EDGE, Direction.EDGE_CLIENT)
+        },
         "lost": lambda clock, ids: (ids < CLIENTS + 1) & (clock.cloud_round == 0),
     }
     whole, some = (
@@ -216,19 +219,19 @@ def test_bytes_are_counted_on_every_link(case):
     booked = {name: int(entry.bytes.sum()) for name, entry in three.ledger.close().items()}
     clients = EDGES * CLIENTS
     assert booked == {
-        "cloud_edge": EDGES * size,
-        "edge_client": 4 * clients * size,
-        "client_edge": 4 * clients * size,
-        "edge_cloud": EDGES * size,
+        Direction.CLOUD_EDGE: EDGES * size,
+        Direction.EDGE_CLIENT: 4 * clients * size,
+        Direction.CLIENT_EDGE: 4 * clients * size,
+        Direction.EDGE_CLOUD: EDGES * size,
     }
     two = case.simulator(FedAvg(local_steps=1), sampled=5)
     next(two.run(1))
     entries = two.ledger.close()
     assert {name: int(entry.bytes.sum()) for name, entry in entries.items()} == {
-        "cloud_client": 5 * size,
-        "client_cloud": 5 * size,
+        Direction.CLOUD_CLIENT: 5 * size,
+        Direction.CLIENT_CLOUD: 5 * size,
     }
-    assert torch.equal(entries["client_cloud"].bytes > 0, two.draw(0))
+    assert torch.equal(entries[Direction.CLIENT_CLOUD].bytes > 0, two.draw(0))
     assert two.ledger.close() == {}
 
 
@@ -236,11 +239,11 @@ def test_what_is_lost_sends_nothing(case):
     simulator = case.simulator(FedAvg(local_steps=1), lost=lambda clock, ids: ids < 3)
     next(simulator.run(1))
     booked = simulator.ledger.close()
-    assert int(booked["client_cloud"].bytes.sum()) == (EDGES * CLIENTS - 3) * len(case.initial) * 8
+    assert int(booked[Direction.CLIENT_CLOUD].bytes.sum()) == (EDGES * CLIENTS - 3) * len(case.initial) * 8
 
 
 def test_a_threshold_really_zeroes_what_arrives(case):
-    links = {"client_edge": Link(WireOptions(threshold=0.2))}
+    links = {Direction.CLIENT_EDGE: Link(WireOptions(threshold=0.2))}
     simulator = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0), links=links)
     next(simulator.run(1))
     plain = case.simulator(SFedHP(edge_rounds=1, edge_rate=0.1, client_proximity=20.0))

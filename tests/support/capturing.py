@@ -25,6 +25,7 @@ from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
 from sfedhp.runs.prepare import prepare, prepare_stack
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
 ROUNDS = 5
@@ -190,19 +191,25 @@ CHECKS: dict[str, Callable[[], None]] = {
     "batch norm": lambda: rounds(SFedHP(edge_rounds=2), normed()),
     "batch norm, two tiers": lambda: rounds(FedAvg(local_steps=3), normed()),
     "thresholds": partial(
-        rounds, SFedHP(edge_rounds=2), links=dict.fromkeys(("edge_client", "client_edge"), _THRESHOLD)
+        rounds,
+        SFedHP(edge_rounds=2),
+        links=dict.fromkeys((Direction.EDGE_CLIENT, Direction.CLIENT_EDGE), _THRESHOLD),
     ),
     "counted at the cloud": partial(
-        rounds, SFedHP(edge_rounds=2), links={"edge_cloud": _COUNTED, "client_edge": _THRESHOLD}
+        rounds,
+        SFedHP(edge_rounds=2),
+        links={Direction.EDGE_CLOUD: _COUNTED, Direction.CLIENT_EDGE: _THRESHOLD},
     ),
-    "counted, two tiers": partial(rounds, FedAvg(local_steps=2), links={"client_cloud": _COUNTED}),
+    "counted, two tiers": partial(rounds, FedAvg(local_steps=2), links={Direction.CLIENT_CLOUD: _COUNTED}),
     "factored": factored_models,
     "stack": stack_of_runs,
     "resumed sfedhp": partial(resumed, SFedHP(edge_rounds=3)),
     "resumed pfedme": partial(resumed, PFedMe(local_rounds=3)),
     "pfedgp": partial(refused, PFedGP(), "synchroniz"),
     "lost": partial(refused, FedAvg(local_steps=2), "lost", lost=lambda clock, ids: ids < 2),
-    "counted below": partial(refused, SFedHP(edge_rounds=1), "coded", links={"client_edge": _COUNTED}),
+    "counted below": partial(
+        refused, SFedHP(edge_rounds=1), "coded", links={Direction.CLIENT_EDGE: _COUNTED}
+    ),
 }
 
 

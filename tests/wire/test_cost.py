@@ -17,6 +17,7 @@ from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.sweep import sweep
 from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import WireOptions
 from tests.support.paths import ROOT
@@ -44,7 +45,7 @@ def numbers(columns):
 
 
 def test_two_tiers_by_hand():
-    booked = {"cloud_client": entry([1000, 2000, 0]), "client_cloud": entry([500, 4000, 0])}
+    booked = {Direction.CLOUD_CLIENT: entry([1000, 2000, 0]), Direction.CLIENT_CLOUD: entry([500, 4000, 0])}
     links = LinksOptions(client_cloud=SLOW)
     # 0.5 + 8000/8000 + 0.5 + 4000/4000 = 3, 0.5 + 16000/8000 + 0.5 + 32000/4000 = 11; the third was not there
     assert numbers(seconds(booked, links, 0)) == {"link_seconds_client_cloud": 11.0, "link_seconds": 11.0}
@@ -53,10 +54,10 @@ def test_two_tiers_by_hand():
 
 
 THREE = {
-    "cloud_edge": entry([100, 200]),
-    "edge_client": entry([[4000, 1000], [1000, 1000]], messages=2),
-    "client_edge": entry([[1000, 1000], [1000, 0]], messages=2),
-    "edge_cloud": entry([100, 300]),
+    Direction.CLOUD_EDGE: entry([100, 200]),
+    Direction.EDGE_CLIENT: entry([[4000, 1000], [1000, 1000]], messages=2),
+    Direction.CLIENT_EDGE: entry([[1000, 1000], [1000, 0]], messages=2),
+    Direction.EDGE_CLOUD: entry([100, 300]),
 }
 
 
@@ -100,7 +101,7 @@ rates = st.floats(1e3, 1e9)
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=4), rates, st.floats(1, 1e3), st.floats(0, 0.9))
 def test_a_faster_or_safer_link_is_never_slower(pairs, bandwidth, factor, loss):
     down, up = zip(*pairs, strict=True)
-    booked = {"cloud_client": entry(list(down)), "client_cloud": entry(list(up))}
+    booked = {Direction.CLOUD_CLIENT: entry(list(down)), Direction.CLIENT_CLOUD: entry(list(up))}
 
     def cost(count, **options):
         channel = ChannelOptions(latency=0.1, transmit_power=2, receive_power=1, **options)
@@ -119,8 +120,8 @@ def test_each_run_of_a_stack_has_its_own_costs():
     def drawn(*shape):
         return Entry(*torch.randint(1, 10**6, (3, 2, *shape), generator=generator))
 
-    booked = {"cloud_edge": drawn(4), "edge_client": drawn(4, 5)}
-    booked |= {"client_edge": drawn(4, 5), "edge_cloud": drawn(4)}
+    booked = {Direction.CLOUD_EDGE: drawn(4), Direction.EDGE_CLIENT: drawn(4, 5)}
+    booked |= {Direction.CLIENT_EDGE: drawn(4, 5), Direction.EDGE_CLOUD: drawn(4)}
     links = LinksOptions(ChannelOptions("lte-m"), ChannelOptions("wan"))
     for count in (seconds, joules):
         stacked = numbers(count(booked, links, 1))

@@ -9,10 +9,9 @@ from sfedhp.algorithms import FedAvg, HeurFedAMP, SFedHP
 from sfedhp.checks.problem import finish, leaves
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.wire import encode
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Ledger, columns
 from sfedhp.wire.link import Link, WireOptions, link_of
-
-DIRECTIONS = ("client_edge", "edge_client", "edge_cloud", "cloud_edge", "client_cloud", "cloud_client")
 
 
 def sparse(members=3, size=40, dtype=torch.float32):
@@ -81,7 +80,7 @@ def test_a_factored_upload_is_built_only_where_it_must_be():
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=2), HeurFedAMP(local_steps=2)])
 def test_a_run_through_the_lossless_wire_gives_the_same_bits(case, method):
     case = replace(case, task=replace(case.task, plain=True))
-    links = {direction: Link(WireOptions(count="encode")) for direction in DIRECTIONS}
+    links = {direction: Link(WireOptions(count="encode")) for direction in Direction}
     through, never = case.simulator(method, links=links), case.simulator(method)
     finish(through)
     finish(never)
@@ -116,15 +115,15 @@ def test_one_message_against_different_bases_is_coded_for_each():
 
 @pytest.mark.parametrize("sampled", [0, 4])
 def test_differences_down_are_against_what_a_member_last_received(case, sampled):
-    links = {"cloud_client": Link(WireOptions(count="encode", difference=True))}
+    links = {Direction.CLOUD_CLIENT: Link(WireOptions(count="encode", difference=True))}
     simulator = case.simulator(FedAvg(local_steps=1), links=links, sampled=sampled)
     held = None
     for turn, _ in enumerate(simulator.run(3)):
         drawn = torch.ones(12, dtype=torch.bool) if not sampled else simulator.draw(turn)
-        entry = simulator.ledger.close()["cloud_client"]
+        entry = simulator.ledger.close()[Direction.CLOUD_CLIENT]
         assert (entry.bytes[drawn] > 0).all()
         assert (entry.bytes[~drawn] == 0).all()
-        sent = simulator.state.sent["cloud_client"]
+        sent = simulator.state.sent[Direction.CLOUD_CLIENT]
         before = torch.zeros_like(sent) if held is None else held
         assert torch.equal(sent[~drawn], before[~drawn])
         assert (sent[drawn] != before[drawn]).any(-1).all()
@@ -134,19 +133,19 @@ def test_differences_down_are_against_what_a_member_last_received(case, sampled)
 def test_columns_hold_sums_the_papers_formula_and_densities():
     ledger = Ledger()
     lengths, nonzeros = torch.tensor([[10, 20], [30, 40]]), torch.tensor([[1, 2], [3, 4]])
-    ledger.book("client_edge", lengths, nonzeros, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
-    ledger.book("client_edge", lengths, nonzeros, None)
+    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, None)
     sums = columns(ledger.close(), 8, 0)
     assert sums["bytes_client_edge"].item() == 80 + 100
     assert sums["density_client_edge"].item() == pytest.approx((8 + 10) / (7 * 8))
     # 64 bits for each of 18 non-zeros, 1 for each of 38 zeros, 8 for each of 7 position maps
     assert sums["formula_client_edge"].item() == (64 * 18 + 38 + 7 * 8) // 8
-    ledger.book("client_edge", lengths, nonzeros, None)
+    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, None)
     assert columns(ledger.close(), 8, 1)["bytes_client_edge"].tolist() == [30, 70]
 
 
 def test_only_the_cloud_links_are_coded_where_asked():
     options = WireOptions(threshold=0.1, values="int8", count="size", difference=True, tiers="cloud")
-    assert link_of(options, "edge_cloud").options == options
-    assert link_of(options, "client_edge").options == WireOptions(threshold=0.1, tiers="cloud")
-    assert link_of(replace(options, tiers="all"), "client_edge").options.count == "size"
+    assert link_of(options, Direction.EDGE_CLOUD).options == options
+    assert link_of(options, Direction.CLIENT_EDGE).options == WireOptions(threshold=0.1, tiers="cloud")
+    assert link_of(replace(options, tiers="all"), Direction.CLIENT_EDGE).options.count == "size"

@@ -15,6 +15,7 @@ from sfedhp.data import DataOptions
 from sfedhp.runs.prepare import prepare
 from sfedhp.wire import encode
 from sfedhp.wire import link as links
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
 HEADER = 32
@@ -55,11 +56,14 @@ def test_the_ledger_holds_what_was_really_encoded(case, monkeypatch):
 
     monkeypatch.setattr(links, "encode", spy)
     upward = {
-        name: Link(WireOptions(threshold=0.1, count="encode")) for name in ("client_edge", "edge_cloud")
+        name: Link(WireOptions(threshold=0.1, count="encode"))
+        for name in (Direction.CLIENT_EDGE, Direction.EDGE_CLOUD)
     }
     simulator = replace(case).simulator(SFedHP(edge_rounds=3), links=upward)
     next(simulator.run(1))
     booked = simulator.ledger.close()
     assert len(sent) == 3 * EDGES * CLIENTS + EDGES
-    assert int(booked["client_edge"].bytes.sum() + booked["edge_cloud"].bytes.sum()) == sum(sent)
-    assert torch.equal(booked["client_edge"].messages, torch.full((EDGES, CLIENTS), 3))
+    assert int(booked[Direction.CLIENT_EDGE].bytes.sum() + booked[Direction.EDGE_CLOUD].bytes.sum()) == sum(
+        sent
+    )
+    assert torch.equal(booked[Direction.CLIENT_EDGE].messages, torch.full((EDGES, CLIENTS), 3))

@@ -26,6 +26,7 @@ from sfedhp.engine.roles import Client
 from sfedhp.runs.evaluation import Rows
 from sfedhp.runs.models import Predictor
 from sfedhp.wire import DecodeError
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
 
@@ -54,8 +55,8 @@ class ClientRole:
         self.journal = Journal(self.folder, site.name)
         self._network, self._initial, self._tail = model_of(site, kit)
         self._task, self._test, self._validation = holdings_of(site, self._network, data)
-        above = "edge" if site.experiment.algorithm.tiers == 3 else "cloud"
-        self._link = link_of(site.experiment.wire, f"client_{above}").options
+        up = Direction.from_client(site.experiment.algorithm.tiers)
+        self._link = link_of(site.experiment.wire, up).options
         self._desk = Desk(post, site.seat, site.config, self.journal)
         self._run, self._client = NO_RUN, self._new()
         self._last: tuple[str, Clock, dict[str, Any]] | None = None  # the last answer

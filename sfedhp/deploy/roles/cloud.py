@@ -34,6 +34,7 @@ from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Served, drawing
 from sfedhp.runs.loop import explosion_of
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
 
@@ -50,7 +51,7 @@ class CloudRole:
         self._network, self._initial, self._tail = model_of(site, kit)
         experiment, limits = site.experiment, site.limits
         self._algorithm = experiment.algorithm
-        self._below = "edge" if self._algorithm.tiers == 3 else "client"
+        self._up = Direction.to_cloud(self._algorithm.tiers)
         edges = self._algorithm.tiers == 3
         self._circle = Circle(
             post,
@@ -59,7 +60,7 @@ class CloudRole:
             site.config,
             self._initial,
             self._tail,
-            link_of(experiment.wire, f"cloud_{self._below}").options,
+            link_of(experiment.wire, self._up.down).options,
             limits.edge_quorum if edges else limits.client_quorum,
             limits.of_edges(self._algorithm.edge_rounds) if edges else limits.client_seconds,
             limits.silent_seconds,
@@ -126,13 +127,13 @@ class CloudRole:
             row |= self._scores()
         own = self._circle.close_books()
         missing = own.missing
-        ways = {"down": f"cloud_{self._below}", "up": f"{self._below}_cloud"}
+        ways = {"down": self._up.down, "up": self._up}
         booked = {name: own.entry(way) for way, name in ways.items()}
         counted = {f"score_{name}": own.entry(f"score_{way}") for way, name in ways.items()}
         if tiers == 3:
             blank = Books(experiment.clients_per_edge)
             edges = [self._edges.pop(name, blank) for name in self.site.below]
-            for way, name in {"down": "edge_client", "up": "client_edge"}.items():
+            for way, name in {"down": Direction.EDGE_CLIENT, "up": Direction.CLIENT_EDGE}.items():
                 booked[name], counted[f"score_{name}"] = (
                     stacked(edges, way),
                     stacked(edges, f"score_{way}"),

@@ -24,6 +24,7 @@ from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Edge, Progress
 from sfedhp.engine.rounds import Served
 from sfedhp.wire import DecodeError
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
 _GLANCE: Final = 0.02  # s between two looks into the spool
@@ -51,7 +52,7 @@ class EdgeRole:
             site.config,
             self._initial,
             self._tail,
-            link_of(experiment.wire, "edge_client").options,
+            link_of(experiment.wire, Direction.EDGE_CLIENT).options,
             limits.client_quorum,
             limits.client_seconds,
             limits.silent_seconds,
@@ -132,7 +133,7 @@ class EdgeRole:
             self.journal.attempt(lambda: save_model(path, self._network.build(model, progress.served.tail)))
         if reply is None:
             return self._sealed(question, facts={**facts, "trouble": "no client answered"})
-        link = link_of(self.site.experiment.wire, "edge_cloud").options
+        link = link_of(self.site.experiment.wire, Direction.EDGE_CLOUD).options
         parts, _ = pack(reply.upload, len(self._initial), link, received)
         return self._sealed(question, weight=reply.weight, facts=facts, parts=parts)
 

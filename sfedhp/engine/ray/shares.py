@@ -15,8 +15,10 @@ from sfedhp.core.types import Clock
 from sfedhp.engine.ray.packing import packed, side_by_side, unpacked
 from sfedhp.engine.simulator import Clients, Simulator
 from sfedhp.engine.slices import Piece
+from sfedhp.wire.direction import Direction
 
-_BASES = "edge_client"  # the direction below the edges whose last messages may be the bases of differences
+# The direction below the edges whose last messages may be the bases of differences.
+_BASES = Direction.EDGE_CLIENT
 
 
 def divided(members: int, count: int) -> list[Piece]:

@@ -14,6 +14,7 @@ from sfedhp.core.trees import stored
 from sfedhp.engine.ray.shares import Share, divided, parts_of
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost
 
@@ -92,16 +93,13 @@ def test_what_clients_and_edges_carry_on_arrives(case, method):
 @pytest.mark.parametrize("method", [HierFAVG(edge_rounds=2, local_steps=2), FedAvg(local_steps=2)])
 def test_links_code_and_count_as_in_one_process(case, method, lost):
     options = {
-        "links": dict.fromkeys(
-            ("cloud_edge", "edge_cloud", "edge_client", "client_edge", "cloud_client", "client_cloud"),
-            Link(WireOptions(count="encode", difference=True)),
-        ),
+        "links": dict.fromkeys(Direction, Link(WireOptions(count="encode", difference=True))),
         "lost": lost,
     }
     spread = case.simulator(method, elsewhere=in_shares(2), **options)
     check_same(spread, case.simulator(method, **options))
     if method.tiers == 3:
-        assert stored(spread.state.sent["edge_client"]).shape[:2] == (EDGES, 1)
+        assert stored(spread.state.sent[Direction.EDGE_CLIENT]).shape[:2] == (EDGES, 1)
 
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=3)])
@@ -130,7 +128,7 @@ def test_clients_in_pieces_and_empty_seats(case, method):
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), HeurFedAMP(local_steps=2)])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 0), (0, 2)])
 def test_a_checkpoint_goes_on_in_shares_or_without(case, method, before, after, tmp_path):
-    links = {"edge_client": Link(WireOptions(count="size", difference=True))}
+    links = {Direction.EDGE_CLIENT: Link(WireOptions(count="size", difference=True))}
 
     def simulator(count):
         return case.simulator(method, links=links, elsewhere=in_shares(count) if count else None)
