@@ -55,7 +55,8 @@ def hierfavg(
     counted: Drawn = None,
 ) -> tuple[Vector, list[Vector]]:
     """w, and the last round's w_i. All edges train; `counted[t][i]`: whether the cloud takes edge i."""
-    model, edge_models = initial, []
+    model = initial
+    edge_models: list[Vector] = []
     for turn in range(rounds):
         edge_models = []
         for clients in edges:

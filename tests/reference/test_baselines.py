@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.reference import baselines
@@ -20,7 +22,12 @@ def test_blend_by_hand() -> None:
 def test_pfedme_by_hand() -> None:
     # One class: the cross-entropy is constant, and ∇ℓ = x is the weight decay's alone.
     network, rows = Softmax(features=1, classes=1, weight_decay=1.0), Rows(np.zeros((1, 1)), np.zeros(1, int))
-    options = {"client_proximity": 2.0, "personal_rate": 0.1, "local_rate": 0.25, "personal_steps": 1}
+    options: dict[str, Any] = {
+        "client_proximity": 2.0,
+        "personal_rate": 0.1,
+        "local_rate": 0.25,
+        "personal_steps": 1,
+    }
     found = baselines.pfedme(network, [rows], np.ones(2), 1, local_rounds=2, **options)
     # θ = 1 − 0.1 = 0.9; w_i = 1 − 0.5·0.1 = 0.95; θ = 0.9 − 0.1 (0.9 + 2 (0.9 − 0.95)) = 0.82; w_i = 0.885
     close(found.personals, [[0.82, 0.82]])
@@ -33,7 +40,7 @@ def test_pfedme_by_hand() -> None:
 def test_absent_clients_neither_train_nor_count() -> None:
     network, clients = Softmax(FEATURES, CLASSES), flatten(federation())[:2]
     initial = initial_model(network)
-    plain = {"local_rate": 0.1, "local_steps": 3}
+    plain: dict[str, Any] = {"local_rate": 0.1, "local_steps": 3}
     only_second = [[False, True]]
     alone = baselines.descend(network, clients[1], initial, 0.1, 3)
     close(baselines.fedavg(network, clients, initial, 1, drawn=only_second, **plain), alone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,21 +61,23 @@ def test_second_order_step_is_the_gradient_of_the_adapted_loss(network: Network)
     def after_adaptation(model: Vector) -> float:
         return network.loss(model - alpha * network.gradient(model, CLIENT), CLIENT)
 
-    slopes = [
+    gradient = [
         (after_adaptation(initial + step * unit) - after_adaptation(initial - step * unit)) / (2 * step)
         for unit in np.eye(network.size)
     ]
-    options = {"adaptation_rate": alpha, "meta_rate": 1.0, "local_steps": 1}
+    options: dict[str, Any] = {"adaptation_rate": alpha, "meta_rate": 1.0, "local_steps": 1}
     exact = baselines.perfedavg(network, [CLIENT], initial, 1, second_order=True, **options).model
-    close(initial - exact, slopes, 1e-9)
+    assert exact is not None
+    close(initial - exact, gradient, 1e-9)
     first = baselines.perfedavg(network, [CLIENT], initial, 1, **options).model
+    assert first is not None
     assert np.abs(first - exact).max() > 1e-3
 
 
 @each_network
 @pytest.mark.parametrize("second_order", [False, True])
 def test_two_local_steps_of_a_lone_client_are_two_rounds_of_one(network: Network, second_order: bool) -> None:
-    options = {"adaptation_rate": 0.2, "meta_rate": 0.5, "second_order": second_order}
+    options: dict[str, Any] = {"adaptation_rate": 0.2, "meta_rate": 0.5, "second_order": second_order}
     initial = initial_model(network)
     steps = baselines.perfedavg(network, [CLIENT], initial, 1, local_steps=2, **options)
     rounds = baselines.perfedavg(network, [CLIENT], initial, 2, local_steps=1, **options)
@@ -142,7 +146,7 @@ def test_separate_centers_minimize_pfedmes_objective_at_the_combined_proximity(n
 @each_network
 def test_heurfedamp_with_self_weight_one_leaves_clients_alone(network: Network) -> None:
     clients, initial = flatten(federation()), initial_model(network)
-    options = {"local_rate": 0.1, "local_steps": 3, "proximity": 0.5, "attention": 5.0}
+    options: dict[str, Any] = {"local_rate": 0.1, "local_steps": 3, "proximity": 0.5, "attention": 5.0}
     alone = baselines.heurfedamp(network, clients[:1], initial, 3, self_weight=0.3, **options).personals[0]
     among = baselines.heurfedamp(network, clients, initial, 3, self_weight=1.0, **options).personals[0]
     close(among, alone)
