@@ -1,6 +1,7 @@
 # make demo and make test do all the set-up a fresh machine needs; both only want Python 3.11 or later.
 PYTHON ?= python3
 BIN = .venv/bin
+WORKERS ?= auto
 
 .PHONY: install demo test test-slow test-gpu lint clean
 
@@ -20,9 +21,7 @@ lint: install
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q
-	$(BIN)/coverage combine -q
+	$(BIN)/pytest -q -n $(WORKERS) --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95
 	$(BIN)/coverage report --fail-under=100 --include='sfedhp/algorithms/*,sfedhp/engine/rounds.py,sfedhp/core/vectors.py,sfedhp/core/keys.py'
 

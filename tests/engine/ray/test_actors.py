@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import coverage
 import pytest
 import torch
 
@@ -350,7 +351,7 @@ def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
 def test_actors_of_a_real_ray(alone, marked):
     """What on_ray.py tests."""
     root = ROOT
-    measured = ["-m", "coverage", "run"] if os.environ.get("COVERAGE_RUN") else []
+    measured = ["-m", "coverage", "run"] if coverage.Coverage.current() else []
     inner = [
         "-m",
         "pytest",
