@@ -115,11 +115,12 @@ def run_all(checkout: Path, folder: Path, only: list[str] | None, deploy: bool) 
     return found
 
 
-def sfedhp(checkout: Path, folder: Path, *words: str) -> str:
+def sfedhp(checkout: Path, folder: Path, *words: str, quiet: bool = False) -> str:
     """Run a command of the checkout's package on one thread; what it printed."""
     env = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     code = "from sfedhp.cli import main; main()"
-    print("sfedhp", *words, flush=True)
+    if not quiet:
+        print("sfedhp", *words, flush=True)
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
