@@ -32,7 +32,7 @@ LAYERS = ((3, 16, 32), (16, 32, 16), (32, 64, 8), (64, 128, 4), (128, 128, 2))  
 OPERATIONS = sum(
     2 * 9 * inputs * outputs * side**2 * (3 if turn else 2)
     for turn, (inputs, outputs, side) in enumerate(LAYERS)
-)  # of a row: forward, slopes of the weights, slopes of the inputs but the first
+)  # of a row: forward, gradients of the weights, gradients of all inputs but the first
 STEPS = 10  # in a graph
 
 
@@ -54,8 +54,8 @@ class Case:
         self.batch = Batch(inputs, labels, torch.ones_like(labels, dtype=torch.bool))
         sizes = torch.full((clients,), ROWS, device=device)
         stream = key(0, torch.arange(clients, device=device))
-        task = partial(Task, self.network, inputs, labels, sizes, stream, ROWS, fewest=ROWS)
-        self.task, self.plain = task(statistics=self.worn), task(statistics=self.worn, plain=True)
+        task = partial(Task, self.network, inputs, labels, sizes, stream, ROWS, min_rows=ROWS)
+        self.task, self.plain = task(statistics=self.worn), task(statistics=self.worn, force_autograd=True)
         self.operations = OPERATIONS * clients * ROWS
 
     @property

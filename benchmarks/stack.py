@@ -27,7 +27,7 @@ from sfedhp.bench.ceilings import ceilings, machine
 from sfedhp.bench.meter import Meter
 from sfedhp.bench.worker import seconds_of
 from sfedhp.config import EngineOptions, Experiment
-from sfedhp.nn import kernels_available as devices
+from sfedhp.nn.kernels import available
 from sfedhp.runs.prepare import Prepared, prepare_stack
 
 LAMBDAS, SEEDS = (5.0, 15.0, 20.0, 25.0, 30.0), 3
@@ -71,7 +71,7 @@ def products_of(prepared: Prepared) -> Products:
     """The products of a round, none of them in a kernel of ours."""
     prepared.simulator.graphs = False
     noted = Products()
-    with patch.object(devices, "fuses", lambda device: False), noted:
+    with patch.object(available, "kernels_run_on", lambda device: False), noted:
         next(prepared.simulator.run(1))
     return noted
 

@@ -108,7 +108,14 @@ def clients_with_data(network: nn.Module, decay: float) -> Task:
     stream = key(0, ROLES["client"], torch.arange(4).view(1, 4))
     sizes = torch.full((1, 4), 30)
     return Task(
-        Network(network.double()), centers + shift + noise, labels, sizes, stream, 0, decay, plain=True
+        Network(network.double()),
+        centers + shift + noise,
+        labels,
+        sizes,
+        stream,
+        0,
+        decay,
+        force_autograd=True,
     )
 
 
@@ -190,14 +197,14 @@ def near(axes: Any) -> None:
     found, first, stated = [], [], []
     for _ in range(30):
         here = envelope(task, model, constants, steps=200)
-        slopes = here.gradient.flatten(0, 1)
-        mean = slopes.mean(0)
+        grads = here.gradient.flatten(0, 1)
+        mean = grads.mean(0)
         losses = task.gradient(model, task.everything()).flatten(0, 1)
         diversity = float((losses - losses.mean(0)).square().sum(-1).mean())  # σ_ℓ² at w
         stiff = constants.root_proximity**2
         larger = stiff / (stiff - 16 * bend**2) * diversity  # σ²_{F,2}
         found.append(float((here.personal - model).square().sum(-1).mean()))
-        first.append(4 * float(slopes.square().sum(-1).mean()) / stiff)
+        first.append(4 * float(grads.square().sum(-1).mean()) / stiff)
         stated.append(4 * (float(mean.square().sum()) + larger / stiff))
         model = model - mean / constants.envelope_smoothness * 5
     axes.plot(found, label="mean ‖θ̂_ij − w‖²")
@@ -231,9 +238,9 @@ class Inner:
         for turn in range(self.draws):
             clock = Clock(turn)
             theta = dense(minimize(task, clock, anchor, steps=steps, rate=rate, proximity=pull))
-            slope = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
+            grad = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
             gaps.append((theta - exact).square().sum(-1))
-            left.append(slope.square().sum(-1))
+            left.append(grad.square().sum(-1))
         accuracy = float(torch.stack(left).mean(0).max())
         return float(torch.stack(gaps).mean(0).max()), constants.inner_error(variance, batch, accuracy)
 

@@ -34,8 +34,8 @@ class PerFedAvg(Algorithm):
         model = received
         for step in range(steps):
             batch = task.batch(clock, 2 * step)
-            slope = task.gradient(self._adapt(model, task, batch), task.batch(clock, 2 * step + 1))
-            model = model - rate * (slope - ahead * task.curvature(model, batch, slope))
+            grad = task.gradient(self._adapt(model, task, batch), task.batch(clock, 2 * step + 1))
+            model = model - rate * (grad - ahead * task.curvature(model, batch, grad))
         return ClientResult(model)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:

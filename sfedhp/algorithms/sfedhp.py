@@ -16,7 +16,7 @@ from sfedhp.core.factored import dense
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import density, smooth_l1_slope, soft_threshold, spread, toward, weighted_mean
+from sfedhp.core.vectors import density, smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
 from sfedhp.inner.minimize import Penalty, Solver, even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
@@ -131,7 +131,7 @@ class SFedHP(Algorithm):
         if self.penalty == "l1":
             model = soft_threshold(model, self.edge_rate * sparsity)
         else:
-            model = model - self.edge_rate * sparsity * smooth_l1_slope(state.model, self.smoothing)
+            model = model - self.edge_rate * sparsity * smooth_l1_grad(state.model, self.smoothing)
         return Edge(model, personal, centers)
 
     def edge_upload(self, state: Edge) -> Tensor:

@@ -71,9 +71,9 @@ def _convolution(given: list[Tensor], gives: list[Tensor]) -> int:
 
 def _convolution_backward(given: list[Tensor], gives: list[Tensor]) -> int:
     """As much as the forward for the weight's gradient, and again for the input's where it is asked for."""
-    slopes, weight = given[0], given[2]
-    asked = sum(1 for part in gives if part.ndim == slopes.ndim)
-    return asked * 2 * slopes.numel() * math.prod(weight.shape[1:])
+    grads, weight = given[0], given[2]
+    asked = sum(1 for part in gives if part.ndim == grads.ndim)
+    return asked * 2 * grads.numel() * math.prod(weight.shape[1:])
 
 
 def _cholesky(given: list[Tensor], gives: list[Tensor]) -> int:

@@ -53,7 +53,7 @@ def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
     return (smoothing * (size + torch.log1p(torch.exp(-2 * size)) - math.log(2))).sum(-1)
 
 
-def smooth_l1_slope(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
+def smooth_l1_grad(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
     """∇φ_ρ(x) = tanh(x/ρ)."""
     # tanh y = 2 σ(2y) − 1, of which a CPU makes three in the time of one tanh.
     return torch.sigmoid_(2 / smoothing * model).mul_(2).sub_(1)

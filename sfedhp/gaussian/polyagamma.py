@@ -57,8 +57,8 @@ def variance(tilt: Tensor) -> Tensor:
     small = half.abs() < _SMALL
     safe = torch.where(small, 1.0, half)
     # (tanh h − h / cosh² h) / 16h³ with h = c/2 is the same and never overflows; near 0 it cancels.
-    slope = torch.tanh(safe)
-    closed = (slope - safe * (1 - slope**2)) / (16 * safe**3)
+    tanh = torch.tanh(safe)
+    closed = (tanh - safe * (1 - tanh**2)) / (16 * safe**3)
     return torch.where(small, 1 / 24 - half**2 / 30 + 17 * half**4 / 840, closed)
 
 

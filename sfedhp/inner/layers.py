@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.factored import Layer, add_change
-from sfedhp.core.vectors import one_like, smooth_l1_slope
+from sfedhp.core.vectors import one_like, smooth_l1_grad
 from sfedhp.nn.matmul import bend, few, lowered, raised, rise
 from sfedhp.nn.mlp import Affine
 
 Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
 
 
-class Motion(NamedTuple):
+class StepCoefficients(NamedTuple):
     """What a step does: θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η ∇ℓ(θ; D)."""
 
     rate: Factor  # η
@@ -39,26 +39,26 @@ class Motion(NamedTuple):
         return not isinstance(self.keep, Tensor) and self.keep == 0
 
 
-class Course:
+class AnchorMix:
     """Where models come from, and how much of that is left in them: a_k θ₀ + c_k φ."""
 
-    def __init__(self, anchor: Tensor, start: Tensor | None, motion: Motion, clients: int):
+    def __init__(self, anchor: Tensor, start: Tensor | None, step: StepCoefficients, clients: int):
         self.anchor = anchor  # φ (groups, d): as many consecutive clients as share one are a group
         self.start = start  # θ₀ (clients, d); None: the anchor
-        self.motion = motion
+        self.step = step
         self.clients = clients
         self.start_share: Factor = 1.0  # a
         self.anchor_share: Factor = 0.0  # c
 
     def advance(self) -> None:
         """A step was taken."""
-        keep, pull = self.motion.keep, self.motion.pull
+        keep, pull = self.step.keep, self.step.pull
         self.start_share, self.anchor_share = keep * self.start_share, keep * self.anchor_share + pull
 
     @property
     def share(self) -> Factor:
         """a + c, what is left of the anchor where models started there; exactly 1 without weight decay."""
-        return self.start_share + self.anchor_share if self.motion.decays else 1.0
+        return self.start_share + self.anchor_share if self.step.decays else 1.0
 
     def by_group(self, each: Tensor) -> Tensor:
         """(clients, ...) as (groups, clients of a group, ...)."""
@@ -74,12 +74,12 @@ class Course:
 
     def fade(self, value: Tensor, anchor: Tensor) -> None:
         """θ ← q θ + ηλ φ, in place: one pass where q = 1 − ηλ."""
-        if self.motion.decays:
-            value.mul_(self.motion.keep)
-            self.toward(value, anchor, self.motion.pull)
+        if self.step.decays:
+            value.mul_(self.step.keep)
+            self.toward(value, anchor, self.step.pull)
             return
-        wide, share = self.by_group(value), self.motion.pull
-        if self.motion.forgets:
+        wide, share = self.by_group(value), self.step.pull
+        if self.step.forgets:
             wide.copy_(anchor.unsqueeze(1))
             return
         weight = self._like(share, wide) if isinstance(share, Tensor) else share
@@ -94,9 +94,9 @@ class Course:
         anchor = place.part(self.anchor)
         if self.start is None:
             self.by_group(into).copy_(anchor.unsqueeze(1))
-            if self.motion.decays:
+            if self.step.decays:
                 into.mul_(_flat(self.share))
-        elif self.motion.decays:
+        elif self.step.decays:
             torch.mul(place.part(self.start), _flat(self.start_share), out=into)
             self.toward(into, anchor, self.anchor_share)
         else:
@@ -109,7 +109,7 @@ class Course:
 class Moving(ABC):
     """A layer of every client's model; the axes are (clients, rows, features)."""
 
-    def __init__(self, place: Affine, course: Course):
+    def __init__(self, place: Affine, course: AnchorMix):
         self.place = place
         self.course = course
 
@@ -144,7 +144,7 @@ class Moving(ABC):
 class Whole(Moving):
     """Built: the weight and the bias of every client, moved in place."""
 
-    def __init__(self, place: Affine, course: Course):
+    def __init__(self, place: Affine, course: AnchorMix):
         super().__init__(place, course)
         origin = course.anchor if course.start is None else course.start
         self.weight = _copies(place.weight(origin), course.clients)
@@ -162,12 +162,12 @@ class Whole(Moving):
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η δᵀH, and the same for the bias with a column of ones as H."""
-        motion = self.course.motion
-        if motion.shrink is None and few(slopes.mT):
-            from sfedhp.nn import kernels
+        step = self.course.step
+        if step.shrink is None and few(slopes.mT):
+            from sfedhp.nn.kernels import matmul as kernels
 
-            centers = self.centers if motion.anchored else None
-            kernels.move(self.weight, self.bias, slopes, rows, motion.keep, centers, motion.pull)
+            centers = self.centers if step.anchored else None
+            kernels.move(self.weight, self.bias, slopes, rows, step.keep, centers, step.pull)
             return
         if self.ones.shape[-1] != rows.shape[1]:
             self.ones = rows.new_ones(rows.shape[0], 1, rows.shape[1])
@@ -180,16 +180,16 @@ class Whole(Moving):
         into[:, -self.place.outputs :].copy_(self.bias.flatten(1))
 
     def _move(self, value: Tensor, center: Tensor, left: Tensor, right: Tensor) -> None:
-        motion, sparser = self.course.motion, None
-        if motion.shrink is not None:
-            sparser = smooth_l1_slope(value, motion.smoothing).mul_(motion.shrink)
-        if motion.anchored:
+        step, sparser = self.course.step, None
+        if step.shrink is not None:
+            sparser = smooth_l1_grad(value, step.smoothing).mul_(step.shrink)
+        if step.anchored:
             self.course.fade(value, center)
             value.baddbmm_(left, right)
-        elif isinstance(motion.keep, Tensor):
-            value.mul_(motion.keep).baddbmm_(left, right)
+        elif isinstance(step.keep, Tensor):
+            value.mul_(step.keep).baddbmm_(left, right)
         else:
-            value.baddbmm_(left, right, beta=motion.keep)
+            value.baddbmm_(left, right, beta=step.keep)
         if sparser is not None:
             value.sub_(sparser)
 
@@ -197,10 +197,10 @@ class Whole(Moving):
 class Factors(Moving):
     """Never built, near an anchor shared by a group: H and A grow by a batch every step."""
 
-    def __init__(self, place: Affine, course: Course, rows: int, steps: int):
+    def __init__(self, place: Affine, course: AnchorMix, rows: int, steps: int):
         super().__init__(place, course)
         # Where only the last step counts there are two seats in turn: the old is read as the new is written.
-        self.room = rows * (2 if course.motion.forgets else steps)
+        self.room = rows * (2 if course.step.forgets else steps)
         self.inputs = course.anchor.new_empty(course.clients, self.room, place.inputs)
         self.coefficients = course.anchor.new_empty(course.clients, self.room, place.outputs)
         self.window = slice(0, 0)  # the rows that count
@@ -228,11 +228,11 @@ class Factors(Moving):
         for new, there in zip((rows, slopes), seat, strict=True):
             if new.data_ptr() != there.data_ptr():
                 there.copy_(new)
-        if self.course.motion.forgets:
+        if self.course.step.forgets:
             self.window = place
             return
         if self.window.stop:
-            self.coefficients[:, self.window].mul_(self.course.motion.keep)
+            self.coefficients[:, self.window].mul_(self.course.step.keep)
         self.window = slice(0, place.stop)
 
     def seat(self, rows: int) -> Layer:
@@ -254,13 +254,13 @@ class Factors(Moving):
         return Layer(self.inputs[:, self.window], self.coefficients[:, self.window])
 
     def _anchored(self, outputs: Tensor) -> Tensor:
-        return outputs.mul_(self.course.share) if self.course.motion.decays else outputs
+        return outputs.mul_(self.course.share) if self.course.step.decays else outputs
 
 
 class First(Moving):
     """Never built, with the same inputs at every step: all A_s collapse into one."""
 
-    def __init__(self, place: Affine, course: Course, rows: Tensor):
+    def __init__(self, place: Affine, course: AnchorMix, rows: Tensor):
         super().__init__(place, course)
         self.rows = rows
         self.still = place.forward(course.anchor, rows)  # X φ
@@ -282,14 +282,14 @@ class First(Moving):
 
     def step(self, rows: Tensor, slopes: Tensor) -> None:
         """A ← q A − η δ."""
-        keep, pull = self.course.motion.keep, self.course.motion.pull
-        if self.coefficients is None or self.course.motion.forgets:
+        keep, pull = self.course.step.keep, self.course.step.pull
+        if self.coefficients is None or self.course.step.forgets:
             self.coefficients = slopes
         elif isinstance(keep, Tensor):
             self.coefficients = torch.addcmul(slopes, self.coefficients, keep)
         else:
             self.coefficients = torch.add(slopes, self.coefficients, alpha=keep)
-        if self.course.start is not None or self.course.motion.decays:
+        if self.course.start is not None or self.course.step.decays:
             # X (a θ₀ + c φ), step by step
             self.outputs = keep * self.outputs + pull * self.still
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.scalars import PerRun, Scalar, absent
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import smooth_l1_slope, soft_threshold, toward
-from sfedhp.inner.layers import Factor, Motion
-from sfedhp.inner.stacked import Problem, descend
-from sfedhp.nn.mlp import grouped
+from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, toward
+from sfedhp.inner.layers import Factor, StepCoefficients
+from sfedhp.inner.stacked import StackedProblem, gradient_descent
+from sfedhp.nn.mlp import distinct_models
 from sfedhp.nn.task import Task
 
 Solver = Literal["gradient", "nesterov"]
@@ -25,7 +25,7 @@ def even_steps_caution(steps: int, rate: float, proximity: float) -> str:
     """What to say where K steps on one mini-batch tend to end above where they began; nothing elsewhere.
 
     Across a valley with slopes ±G, and with a = 1 − ηλ, an even K of steps that swing over it end
-    ηG (1 − a^K)/(1 + a) up the slope they came from, steps that stay on one side ηG (1 − a^K)/(1 − a) down.
+    ηG (1 − a^K)/(1 + a) up the wall they came from, steps that stay on one side ηG (1 − a^K)/(1 − a) down.
     From ηλ = 1 on the way up is the longer one. An odd K ends below in both cases.
     """
     if steps % 2 or rate * proximity < 1:
@@ -74,7 +74,7 @@ def minimize(
         solver: plain steps, or Nesterov's: from y = x + k/(k+3) (x − x_before).
         tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
         penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
-        ahead: α; the data's slope is taken at θ − α ∇ℓ(θ; D), D of key `step + 2k`, on a D′ of key
+        ahead: α; the gradient of the loss is taken at θ − α ∇ℓ(θ; D), D of key `step + 2k`, on a D′ of key
             `step + 2k + 1`. None: at θ.
     """
     way = path(
@@ -88,36 +88,36 @@ def minimize(
     )
     if way != "plain" and steps:
         carried = None if start is None else dense(start).expand(*task.lead, -1)
-        problem = Problem(
+        problem = StackedProblem(
             layers=task.layers,
             lead=task.lead,
-            anchor=grouped(anchor, task.lead),
+            anchor=distinct_models(anchor, task.lead),
             start=None if carried is None else carried.reshape(task.lead.numel(), -1),
-            motion=_motion(task, anchor, rate, proximity, sparsity, smoothing),
+            step=_step_coefficients(task, anchor, rate, proximity, sparsity, smoothing),
             steps=steps,
             batch=lambda turn: task.batch(clock, step + turn),
-            fresh=fresh,
+            new_batch_each_step=fresh,
             factored=factored,
-            padded=task.short,
-            ahead=None if ahead is None else _factor(ahead, task, anchor),
+            may_pad=task.may_pad,
+            lookahead=None if ahead is None else _factor(ahead, task, anchor),
         )
-        return descend(problem)
+        return gradient_descent(problem)
     point = before = anchor if start is None else dense(start)
     going: Tensor | bool = True
     for turn in range(steps):
         here = point + turn / (turn + 3) * (point - before) if solver == "nesterov" else point
         if ahead is not None:
             there = here - ahead * task.gradient(here, task.batch(clock, step + 2 * turn))
-            slope = task.gradient(there, task.batch(clock, step + 2 * turn + 1))
+            grad = task.gradient(there, task.batch(clock, step + 2 * turn + 1))
         else:
             if fresh or not turn:
                 batch = task.batch(clock, step + turn)
-            slope = task.gradient(here, batch)
+            grad = task.gradient(here, batch)
         if penalty == "smooth" and not _absent(sparsity):
-            slope += sparsity * smooth_l1_slope(here, smoothing)
+            grad += sparsity * smooth_l1_grad(here, smoothing)
         # θ − η λ (θ − anchor) − η ∇, each array of d numbers being read as rarely as can be
         near = here if absent(proximity) else toward(here, anchor, rate * proximity)
-        moved = near - rate * slope
+        moved = near - rate * grad
         if penalty == "l1" and not _absent(sparsity):
             moved = soft_threshold(moved, rate * sparsity)
         if tolerance:
@@ -152,17 +152,17 @@ def path(
     return "stacked" if fresh or sparse or ahead is not None else "sample-space"
 
 
-def _motion(
+def _step_coefficients(
     task: Task,
     anchor: Tensor,
     rate: Scalar,
     proximity: Scalar,
     sparsity: Scalar | Tensor,
     smoothing: Scalar,
-) -> Motion:
+) -> StepCoefficients:
     """The numbers of a step; those that differ between clients as (clients, 1, 1)."""
     own = _factor(rate, task, anchor)
-    return Motion(
+    return StepCoefficients(
         rate=own,
         keep=_factor(1 - rate * (proximity + task.weight_decay), task, anchor),
         pull=_factor(rate * proximity, task, anchor),

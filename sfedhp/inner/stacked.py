@@ -11,25 +11,27 @@ from torch import Tensor
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.types import Batch
 from sfedhp.core.vectors import one_like
-from sfedhp.inner.layers import Course, Factor, Factors, First, Motion, Moving, Whole
+from sfedhp.inner.layers import AnchorMix, Factor, Factors, First, Moving, StepCoefficients, Whole
 from sfedhp.nn.matmul import lowered, raised
 from sfedhp.nn.mlp import Affine, CrossEntropy, Layers
 
 
-class Problem(NamedTuple):
+class StackedProblem(NamedTuple):
     """The inner problems of a stack of clients."""
 
     layers: Layers
     lead: torch.Size
     anchor: Tensor  # φ (groups, d): as many consecutive clients as share one are a group
     start: Tensor | None  # θ₀ (clients, d); None: the anchor
-    motion: Motion
+    step: StepCoefficients
     steps: int
     batch: Callable[[int], Batch]  # the mini-batch of a step
-    fresh: bool  # whether every step has its own
+    new_batch_each_step: bool  # whether every step has its own
     factored: bool  # whether a `Factored` will do
-    padded: bool = True  # whether rows of a mini-batch may only pad a shorter client
-    ahead: Factor | None = None  # α; slopes are taken one step of this rate ahead, on a mini-batch of its own
+    may_pad: bool = True  # whether rows of a mini-batch may only pad a shorter client
+    lookahead: Factor | None = (
+        None  # α; slopes are taken one step of this rate ahead, on a mini-batch of its own
+    )
 
     @property
     def near(self) -> bool:
@@ -59,20 +61,20 @@ class Ahead:
         return lowered(likeness, self.change.inputs, self.layer.backward(slopes), height, into)
 
 
-def descend(problem: Problem) -> Tensor | Factored:
+def gradient_descent(problem: StackedProblem) -> Tensor | Factored:
     """The models (*lead, d) after all steps; as `Factored` where that will do and some layer is held so."""
-    course = Course(problem.anchor, problem.start, problem.motion, problem.lead.numel())
+    course = AnchorMix(problem.anchor, problem.start, problem.step, problem.lead.numel())
     moving: list[Moving] = []
     for turn in range(problem.steps):
-        if problem.ahead is not None:
-            rows, slope = _taken(problem, 2 * turn, problem.ahead)
-        elif problem.fresh or not turn:
-            rows, slope = _taken(problem, turn, problem.motion.rate)
+        if problem.lookahead is not None:
+            rows, slope = _taken(problem, 2 * turn, problem.lookahead)
+        elif problem.new_batch_each_step or not turn:
+            rows, slope = _taken(problem, turn, problem.step.rate)
         moving = moving or [_layer(place, problem, course, rows) for place in problem.layers]
         found = _slopes(moving, rows, slope)
-        if problem.ahead is not None:
+        if problem.lookahead is not None:
             view = [Ahead(layer, change) for layer, change in zip(moving, found, strict=True)]
-            found = _slopes(view, *_taken(problem, 2 * turn + 1, problem.motion.rate))
+            found = _slopes(view, *_taken(problem, 2 * turn + 1, problem.step.rate))
         # From the top: what a backward pass read last is still near the processor.
         for layer, change in reversed(list(zip(moving, found, strict=True))):
             layer.step(change.inputs, change.coefficients)
@@ -81,23 +83,23 @@ def descend(problem: Problem) -> Tensor | Factored:
     return _factored(moving, changes, problem, course) if any(changes) else _built(moving, problem)
 
 
-def _taken(problem: Problem, turn: int, rate: Factor) -> tuple[Tensor, CrossEntropy]:
+def _taken(problem: StackedProblem, turn: int, rate: Factor) -> tuple[Tensor, CrossEntropy]:
     """A mini-batch's rows (clients, rows, features), and the slopes of its loss times −rate."""
     batch = problem.batch(turn)
     rows = batch.inputs.reshape(problem.lead.numel(), batch.labels.shape[-1], -1)
-    return rows, CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * rate, problem.padded)
+    return rows, CrossEntropy(batch, rows, problem.layers[-1].outputs, -1 * rate, problem.may_pad)
 
 
-def _layer(place: Affine, problem: Problem, course: Course, rows: Tensor) -> Moving:
+def _layer(place: Affine, problem: StackedProblem, course: AnchorMix, rows: Tensor) -> Moving:
     """The kind of layer that costs least."""
     steps, count, weights = problem.steps, rows.shape[1], place.inputs * place.outputs
-    if problem.fresh or problem.ahead is not None or problem.motion.shrink is not None:
+    if problem.new_batch_each_step or problem.lookahead is not None or problem.step.shrink is not None:
         return Whole(place, course)
     if not place.first:
         # The weights are multiplied twice instead of twice a step; a Gram matrix is made and used instead.
         gram = count * (place.inputs + steps * place.outputs) if steps > 1 else 0
         return First(place, course, rows) if gram <= 2 * (steps - 1) * weights else Whole(place, course)
-    held = count if problem.motion.forgets else steps * count
+    held = count if problem.step.forgets else steps * count
     smaller = held * (place.inputs + place.outputs) < weights
     return Factors(place, course, count, steps) if problem.near and smaller else Whole(place, course)
 
@@ -117,7 +119,7 @@ def _slopes(layers: Sequence[Moving | Ahead], rows: Tensor, slope: CrossEntropy)
     return found[::-1]
 
 
-def _built(moving: list[Moving], problem: Problem) -> Tensor:
+def _built(moving: list[Moving], problem: StackedProblem) -> Tensor:
     flat = problem.anchor.new_empty(problem.lead.numel(), problem.anchor.shape[-1])
     for layer in moving:
         layer.build(layer.place.part(flat))
@@ -125,7 +127,7 @@ def _built(moving: list[Moving], problem: Problem) -> Tensor:
 
 
 def _factored(
-    moving: list[Moving], changes: list[Layer | None], problem: Problem, course: Course
+    moving: list[Moving], changes: list[Layer | None], problem: StackedProblem, course: AnchorMix
 ) -> Factored:
     """The models as changes of their anchors, where that is smaller."""
     lead, parts = problem.lead, list[Layer | Tensor]()
@@ -140,7 +142,7 @@ def _factored(
     members = (..., slice(1), slice(None)) if shared else ...
     anchor = course.anchor.unsqueeze(1).expand(-1, course.clients // course.anchor.shape[0], -1)
     anchor = anchor.view(*lead, -1)[members]
-    if course.motion.decays:
+    if course.step.decays:
         share = course.share
         anchor = anchor * (share.view(*lead, 1)[members] if isinstance(share, Tensor) else share)
     return Factored(anchor, tuple(parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfedhp.nn import kernels_available as devices
+from sfedhp.nn.kernels import available
 
 _NARROW = 16  # numbers that a CPU's widest registers hold
 _FEW = 32  # terms of a product that a GPU kernel takes at once
@@ -37,7 +37,7 @@ def add_product(outputs: Tensor, left: Tensor, right: Tensor) -> Tensor:
 def few(left: Tensor) -> bool:
     """Whether products of (clients, rows, terms) have so few that one kernel does them and what follows."""
     known = left.dtype in (torch.float32, torch.float64)
-    return left.shape[-1] <= _FEW and known and devices.fuses(left.device)
+    return left.shape[-1] <= _FEW and known and available.kernels_run_on(left.device)
 
 
 def raised(
@@ -59,7 +59,7 @@ def raised(
         spent: whether `base` is what a layer's `forward` gave, and nobody needs it any more.
     """
     if few(left):
-        from sfedhp.nn import kernels
+        from sfedhp.nn.kernels import matmul as kernels
 
         return kernels.product(left, right, base, bent=bent, out=into)
     outputs = add_product(base, left, right) if spent else plus_product(base, left, right)
@@ -83,7 +83,7 @@ def lowered(
         into: where to write slopes that have passed it; None: anywhere.
     """
     if few(left):
-        from sfedhp.nn import kernels
+        from sfedhp.nn.kernels import matmul as kernels
 
         return kernels.product(left, right, base, gate=height, out=into)
     slopes = torch.bmm(left, right) if base is None else base.baddbmm_(left, right)

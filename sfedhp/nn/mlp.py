@@ -85,7 +85,7 @@ def recognize(module: nn.Module) -> tuple[Layers, bool]:
     return (tuple(layers), flattens) if whole else ((), False)
 
 
-def grouped(models: Tensor, lead: torch.Size) -> Tensor:
+def distinct_models(models: Tensor, lead: torch.Size) -> Tensor:
     """Models (..., d) of a stack of clients as (groups, d), without a copy where clients share them."""
     wide = models.expand(*lead, models.shape[-1])
     axes = len(lead)
@@ -175,14 +175,14 @@ class Models(NamedTuple):
 def stacked(layers: Layers, model: Tensor | Factored, lead: torch.Size, rows: int) -> Models:
     """Models (*lead, d) as they are read fastest, given how many rows each of them will see."""
     if not isinstance(model, Factored):
-        return Models(grouped(model, lead))
-    anchors, clients, parts = grouped(model.anchor, lead), lead.numel(), []
+        return Models(distinct_models(model, lead))
+    anchors, clients, parts = distinct_models(model.anchor, lead), lead.numel(), []
     for layer, part in zip(layers, model.layers, strict=True):
         piece: Layer | Tensor
         if isinstance(part, Layer):
             piece = Layer(*(factor.reshape(clients, *factor.shape[len(lead) :]) for factor in part))
-            fewest = min(rows, piece.inputs.shape[1])
-            if fewest * (layer.inputs + layer.outputs) >= layer.inputs * layer.outputs:
+            min_rows = min(rows, piece.inputs.shape[1])
+            if min_rows * (layer.inputs + layer.outputs) >= layer.inputs * layer.outputs:
                 own = layer.part(anchors).unsqueeze(1).expand(-1, clients // anchors.shape[0], -1)
                 piece = add_change(own.clone().view(clients, -1), piece)
         else:

@@ -14,10 +14,10 @@ from torch.nn.functional import log_softmax, pad
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.nn import kernels_available as devices
 from sfedhp.nn import mlp as perceptron
 from sfedhp.nn.conv.network import Convolutions
-from sfedhp.nn.mlp import CrossEntropy, Layers, grouped
+from sfedhp.nn.kernels import available
+from sfedhp.nn.mlp import CrossEntropy, Layers, distinct_models
 from sfedhp.nn.network import Network, split
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -45,8 +45,8 @@ class Task:
     batch_size: int  # 0: all rows
     weight_decay: float = 0.0
     statistics: Tensor | None = None  # (..., s)
-    fewest: int = 0  # rows that every client has at least, unless it has none; 0: not known
-    plain: bool = False  # autograd and built models even where the network could be worked by hand
+    min_rows: int = 0  # rows that every client has at least, unless it has none; 0: not known
+    force_autograd: bool = False  # autograd and built models even where the network could be worked by hand
     classes: int = 0  # of the federation's labels; a method that predicts without a head needs it
 
     @property
@@ -58,12 +58,12 @@ class Task:
     def layers(self) -> Layers:
         """The network's linear layers, where it is worked by hand; none where autograd does it."""
         rows_fit = self.network.flattens or self.inputs.ndim == len(self.lead) + 2
-        return self.network.layers if rows_fit and not self.plain else ()
+        return self.network.layers if rows_fit and not self.force_autograd else ()
 
     @property
     def convolutions(self) -> Convolutions | None:
         """The network as convolutions, where it is worked by hand as such."""
-        network = None if self.plain else self.network.convolutions
+        network = None if self.force_autograd else self.network.convolutions
         return network if network and network.fits(self.inputs.shape[len(self.lead) + 1 :]) else None
 
     @property
@@ -73,25 +73,25 @@ class Task:
             return "autograd"
         device, shape = self.inputs.device, self.inputs.shape[len(self.lead) + 1 :]
         way = "linear layers by hand" if self.layers else "convolutions by hand"
-        if self.layers and devices.fuses(device):
+        if self.layers and available.kernels_run_on(device):
             return f"{way}, small products fused"
-        if self.convolutions and not self.short and self.convolutions.fused(shape, device):
+        if self.convolutions and not self.may_pad and self.convolutions.fused(shape, device):
             return f"{way}, fused kernels"
-        reason = devices.obstacle(device) if device.type == "cuda" else ""
+        reason = available.unavailable_reason(device) if device.type == "cuda" else ""
         return f"{way}, not fused: {reason}" if reason else way
 
     @property
-    def short(self) -> bool:
+    def may_pad(self) -> bool:
         """Whether mini-batches may be: whether some of their rows may only pad."""
         width = self.labels.shape[-1]
-        return self.padded(min(self.batch_size or width, width))
+        return self.rows_may_pad(min(self.batch_size or width, width))
 
-    def padded(self, rows: int) -> bool:
+    def rows_may_pad(self, rows: int) -> bool:
         """Whether some of so many rows of a client may only pad.
 
         A client without any is not asked: whatever it computes, nobody reads it.
         """
-        return rows > self.fewest
+        return rows > self.min_rows
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""
@@ -111,7 +111,7 @@ class Task:
         if not wanted:
             return self.everything()
         width = self.labels.shape[-1]
-        rows, real = choose(keys, self.sizes, width, wanted, self.padded(width))
+        rows, real = choose(keys, self.sizes, width, wanted, self.rows_may_pad(width))
         return Batch(_taken(self.inputs, rows), self.labels.gather(-1, rows), real)
 
     def everything(self) -> Batch:
@@ -157,8 +157,8 @@ class Task:
         worn = self._statistics(flat)
         if self.convolutions:
             # Clients that share a model, and the statistics it wears, are one.
-            flat = grouped(flat, self.lead)
-            worn = grouped(worn, self.lead) if self.network.s else flat[:, :0]
+            flat = distinct_models(flat, self.lead)
+            worn = distinct_models(worn, self.lead) if self.network.s else flat[:, :0]
             together = max(len(flat), len(worn))
             rows = inputs.reshape(together, -1, *inputs.shape[len(self.lead) + 1 :])
             outputs = self.convolutions.scores(flat, worn.repeat_interleave(together // len(worn), 0), rows)
@@ -178,7 +178,9 @@ class Task:
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
         known = None
         if loss is cross_entropy:
-            known = CrossEntropy(batch, rows, self.layers[-1].outputs, padded=self.padded(rows.shape[1]))
+            known = CrossEntropy(
+                batch, rows, self.layers[-1].outputs, padded=self.rows_may_pad(rows.shape[1])
+            )
         models = perceptron.stacked(self.layers, model, self.lead, rows.shape[1])
         slopes = perceptron.gradient(self.layers, models, rows, known or _slope(loss, batch))
         return slopes.view(*self.lead, -1)
@@ -187,10 +189,10 @@ class Task:
         clients, axes = self.lead.numel(), len(self.lead)
         flat = Batch(*(part.reshape(clients, *part.shape[axes:]) for part in batch))
         slopes, moved = network.gradient(
-            grouped(model, self.lead),
+            distinct_models(model, self.lead),
             self._statistics(model).reshape(clients, self.network.s),
             flat,
-            padded=self.padded(batch.labels.shape[-1]),
+            padded=self.rows_may_pad(batch.labels.shape[-1]),
             slope=None if loss is cross_entropy else _slope(loss, batch),
         )
         if self.network.s:
@@ -225,7 +227,7 @@ class Task:
         """A training forward. Batch norm sees every row it is given, so padded rows are kept from it."""
         worn = self._statistics(next(iter(leaves.values())))
         axes, width = len(self.lead), batch.labels.shape[-1]
-        if not (self.network.s and self.padded(width)):
+        if not (self.network.s and self.rows_may_pad(width)):
             return self.network.run(leaves, worn, batch.inputs, self.lead, train=True)
         counts = batch.real.sum(-1).reshape(-1)
         outputs = moved = None

@@ -107,9 +107,9 @@ def personalize(
         key(experiment.seed, ROLES["client"], torch.tensor(experiment.edges * experiment.clients_per_edge)),
         experiment.batch_size,
         experiment.model.weight_decay,
-        fewest=len(labels),
+        min_rows=len(labels),
         statistics=tail,
-        plain=experiment.engine.inner == "plain",
+        force_autograd=experiment.engine.inner == "plain",
     )
     fitted = _fitted(experiment.algorithm, received, task, losses[chosen], math.log(classes))
     if fitted is None:

@@ -196,9 +196,9 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         together(streams),
         experiment.batch_size,
         experiment.model.weight_decay,
-        fewest=int(train.sizes[train.sizes > 0].min()),
+        min_rows=int(train.sizes[train.sizes > 0].min()),
         classes=first.federation.classes,
-        plain=engine.inner == "plain",
+        force_autograd=engine.inner == "plain",
     )
     batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
     fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, len(parts))

@@ -59,10 +59,10 @@ def measure(task: Task, model: Tensor) -> Curvature:
 
 
 def is_bounded(task: Task, model: Tensor) -> bool:
-    """Whether there is but one layer that feeds no normalization, so that the loss has a bounded slope.
+    """Whether there is but one layer that feeds no normalization, so that the loss has a bounded gradient.
 
     A layer that does may grow without any change of the scores, and bends the less the larger it is: a step
-    that is too large makes it harmless instead of larger. With two others each makes the other's slope.
+    that is too large makes it harmless instead of larger. With two others each makes the other's gradient.
     """
     rows = task.batch(Clock(0)).inputs
     statistics = rows.new_zeros(()).expand(*task.lead, task.network.s)

@@ -36,7 +36,7 @@ def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
         rate, spring = getattr(method, field), float(getattr(method, springs.get(field, ""), 0.0))
         limit = _stable(method) if field == "personal_rate" else 2.0
         if bend.bounded:
-            note = "h is left out: the slope of one layer is bounded, and others are normalized"
+            note = "h is left out: the gradient of one layer is bounded, and others are normalized"
             lines.append(_below(field, f"{what}: ηλ < {limit:.3g}", rate * spring, limit, note))
             continue
         formula = f"η(λ + h) < {limit:.3g}" if spring else f"ηh < {limit:.3g}"
@@ -90,7 +90,7 @@ def _edge_lines(algorithm: SFedHP) -> list[Line]:
 
 
 def _chatter(name: str, symbols: str, value: float, swing: float, threshold: float) -> Line:
-    """Above 2 the smooth ℓ1 overshoots zero, but not without end, for its slope is at most 1."""
+    """Above 2 the smooth ℓ1 overshoots zero, but not without end, for its gradient is at most 1."""
     size = f"{swing:.0e}, {'below' if swing < threshold else 'above'} the threshold {threshold:.0e}"
     note = "weights near zero come to rest there"
     if value > 2:

@@ -30,7 +30,7 @@ def swings(algorithm: SFedHP) -> Swings:
     method: Any = algorithm
     own, pull = method.client_proximity, method.edge_proximity
 
-    def slope(weights: torch.Tensor) -> torch.Tensor:
+    def grad(weights: torch.Tensor) -> torch.Tensor:
         return torch.tanh(weights / method.smoothing)
 
     largest = Swings(method.personal_rate * method.client_sparsity, method.edge_rate * method.edge_sparsity)
@@ -40,10 +40,10 @@ def swings(algorithm: SFedHP) -> Swings:
         for _ in range(method.edge_rounds):
             personal = edge
             for _ in range(method.personal_steps):
-                step = own * (personal - edge) + method.client_sparsity * slope(personal)
+                step = own * (personal - edge) + method.client_sparsity * grad(personal)
                 personal = personal - method.personal_rate * step
             edge = model + own / (own + pull) * (personal - model)
-            step = pull * (model - edge) + method.edge_sparsity * slope(model)
+            step = pull * (model - edge) + method.edge_sparsity * grad(model)
             model = model - method.edge_rate * step
             if turn == _ROUNDS - 1:
                 largest = Swings(max(largest.client, _size(personal)), max(largest.model, _size(model)))

@@ -143,13 +143,13 @@ def test_a_step_is_the_transcribed_one_given_the_same_draws(
     data = rows.inputs.numpy(), rows.labels.numpy(), queries[0], omegas
     _, nodes = transcribed_loss(start.numpy(), *data)
     assert nodes == len(omegas) == len(HELD[client]) - 1
-    slope = np.zeros(31)
+    grad = np.zeros(31)
     for weight in range(31):
         moved = start.numpy().astype(complex)
         moved[weight] += 1e-30j
-        slope[weight] = transcribed_loss(moved, *data)[0].imag / 1e-30
-    assert np.abs(slope).max() > 1e-2
-    np.testing.assert_allclose(upload, start.numpy() - 0.3 * slope, rtol=0, atol=1e-10)
+        grad[weight] = transcribed_loss(moved, *data)[0].imag / 1e-30
+    assert np.abs(grad).max() > 1e-2
+    np.testing.assert_allclose(upload, start.numpy() - 0.3 * grad, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("support_rows", [400, 7])

@@ -172,7 +172,7 @@ def test_a_worker_times_and_counts_rounds(function: str, tmp_path: Path) -> None
     assert ready == {"ready": True}
     assert first["seconds"] > 0
     assert first["peak_bytes"] >= 0
-    # Two clients, 20 steps, forward and the slope of the weights: 2 · 2 rows · 784 · 3 classes each.
+    # Two clients, 20 steps, forward and the gradient of the weights: 2 · 2 rows · 784 · 3 classes each.
     steps = 2 * 20 * 2 * (2 * 2 * 784 * 3)
     assert steps <= counted["operations"] < 1.1 * steps
 

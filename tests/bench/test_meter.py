@@ -49,7 +49,7 @@ def test_convolutions_are_counted_forward_and_backward() -> None:
     total = result[0].sum()
     assert count(lambda: total.backward())[0] == 2 * forward
     first = conv2d(image.detach(), weight, padding=1).sum()
-    assert count(lambda: first.backward())[0] == forward, "nobody asks for the slope of the input"
+    assert count(lambda: first.backward())[0] == forward, "the gradient of the input is not needed"
 
 
 def test_factorizations_are_counted() -> None:

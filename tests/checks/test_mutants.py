@@ -72,8 +72,8 @@ class HiddenDecay(Steps):
     def client_step(self, received, personal, task, clock):
         model = received
         for step in range(self.local_steps):
-            slope = task.gradient(model, task.batch(clock, step)) + 1e-3 * model
-            model = model - self.local_rate * slope
+            grad = task.gradient(model, task.batch(clock, step)) + 1e-3 * model
+            model = model - self.local_rate * grad
         return ClientResult(model)
 
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from sfedhp.core.factored import Factored, Layer, add_change, dense, placed
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.trees import keep, tree_map
-from sfedhp.core.vectors import density, smooth_l1, smooth_l1_slope, soft_threshold, spread, weighted_mean
+from sfedhp.core.vectors import density, smooth_l1, smooth_l1_grad, soft_threshold, spread, weighted_mean
 
 SIZES = ((5, 4), (4, 3), (3, 2))  # (in, out) of three layers
 D = sum(outputs * (inputs + 1) for inputs, outputs in SIZES)
@@ -174,14 +174,14 @@ def test_the_smooth_l1_stays_finite_and_between_its_bounds(value, smoothing):
     # |x| − ρ log 2 ≤ φ_ρ(x) ≤ |x|
     assert math.isfinite(penalty)
     assert abs(value) - smoothing * math.log(2) - 1e-9 <= penalty <= abs(value) + 1e-9
-    assert abs(smooth_l1_slope(model, smoothing).item()) <= 1
+    assert abs(smooth_l1_grad(model, smoothing).item()) <= 1
 
 
-def test_the_slope_is_that_of_the_smooth_l1():
+def test_the_gradient_is_that_of_the_smooth_l1():
     model = (1e-4 * normal(7)).requires_grad_()
-    (slope,) = torch.autograd.grad(smooth_l1(model, 6e-5), model)
-    assert_close(smooth_l1_slope(model.detach(), 6e-5), slope)
-    assert_close(smooth_l1_slope(model.detach(), 6e-5), torch.tanh(model.detach() / 6e-5))
+    (grad,) = torch.autograd.grad(smooth_l1(model, 6e-5), model)
+    assert_close(smooth_l1_grad(model.detach(), 6e-5), grad)
+    assert_close(smooth_l1_grad(model.detach(), 6e-5), torch.tanh(model.detach() / 6e-5))
 
 
 def test_smoothing_may_differ_between_runs():

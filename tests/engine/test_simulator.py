@@ -154,10 +154,10 @@ def test_how_few_rows_a_client_has_is_known_without_those_that_have_none():
     federation, _ = federation_of(experiment)
     sizes = [len(held) for held in federation.train]
     assert len(set(sizes)) > 1
-    assert prepare(experiment).simulator.task.fewest == min(sizes)
+    assert prepare(experiment).simulator.task.min_rows == min(sizes)
     fewer = federation.without([sizes.index(min(sizes))])
     assert (fewer.seats < 0).any()
-    assert prepare(experiment, fewer).simulator.task.fewest == sorted(sizes)[1]
+    assert prepare(experiment, fewer).simulator.task.min_rows == sorted(sizes)[1]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

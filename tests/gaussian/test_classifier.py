@@ -57,17 +57,17 @@ def test_loss_and_gradient_of_a_stack_are_those_of_its_members() -> None:
     outputs, labels, real = clients()
     outputs.requires_grad_()
     losses = predictive_loss(outputs, labels, real, KEYS, **SAMPLING)
-    (slopes,) = torch.autograd.grad(losses.sum(), outputs)
+    (grads,) = torch.autograd.grad(losses.sum(), outputs)
     assert losses.shape == (6,)
-    assert (slopes[~real] == 0).all()
+    assert (grads[~real] == 0).all()
     for client in range(6):
         mine, theirs, there = alone(client, outputs.detach(), labels, real)
         mine.requires_grad_()
         loss = predictive_loss(mine, theirs, there, KEYS[client], **SAMPLING)
-        (slope,) = torch.autograd.grad(loss, mine)
+        (grad,) = torch.autograd.grad(loss, mine)
         assert loss.shape == ()
         assert float(loss.detach()) == pytest.approx(float(losses[client].detach()), rel=1e-9)
-        np.testing.assert_allclose(slopes[client][: len(mine)], slope, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(grads[client][: len(mine)], grad, rtol=1e-9, atol=1e-12)
     assert (losses[:4] > 0).tolist() == [True, True, False, True]  # three rows of three classes: no queries
     assert losses[4:].tolist() == [0, 0]
 

@@ -61,7 +61,7 @@ def same(first, second):
 
 
 def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
-    whole = task(weight_decay=0.1, plain=True)
+    whole = task(weight_decay=0.1, force_autograd=True)
     anchor, point = anchors(whole)["own"], 0.3 * normal(2, 3, whole.network.d, seed=2)
     problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "sparsity": 0.3, "smoothing": 0.2}
     found = minimize(whole, CLOCK, anchor, start=point, **problem)
@@ -72,7 +72,7 @@ def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
 
 
 def test_a_new_mini_batch_every_step_has_the_next_key():
-    whole = task(plain=True)
+    whole = task(force_autograd=True)
     point = anchors(whole)["own"]
     found = minimize(whole, CLOCK, point, steps=3, rate=0.1, step=5, fresh=True)
     for turn in range(3):
@@ -81,7 +81,7 @@ def test_a_new_mini_batch_every_step_has_the_next_key():
 
 
 def test_slopes_ahead_are_taken_after_a_step_on_another_mini_batch():
-    whole = task(plain=True)
+    whole = task(force_autograd=True)
     point = anchors(whole)["own"]
     found = minimize(whole, CLOCK, point, steps=2, rate=0.1, step=4, ahead=0.2)
     for turn in range(2):
@@ -138,7 +138,7 @@ def test_the_exact_l1_stops_where_its_gradient_mapping_is_small():
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_no_step_leaves_the_start(plain):
-    whole = task(plain=plain)
+    whole = task(force_autograd=plain)
     start = normal(2, 3, whole.network.d)
     found = minimize(whole, CLOCK, anchors(whole)["own"], steps=0, rate=0.1, start=start)
     assert torch.equal(found, start)
@@ -153,7 +153,7 @@ PER_RUN = {"each its own": (PerRun([0.1, 0.2]), PerRun([3.0, 1.0])), "only rates
 @pytest.mark.parametrize("name", NETWORKS)
 def test_fast_paths_are_the_plain_one(name, lead, weight_decay):
     fast = task(name, lead, weight_decay=weight_decay)
-    plain = replace(fast, plain=True)
+    plain = replace(fast, force_autograd=True)
     carried = 0.3 * normal(*lead, fast.network.d, seed=2)
     rates = {**RATES, **PER_RUN} if lead[:1] == (2,) else RATES
     for anchor in anchors(fast).values():
@@ -180,7 +180,7 @@ def test_a_sparsity_of_each_client_and_a_smoothing_of_each_run():
     fast, sparsity = task(lead=(2, 2, 3)), normal(2, 2, 3, 1).abs()
     problem = {"steps": 2, "rate": 0.1, "sparsity": sparsity, "smoothing": PerRun([0.2, 0.4])}
     anchor = anchors(fast)["edge"]
-    expected = minimize(replace(fast, plain=True), CLOCK, anchor, **problem)
+    expected = minimize(replace(fast, force_autograd=True), CLOCK, anchor, **problem)
     same(minimize(fast, CLOCK, anchor, **problem), expected)
 
 
@@ -260,7 +260,7 @@ def test_the_path_is_named():
     assert path(whole) == "sample-space"
     assert path(whole, fresh=True) == path(whole, sparsity=0.1) == path(whole, ahead=0.1) == "stacked"
     assert path(whole, sparsity=torch.ones(2, 3, 1)) == "stacked"
-    assert path(replace(whole, plain=True)) == "plain"
+    assert path(replace(whole, force_autograd=True)) == "plain"
     assert path(whole, solver="nesterov") == path(whole, tolerance=0.1) == "plain"
     assert path(whole, penalty="l1") == "sample-space"
     assert path(whole, penalty="l1", sparsity=0.1) == "plain"
@@ -305,7 +305,7 @@ def test_nothing_is_asked_of_a_device():
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 def test_ten_rounds_on_either_path_are_equal(algorithm, weight_decay):
     def finish(plain):
-        whole, ids = task(weight_decay=weight_decay, plain=plain), torch.arange(6).reshape(2, 3)
+        whole, ids = task(weight_decay=weight_decay, force_autograd=plain), torch.arange(6).reshape(2, 3)
         initial, tail = whole.network.initial()
         simulator = Simulator(algorithm, whole, ids, initial, tail.double(), key(0, ROLES["draw"]))
         *_, last = simulator.run(10)

@@ -16,9 +16,9 @@ from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread
 from sfedhp.inner.minimize import minimize
-from sfedhp.nn import kernels
-from sfedhp.nn import kernels_available as devices
 from sfedhp.nn import matmul as products
+from sfedhp.nn.kernels import available
+from sfedhp.nn.kernels import matmul as kernels
 from sfedhp.nn.mlp import Affine
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -147,7 +147,7 @@ def calls(monkeypatch):
 
     for kernel in (kernels.product, kernels.move):
         monkeypatch.setattr(kernels, kernel.__name__, counted(kernel))
-    monkeypatch.setattr(devices, "fuses", lambda device: True)
+    monkeypatch.setattr(available, "kernels_run_on", lambda device: True)
     return found
 
 
@@ -162,7 +162,7 @@ def task(lead=(2, 2), sizes=(40, 20, 18, 3), rows=3, dtype=torch.float64, **opti
     stream, labels = torch.arange(total).reshape(lead), torch.arange(total * count).reshape(*lead, count)
     full = torch.full(lead, count)
     inputs = some(*lead, count, sizes[0], dtype=dtype)
-    made = Task(network, inputs, labels % sizes[-1], full, key(1, stream), rows, fewest=count, **options)
+    made = Task(network, inputs, labels % sizes[-1], full, key(1, stream), rows, min_rows=count, **options)
     return made.to(torch.device(DEVICE))
 
 
@@ -178,7 +178,7 @@ def both(whole, monkeypatch, calls, **problem):
     found = dense(minimize(whole, CLOCK, **problem))
     count = len(calls)
     with monkeypatch.context() as patch:
-        patch.setattr(devices, "fuses", lambda device: False)
+        patch.setattr(available, "kernels_run_on", lambda device: False)
         wanted = dense(minimize(whole, CLOCK, **problem))
     assert len(calls) == count
     return found, wanted
@@ -241,7 +241,7 @@ def test_a_single_layer_and_long_products_are_left_as_they_are(monkeypatch, call
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_what_has_a_seat_is_written_there(fused, monkeypatch, calls):
-    monkeypatch.setattr(devices, "fuses", lambda device: fused)
+    monkeypatch.setattr(available, "kernels_run_on", lambda device: fused)
     left, right, base = some(CLIENTS, 3, 5), some(CLIENTS, 5, 20, seed=1), some(CLIENTS, 3, 20, seed=2)
     seat, height = some(CLIENTS, 9, 20)[:, 3:6], some(CLIENTS, 3, 20, seed=3)
     found = products.raised(base, left, right, bent=True, into=seat)
@@ -261,13 +261,13 @@ def test_a_kernel_is_for_few_terms_of_known_numbers(calls):
 
 
 def test_nothing_is_fused_away_from_a_gpu(monkeypatch):
-    monkeypatch.setattr(devices, "obstacle", lambda device: "")
-    assert devices.fuses(torch.device("cuda"))
-    assert not devices.fuses(torch.device("cpu"))
-    monkeypatch.setattr(devices, "obstacle", lambda device: "Triton is not installed")
-    assert not devices.fuses(torch.device("cuda"))
+    monkeypatch.setattr(available, "unavailable_reason", lambda device: "")
+    assert available.kernels_run_on(torch.device("cuda"))
+    assert not available.kernels_run_on(torch.device("cpu"))
+    monkeypatch.setattr(available, "unavailable_reason", lambda device: "Triton is not installed")
+    assert not available.kernels_run_on(torch.device("cuda"))
 
 
 def test_what_is_fused_is_in_the_records(calls):
     assert task().gradients == "linear layers by hand, small products fused"
-    assert replace(task(), plain=True).gradients == "autograd"
+    assert replace(task(), force_autograd=True).gradients == "autograd"

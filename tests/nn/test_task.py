@@ -119,7 +119,7 @@ def test_a_batch_size_of_zero_is_the_whole_data():
 @pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
 def test_a_gradient_is_that_of_each_client_alone(network, weight_decay, plain):
     worn = torch.rand(*LEAD, network.s, dtype=torch.float64)
-    stack = task(network, plain=plain, weight_decay=weight_decay, statistics=worn)
+    stack = task(network, force_autograd=plain, weight_decay=weight_decay, statistics=worn)
     batch = stack.batch(CLOCK)
     given = models(network)
     slopes = stack.gradient(given, batch)
@@ -145,22 +145,22 @@ def test_statistics_move_by_the_real_rows_and_are_not_read():
 def test_clients_of_one_size_go_through_batch_norm_together():
     whole = task(NORMALIZED).map(lambda tensor: tensor[:, ::2])
     whole.sizes = torch.full((2, 2), 5)
-    slopes = replace(whole, fewest=5).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
+    slopes = replace(whole, min_rows=5).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
     assert_close(slopes, whole.gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK)))
 
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
 def test_mini_batches_that_all_can_fill_have_no_padding(network, plain):
-    options = {"batch_size": 3, "plain": plain, "statistics": torch.zeros(*LEAD, network.s).double()}
+    options = {"batch_size": 3, "force_autograd": plain, "statistics": torch.zeros(*LEAD, network.s).double()}
     sizes = torch.tensor([[7, 3, 5], [4, 0, 7]])
-    known, unknown = (replace(task(network, fewest=rows, **options), sizes=sizes) for rows in (3, 0))
-    assert not known.padded(3)
-    assert known.padded(4)
-    assert not known.short
-    assert replace(known, batch_size=4).short
-    assert replace(known, batch_size=0).short
-    assert not replace(known, batch_size=9, fewest=ROWS).short
+    known, unknown = (replace(task(network, min_rows=rows, **options), sizes=sizes) for rows in (3, 0))
+    assert not known.rows_may_pad(3)
+    assert known.rows_may_pad(4)
+    assert not known.may_pad
+    assert replace(known, batch_size=4).may_pad
+    assert replace(known, batch_size=0).may_pad
+    assert not replace(known, batch_size=9, min_rows=ROWS).may_pad
     one, other = known.batch(CLOCK), unknown.batch(CLOCK)
     assert torch.equal(one.labels, other.labels)
     there = sizes > 0
@@ -181,7 +181,7 @@ def squared(scores, labels, real):
 def test_any_loss_can_be_differentiated_by_hand():
     batch = task().batch(CLOCK)
     by_hand = task().gradient(models(), batch, squared)
-    assert_close(by_hand, task(plain=True).gradient(models(), batch, squared))
+    assert_close(by_hand, task(force_autograd=True).gradient(models(), batch, squared))
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -189,7 +189,7 @@ def test_one_model_for_all_is_that_model_for_each(plain):
     shared = models()[0, 0].expand(*LEAD, -1)
     edges = models()[:, :1].expand(*LEAD, -1)
     for stacked in (shared, edges):
-        stack = task(plain=plain)
+        stack = task(force_autograd=plain)
         batch = stack.batch(CLOCK)
         assert_close(stack.gradient(stacked, batch), stack.gradient(stacked.clone(), batch))
         assert_close(stack.scores(stacked, stack.inputs), stack.scores(stacked.clone(), stack.inputs))
@@ -208,7 +208,7 @@ def test_padding_has_no_influence():
 @pytest.mark.parametrize("rows", [2, 7])
 @pytest.mark.parametrize("anchors", [(2, 1), LEAD])
 def test_factored_models_score_and_descend_as_the_built_ones(plain, rows, anchors):
-    stack, generator = task(plain=plain, weight_decay=0.1), torch.Generator().manual_seed(3)
+    stack, generator = task(force_autograd=plain, weight_decay=0.1), torch.Generator().manual_seed(3)
 
     def some(*shape):
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
@@ -220,7 +220,7 @@ def test_factored_models_score_and_descend_as_the_built_ones(plain, rows, anchor
     )
     model = Factored(some(*anchors, PERCEPTRON.d), layers)
     inputs, batch = stack.inputs[:, :, :rows], stack.batch(CLOCK)
-    built = replace(stack, plain=True)
+    built = replace(stack, force_autograd=True)
     assert_close(stack.scores(model, inputs), built.scores(dense(model), inputs))
     assert_close(stack.gradient(model, batch), built.gradient(dense(model), batch))
 
@@ -262,7 +262,7 @@ def test_rows_that_the_network_does_not_flatten_are_left_to_it():
     assert task(network).layers == ()
     assert task(network).map(lambda tensor: tensor[..., 0, :] if tensor.ndim == 5 else tensor).layers
     assert task().layers == PERCEPTRON.layers
-    assert task(plain=True).layers == ()
+    assert task(force_autograd=True).layers == ()
 
 
 def test_a_task_moves_to_a_device_with_all_it_has():

@@ -12,7 +12,7 @@ from torch import nn
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.core.errors import InputError
-from sfedhp.core.vectors import smooth_l1_slope
+from sfedhp.core.vectors import smooth_l1_grad
 from sfedhp.data import DataOptions, federate
 from sfedhp.runs.newcomers import hold_out, newcomer_of, personalize, read_models, shared_models
 
@@ -98,10 +98,10 @@ def test_it_is_k_steps_of_the_inner_problem_by_hand(trained):
     for _ in range(3):
         leaves = [value.clone().requires_grad_() for value in theta]
         scores = inputs.flatten(1) @ leaves[0].mT + leaves[1]
-        slopes = torch.autograd.grad(nn.functional.cross_entropy(scores, labels), leaves)
+        grads = torch.autograd.grad(nn.functional.cross_entropy(scores, labels), leaves)
         theta = [
-            now - 0.04 * (slope + 7.0 * (now - center) + 1e-3 * smooth_l1_slope(now, 1e-2))
-            for now, slope, center in zip(theta, slopes, anchor, strict=True)
+            now - 0.04 * (grad + 7.0 * (now - center) + 1e-3 * smooth_l1_grad(now, 1e-2))
+            for now, grad, center in zip(theta, grads, anchor, strict=True)
         ]
     for mine, value in zip(theta, found.model.parameters(), strict=True):
         assert torch.allclose(mine, value, rtol=1e-9, atol=1e-12)

@@ -293,8 +293,8 @@ def test_full_batches_against_a_hand_calculation():
         scores = inputs @ weights[:12].reshape(3, 4).T + weights[12:]
         share = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         share[np.arange(len(labels)), labels] -= 1
-        slope = np.concatenate([(share.T @ inputs).ravel(), share.sum(0)]) / len(labels)
-        uploads.append(weights - 0.1 * slope)
+        grad = np.concatenate([(share.T @ inputs).ravel(), share.sum(0)]) / len(labels)
+        uploads.append(weights - 0.1 * grad)
         sizes.append(len(labels))
     expected = np.average(uploads, axis=0, weights=sizes)
     assert np.allclose(prepared.simulator.state.served.state.numpy(), expected, rtol=1e-12)

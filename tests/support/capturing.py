@@ -79,7 +79,7 @@ def normed() -> Problem:
     network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
     case = problem()
     sizes = torch.full_like(case.task.sizes, case.task.labels.shape[-1])
-    task = replace(case.task, network=network, sizes=sizes, fewest=case.task.labels.shape[-1])
+    task = replace(case.task, network=network, sizes=sizes, min_rows=case.task.labels.shape[-1])
     initial, tail = network.initial()
     return replace(case, task=task, initial=initial, tail=tail)
 
@@ -181,7 +181,7 @@ CHECKS: dict[str, Callable[[], None]] = {
     "sfedhp client anchor": partial(rounds, SFedHP(edge_rounds=3, anchor="client")),
     "sfedhp nesterov": partial(rounds, SFedHP(edge_rounds=3, solver="nesterov", tolerance=1e-3)),
     "sfedhp plain": lambda: rounds(
-        SFedHP(edge_rounds=3), replace(problem(), task=replace(problem().task, plain=True))
+        SFedHP(edge_rounds=3), replace(problem(), task=replace(problem().task, force_autograd=True))
     ),
     "edges sampled": partial(rounds, SFedHP(edge_rounds=2), sampled=2),
     "clients sampled": partial(rounds, PFedMe(local_rounds=3), sampled=5),

@@ -15,8 +15,8 @@ from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import spread
 from sfedhp.inner.minimize import minimize
-from sfedhp.nn import kernels_available as devices
 from sfedhp.nn.conv import fused
+from sfedhp.nn.kernels import available
 from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -65,7 +65,7 @@ def linear_layers(dtype):
         torch.full(shape, rows),
         key(1, torch.arange(2 * CLIENTS).reshape(shape)),
         rows,
-        fewest=rows,
+        min_rows=rows,
     )
     anchor = spread(torch.zeros(2, network.d, dtype=dtype), CLIENTS)
     for proximity in (15.0, 20.0, PerRun([15.0, 20.0]), 0.0):
@@ -110,5 +110,5 @@ def main():
 
 
 if __name__ == "__main__":
-    devices.fuses = lambda device: True
+    available.kernels_run_on = lambda device: True
     main()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import smooth_l1, smooth_l1_slope
+from sfedhp.core.vectors import smooth_l1, smooth_l1_grad
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task, cross_entropy
 from sfedhp.theory.constants import Constants
@@ -64,5 +64,5 @@ def envelope(
         + constants.client_sparsity * smooth_l1(personal, constants.smoothing)
         + constants.edge_sparsity * smooth_l1(model, constants.smoothing)
     )
-    slope = pull * (model - center) + constants.edge_sparsity * smooth_l1_slope(model, constants.smoothing)
-    return Envelope(value, slope, personal, center)
+    grad = pull * (model - center) + constants.edge_sparsity * smooth_l1_grad(model, constants.smoothing)
+    return Envelope(value, grad, personal, center)

@@ -27,8 +27,8 @@ class Quadratics(Task):
         """∇ℓ(θ; D) = mean of (a·θ − b) a, plus the weight decay's part."""
         flat = dense(model).expand(*self.lead, self.network.d)
         off = (batch.inputs @ flat.unsqueeze(-1)).squeeze(-1) - batch.labels
-        slope = (torch.where(batch.real, off, 0.0).unsqueeze(-1) * batch.inputs).sum(-2)
-        return slope / batch.real.sum(-1, keepdim=True).clamp_min(1) + self.weight_decay * flat
+        grad = (torch.where(batch.real, off, 0.0).unsqueeze(-1) * batch.inputs).sum(-2)
+        return grad / batch.real.sum(-1, keepdim=True).clamp_min(1) + self.weight_decay * flat
 
     def hessians(self) -> Tensor:
         """(..., d, d) of every client's loss on all its rows."""
@@ -87,7 +87,7 @@ def quadratics(
     network = Network(nn.Linear(size, 1, bias=False).double())
     stream = key(seed, ROLES["client"], ids)
     return Quadratics(
-        network, inputs, labels, torch.full(lead, rows), stream, 0, weight_decay=convexity, fewest=rows
+        network, inputs, labels, torch.full(lead, rows), stream, 0, weight_decay=convexity, min_rows=rows
     )
 
 

@@ -28,7 +28,7 @@ def random(*shape, seed=0):
 def logistic():
     """Clients with cross-entropy on linear scores, made strongly convex by weight decay."""
     network = Network(nn.Linear(6, 3).double())
-    return replace(problem().task, network=network, batch_size=0, weight_decay=0.1, plain=True)
+    return replace(problem().task, network=network, batch_size=0, weight_decay=0.1, force_autograd=True)
 
 
 def test_the_closed_form_is_the_envelope():
@@ -88,8 +88,8 @@ def test_theorem_1_on_logistic_regression():
     constants = Constants.of(method, curvature.linear_smoothness(task), task.weight_decay)
     for seed, size in itertools.product(range(2), (0.1, 3.0)):
         one, two = (size * random(task.network.d, seed=2 * seed + turn) for turn in (0, 1))
-        slopes = [envelope(task, each, constants, steps=300).gradient for each in (one, two)]
-        gap, change = one - two, slopes[0] - slopes[1]
+        grads = [envelope(task, each, constants, steps=300).gradient for each in (one, two)]
+        gap, change = one - two, grads[0] - grads[1]
         assert torch.all(change.norm(dim=-1) <= constants.tight_smoothness * gap.norm() * (1 + 1e-9))
         assert torch.all(
             (change * gap).sum(-1) >= constants.envelope_convexity * gap.square().sum() * (1 - 1e-9)
@@ -167,7 +167,7 @@ def nearness(**fields):
     """
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
-    task = replace(problem().task, network=Network(module), batch_size=0, plain=True)
+    task = replace(problem().task, network=Network(module), batch_size=0, force_autograd=True)
     model, _ = task.network.initial()
     bend = curvature.measure(task, model).smoothness
     method = SFedHP(
@@ -179,9 +179,9 @@ def nearness(**fields):
     )
     constants = Constants.of(method, bend)
     (last,) = trajectory(task, method, 1, model)
-    slopes = envelope(task, model, constants, steps=200).gradient
+    grads = envelope(task, model, constants, steps=200).gradient
     near = float((last.personal - model).square().sum(-1).mean())
-    ball = 4 * float(slopes.square().sum(-1).mean()) / constants.root_proximity**2
+    ball = 4 * float(grads.square().sum(-1).mean()) / constants.root_proximity**2
     return near / ball, constants
 
 
@@ -223,8 +223,8 @@ def inner_error(steps, batch, draws=60):
         clock = Clock(turn)
         theta = minimize(task, clock, anchor, steps=steps, rate=rate, proximity=pull)
         gaps.append((theta - exact).square().sum(-1))
-        slope = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
-        left.append(slope.square().sum(-1))
+        grad = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
+        left.append(grad.square().sum(-1))
     accuracy = float(torch.stack(left).mean(0).max())
     return float(torch.stack(gaps).mean(0).max()), constants.inner_error(variance, batch, accuracy)
 
@@ -247,8 +247,8 @@ def test_quadratics_are_what_they_say():
     task = quadratics(edges=2, clients_per_edge=2, size=3, noise=0.1)
     model = random(3)
     point = model.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(least_squares(task, point.expand(2, 2, 3)).sum(), point)
-    assert torch.allclose(task.gradient(model, task.everything()).sum((0, 1)), slope)
+    (grad,) = torch.autograd.grad(least_squares(task, point.expand(2, 2, 3)).sum(), point)
+    assert torch.allclose(task.gradient(model, task.everything()).sum((0, 1)), grad)
     there = task.gradient(task.minimizers(), task.everything())
     assert float(there.abs().max()) < 1e-9
     assert 1.0 <= float(torch.linalg.eigvalsh(task.hessians()).min()) < 1.2

@@ -79,7 +79,7 @@ def test_a_factored_upload_is_built_only_where_it_must_be():
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=2), HeurFedAMP(local_steps=2)])
 def test_a_run_through_the_lossless_wire_gives_the_same_bits(case, method):
-    case = replace(case, task=replace(case.task, plain=True))
+    case = replace(case, task=replace(case.task, force_autograd=True))
     links = {direction: Link(WireOptions(count="encode")) for direction in Direction}
     through, never = case.simulator(method, links=links), case.simulator(method)
     finish(through)

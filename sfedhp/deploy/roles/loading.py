@@ -93,9 +93,9 @@ def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Ho
         key(experiment.seed, ROLES["client"], torch.tensor(site.client)),
         experiment.batch_size,
         experiment.model.weight_decay,
-        fewest=train.labels.shape[-1],
+        min_rows=train.labels.shape[-1],
         classes=site.classes,
-        plain=experiment.engine.inner == "plain",
+        force_autograd=experiment.engine.inner == "plain",
     )
     return Holdings(task, test, validation)
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.types import Batch
-from sfedhp.nn import kernels_available as devices
 from sfedhp.nn.conv.block import Block
 from sfedhp.nn.conv.convolve import Columns
 from sfedhp.nn.conv.norm import Norm
 from sfedhp.nn.conv.passes import Head
+from sfedhp.nn.kernels import available
 from sfedhp.nn.mlp import Layers
 
 
@@ -35,7 +35,7 @@ def usable(blocks: Sequence[Block], shape: torch.Size, device: torch.device) -> 
     """Whether there are kernels for these blocks on images (channels, height, width), and for this device."""
     even = not any(side % 2 ** len(blocks) for side in shape[1:])
     known = all(block.pools and block.norm is not None and _divides(block.norm) for block in blocks)
-    return even and known and devices.fuses(device)
+    return even and known and available.kernels_run_on(device)
 
 
 class FusedPass:
@@ -50,9 +50,9 @@ class FusedPass:
             models: (groups, d).
             batch: of these clients; every row is real.
         """
-        from sfedhp.nn import kernels
+        from sfedhp.nn.kernels import im2col, norm_forward
 
-        self.kernels, self.blocks, self.models = kernels, blocks, models
+        self.blocks, self.models = blocks, models
         clients, rows, _, height, width = batch.inputs.shape
         self.clients = clients
         self.seen: list[Tensor] = []  # by the batch norms: mean and variance, (clients, 2, channels)
@@ -60,15 +60,15 @@ class FusedPass:
         pixels, numbers = batch.inputs.contiguous(), None
         for block in blocks:
             norm = _norm(block)
-            read = kernels.columns(pixels, numbers, channels_first=numbers is None)
-            matrix = kernels.matrices(models, block.first, norm.first, block.outputs, block.inputs)
+            read = im2col.columns(pixels, numbers, channels_first=numbers is None)
+            matrix = im2col.matrices(models, block.first, norm.first, block.outputs, block.inputs)
             raw = torch.bmm(read.view(models.shape[0], -1, read.shape[-1]), matrix.mT)
             units = clients * rows if norm.groups else clients
             raw = raw.view(units, -1, height, width, block.outputs)
-            pixels, parts = kernels.pool(raw)
+            pixels, parts = norm_forward.pool(raw)
             places = (block.end if block.biased else -1, norm.first)
             seen = None if norm.groups else models.new_empty(clients, 2, norm.channels)
-            numbers = kernels.settle(parts, pixels, models, places, norm.epsilon, _size(norm), seen)
+            numbers = norm_forward.settle(parts, pixels, models, places, norm.epsilon, _size(norm), seen)
             self.left.append(Left(read, matrix, raw, pixels, numbers))
             self.seen += [] if seen is None else [seen.flatten(1)]
             height, width = height // 2, width // 2
@@ -85,26 +85,30 @@ class FusedPass:
 
     def descend(self, slopes: Tensor, flat: Tensor) -> None:
         """See `Passing`."""
-        kernels, clients, top = self.kernels, self.clients, True
+        from sfedhp.nn.kernels import im2col, norm_backward
+
+        clients, top = self.clients, True
         above = self.head.descend(slopes, flat).contiguous()
         for turn in reversed(range(len(self.left))):
             block, norm, left = self.blocks[turn], _norm(self.blocks[turn]), self.left.pop()
-            slopes, parts = kernels.fold(above, left.largest, left.numbers, top)
+            slopes, parts = norm_backward.fold(above, left.largest, left.numbers, top)
             # A batch norm takes away whatever the bias adds, and all of a client's sums are one unit's.
             biased = block.biased and norm.groups > 0
             own = flat[:, block.end if biased else norm.first : norm.first + 2 * norm.channels]
             sums = flat.new_empty(len(left.numbers), own.shape[1]) if norm.groups else own
-            rest = kernels.owe(
+            rest = norm_backward.owe(
                 parts, left.numbers, self.models, norm.first, left.largest, _size(norm), sums, biased
             )
             if norm.groups:
                 torch.sum(sums.view(clients, -1, own.shape[1]), 1, out=own)
-            below = kernels.spread(left.raw, slopes, left.numbers, rest).view(clients, -1, block.outputs)
+            below = norm_backward.spread(left.raw, slopes, left.numbers, rest).view(
+                clients, -1, block.outputs
+            )
             count = Columns().pieces(below.shape[1])
             split = (clients * count, -1)
             found = torch.bmm(below.view(*split, block.outputs).mT, left.read.view(*split, 9 * block.inputs))
             found = found.view(clients, count, block.outputs, -1)
-            kernels.gather(found, self.models, norm.first, flat, block.first, block.inputs)
+            im2col.gather(found, self.models, norm.first, flat, block.first, block.inputs)
             if turn:
                 above = torch.bmm(below.view(left.matrix.shape[0], -1, block.outputs), left.matrix)
             top = False

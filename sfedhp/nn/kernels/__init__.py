@@ -12,10 +12,3 @@ rises and pooling, which lets nothing but the largest pass, can come before it.
 `numbers` (units, 5, channels) is how the norm works on a batch: x̂ = raw · numbers₀ + numbers₁, with gain and
 offset raw · numbers₂ + numbers₃; numbers₄ is the mean of the raw pixels.
 """
-
-from sfedhp.nn.kernels.im2col import columns, gather, matrices
-from sfedhp.nn.kernels.matmul import move, product
-from sfedhp.nn.kernels.norm_backward import fold, owe, spread
-from sfedhp.nn.kernels.norm_forward import pool, settle
-
-__all__ = ["columns", "fold", "gather", "matrices", "move", "owe", "pool", "product", "settle", "spread"]

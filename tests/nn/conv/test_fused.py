@@ -15,16 +15,16 @@ pytest.importorskip("triton", reason="Triton, which the fused kernels are writte
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.nn import kernels_available as devices
 from sfedhp.nn.conv import fused
 from sfedhp.nn.conv.convolve import Columns
+from sfedhp.nn.kernels import available
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from tests.support.paths import ROOT
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)
-OBSTACLE = devices.obstacle
+OBSTACLE = available.unavailable_reason
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -59,7 +59,7 @@ def task(net, **options):
     stream, sizes = key(5, torch.arange(4).reshape(LEAD)), torch.full(LEAD, ROWS)
     worn = some(*LEAD, net.s).square() + 0.1
     made = Task(
-        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, fewest=ROWS, **options
+        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, min_rows=ROWS, **options
     )
     return made.to(torch.device(DEVICE))
 
@@ -69,7 +69,7 @@ def everywhere(monkeypatch):
     """As if every device had kernels, with passes counted."""
     usable, passes = fused.usable, []  # no GPU is asked for
     monkeypatch.setattr(fused, "usable", lambda blocks, shape, _: usable(blocks, shape, torch.device("cuda")))
-    monkeypatch.setattr(devices, "obstacle", lambda device: "")
+    monkeypatch.setattr(available, "unavailable_reason", lambda device: "")
 
     class Counted(fused.FusedPass):
         def __init__(self, *given):
@@ -93,7 +93,7 @@ def tile(request, monkeypatch):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_and_statistics_are_those_of_autograd(tile, name, everywhere):
     net = NETWORKS[name]
-    stack, plain = task(net), task(net, plain=True)
+    stack, plain = task(net), task(net, force_autograd=True)
     own = some(*LEAD, net.d, seed=2).to(DEVICE)
     # The interpreter is slow, most of all under coverage: with small tiles one kind of model is enough.
     models = (own, own[:, :1].expand(*LEAD, -1), own[0, 0]) if tile == 1024 else (own,)
@@ -118,7 +118,7 @@ def test_a_gain_of_zero_lets_nothing_pass():
     model = some(*LEAD, net.d, seed=2).to(DEVICE)
     gain = net.convolutions.blocks[0].norm.first
     model[..., gain : gain + 2] = torch.tensor([0.0, -0.0])
-    stack, plain = task(net), task(net, plain=True)
+    stack, plain = task(net), task(net, force_autograd=True)
     batch = stack.batch(CLOCK)
     weights = net.convolutions.blocks[0].first
     found, wanted = stack.gradient(model, batch), plain.gradient(model, batch)
@@ -138,7 +138,7 @@ def test_what_is_not_a_number_does_not_vanish():
 
 def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
     net = network()
-    ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), fewest=1)
+    ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), min_rows=1)
     ragged.gradient(some(*LEAD, net.d).to(DEVICE), ragged.everything())
     assert not everywhere
     blocks = net.convolutions.blocks
@@ -156,10 +156,10 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
     OBSTACLE.cache_clear()
     assert not OBSTACLE(here)
     OBSTACLE.cache_clear()
-    monkeypatch.setattr("sfedhp.nn.kernels.pool", lambda raw: raw.reshape(7))
+    monkeypatch.setattr("sfedhp.nn.kernels.norm_forward.pool", lambda raw: raw.reshape(7))
     assert OBSTACLE(here).startswith("Triton cannot run here (shape '[7]'")
     OBSTACLE.cache_clear()
-    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    monkeypatch.setattr(available, "find_spec", lambda name: None)
     assert OBSTACLE(here) == "Triton is not installed"
     OBSTACLE.cache_clear()
 
@@ -167,8 +167,8 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
 def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
     stack = task(network())
     assert stack.gradients == "convolutions by hand, fused kernels"
-    assert replace(stack, fewest=2).gradients == stack.gradients  # a mini-batch has two rows
-    assert replace(stack, fewest=1).gradients == "convolutions by hand"
+    assert replace(stack, min_rows=2).gradients == stack.gradients  # a mini-batch has two rows
+    assert replace(stack, min_rows=1).gradients == "convolutions by hand"
 
 
 def test_the_kernels_compile_for_a_gpu():

@@ -93,8 +93,8 @@ def close(found, wanted):
 @pytest.mark.parametrize("sizes", [SIZES, torch.full(LEAD, ROWS)])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients_and_statistics_are_those_of_autograd(way, name, sizes):
-    stack = replace(task(name, fewest=int(sizes[sizes > 0].min()), weight_decay=0.3), sizes=sizes)
-    plain = replace(stack, plain=True)
+    stack = replace(task(name, min_rows=int(sizes[sizes > 0].min()), weight_decay=0.3), sizes=sizes)
+    plain = replace(stack, force_autograd=True)
     assert stack.gradients == "convolutions by hand"
     assert plain.gradients == "autograd"
     for batch in (stack.batch(CLOCK), stack.everything()):
@@ -121,7 +121,7 @@ def test_shared_models_are_those_models_for_each(way, name):
     own = models(name)
     apart = own.transpose(0, 1).contiguous().transpose(0, 1)
     for given in (own[0, 0].expand(*LEAD, -1), own[1, 1], own[:, :1].expand(*LEAD, -1), apart):
-        stack, plain = task(name), task(name, plain=True)
+        stack, plain = task(name), task(name, force_autograd=True)
         for sizes in (SIZES, torch.full(LEAD, ROWS)):
             stack, plain = replace(stack, sizes=sizes), replace(plain, sizes=sizes)
             batch = stack.batch(CLOCK)
@@ -134,7 +134,7 @@ def test_shared_models_are_those_models_for_each(way, name):
 def test_a_client_alone_has_no_leading_axes(way):
     stack = task().map(lambda tensor: tensor[0, 1])
     batch = stack.batch(CLOCK)
-    plain = replace(stack, plain=True)
+    plain = replace(stack, force_autograd=True)
     close(stack.gradient(models()[0, 1], batch), plain.gradient(models()[0, 1], batch))
     close(stack.scores(models()[0, 1], stack.inputs), plain.scores(models()[0, 1], stack.inputs))
 
@@ -171,7 +171,7 @@ def test_what_is_given_is_not_changed(way):
 def test_steps_are_those_of_the_plain_path(way):
     options = {"steps": 3, "rate": 0.05, "proximity": 2.0}
     anchor = models()[:, :1].expand(*LEAD, -1) / 4
-    stack, plain = task(), task(plain=True)
+    stack, plain = task(), task(force_autograd=True)
     close(minimize(stack, CLOCK, anchor, **options), minimize(plain, CLOCK, anchor, **options))
     close(stack.statistics, plain.statistics)
 
@@ -184,7 +184,11 @@ def test_the_models_of_the_paper_are_worked_by_hand(way, name, features):
     worn = vgg.initial()[1].expand(2, -1).clone()
     stack = Task(vgg, inputs, labels, torch.tensor([3, 3]), key(0, torch.arange(2)), 3, statistics=worn)
     assert stack.gradients == "convolutions by hand"
-    given, batch, plain = vgg.initial()[0].expand(2, -1), stack.everything(), replace(stack, plain=True)
+    given, batch, plain = (
+        vgg.initial()[0].expand(2, -1),
+        stack.everything(),
+        replace(stack, force_autograd=True),
+    )
     found, wanted = stack.gradient(given, batch), plain.gradient(given, batch)
     assert found.dtype == torch.float32
     assert_close(found, wanted, rtol=1e-4, atol=1e-5)
