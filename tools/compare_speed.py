@@ -3,8 +3,8 @@
 python tools/compare_speed.py ../before .                     # five pairs of processes for each case
 python tools/compare_speed.py ../before . --pairs 9 --only mlr
 
-A figure is the median time of a cloud round without its evaluation. Processes of the two checkouts alternate on
-one thread, so that both see the same machine; the ratio is the median over the pairs. Only ratios count.
+A figure is the median time of a cloud round without its evaluation. Processes of the two checkouts alternate
+on one thread, so that both see the same machine; the ratio is the median over the pairs. Only ratios count.
 """
 
 from __future__ import annotations
