@@ -13,7 +13,8 @@ from torch import Tensor
 from sfedhp.bench.loop import Loop
 from sfedhp.bench.loop import loop as federation_of_clients
 from sfedhp.config import Experiment, from_dict
-from sfedhp.engine.simulator import Simulator, State
+from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.state import State
 from sfedhp.nn.models import build
 from sfedhp.runs.prepare import device_of, prepare, prepare_stack
 

@@ -94,7 +94,7 @@ def equal_in_a_batch_of_runs(algorithm: Algorithm) -> None:
         stacked,
         cases[0].ids,
         torch.stack([case.initial for case in cases]),
-        torch.stack([case.tail for case in cases]),
+        torch.stack([case.statistics for case in cases]),
         torch.stack([key(case.seed, ROLES["draw"]) for case in cases]),
     )
     finish(together)
@@ -164,17 +164,17 @@ def _alone(
                 sizes=case.task.sizes[edge, seat],
                 stream=case.task.stream[edge, seat],
             )
-            client = Client(algorithm, task, algorithm.client_start(case.initial, task), case.tail)
+            client = Client(algorithm, task, algorithm.client_start(case.initial, task), case.statistics)
             if silent:
                 client.silent = lambda clock, id_=case.ids[edge, seat]: bool(_lost(clock, id_))  # type: ignore[misc]
             clients.append(client)
     members: list[Member] = list(clients)
     if algorithm.tiers == 3:
         groups = [clients[edge * CLIENTS : (edge + 1) * CLIENTS] for edge in range(EDGES)]
-        members = [Edge(algorithm, group, case.tail, carry) for group in groups]
+        members = [Edge(algorithm, group, case.statistics, carry) for group in groups]
     ids = torch.arange(len(members))
     draw = drawing(key(case.seed, ROLES["draw"]), sampled, ids, torch.ones(len(members), dtype=torch.bool))
-    cloud = Cloud(algorithm, members, case.initial, case.tail, draw, carry)
+    cloud = Cloud(algorithm, members, case.initial, case.statistics, draw, carry)
     for _ in cloud.run(ROUNDS):
         pass
     return cloud, clients

@@ -31,13 +31,13 @@ class Problem:
     task: Task  # stacked (edges, clients)
     ids: Tensor  # (edges, clients)
     initial: Tensor  # (d,)
-    tail: Tensor  # (s,)
+    statistics: Tensor  # (s,)
     seed: int
 
     def simulator(self, algorithm: Algorithm, **options: Any) -> Simulator:
         """The method on this problem."""
         stream = key(self.seed, ROLES["draw"])
-        return Simulator(algorithm, self.task, self.ids, self.initial, self.tail, stream, **options)
+        return Simulator(algorithm, self.task, self.ids, self.initial, self.statistics, stream, **options)
 
 
 def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CLASSES) -> Problem:
@@ -65,8 +65,8 @@ def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CL
         batch_size=8,
         classes=classes,
     )
-    initial, tail = network.initial()
-    return Problem(task, ids, initial.to(dtype), tail.to(dtype), seed)
+    initial, statistics = network.initial()
+    return Problem(task, ids, initial.to(dtype), statistics.to(dtype), seed)
 
 
 def finish(simulator: Simulator) -> None:

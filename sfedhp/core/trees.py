@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -52,6 +52,12 @@ def copied(tree: Tree) -> Tree:
 def stored(tensor: Tensor) -> Tensor:
     """What is really there of a tensor that repeats itself along some axes."""
     return tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
+
+
+def part_names(tree: tuple[Any, ...]) -> Sequence[str | int]:
+    """What the parts of a tuple are called in files: its own `file_names`, else its fields, else numbers."""
+    names: Sequence[str | int] = getattr(tree, "file_names", getattr(tree, "_fields", range(len(tree))))
+    return names
 
 
 def _built(tree: Any) -> Any:

@@ -88,7 +88,7 @@ class Edge:
 
     algorithm: Algorithm
     clients: Sequence[Member] | Members
-    tail: Tensor  # (s,), before anybody answered
+    statistics: Tensor  # (s,), before anybody answered
     carry: Carry = lambda message: message
     served: Served | None = None  # after the last cloud round
 
@@ -100,7 +100,7 @@ class Edge:
     def begin(self, received: Tensor) -> Progress:
         """The state at the start of a cloud round."""
         members = len(self.clients)
-        start = Served(self.algorithm.edge_start(received, members), self.tail)
+        start = Served(self.algorithm.edge_start(received, members), self.statistics)
         return Progress(0, start, torch.zeros(members, dtype=received.dtype))
 
     def run(self, progress: Progress, clock: Clock) -> Iterator[Progress]:
@@ -110,7 +110,7 @@ class Edge:
 
         def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
             messages = algorithm.edge_message(served.state, members)
-            return collect(asked, messages, Clock(turn, edge_round), self.tail)
+            return collect(asked, messages, Clock(turn, edge_round), self.statistics)
 
         step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
         rounds = range(progress.done, algorithm.edge_rounds)
@@ -125,7 +125,7 @@ class Edge:
         total = float(progress.last.sum())
         if not total:
             return None
-        upload = torch.cat([algorithm.edge_upload(self.served.state), self.served.tail])
+        upload = torch.cat([algorithm.edge_upload(self.served.state), self.served.statistics])
         return Answer(upload, total if algorithm.weighting == "size" else 1.0)
 
 
@@ -136,12 +136,12 @@ class Cloud:
     algorithm: Algorithm
     members: Sequence[Member] | Members
     initial: Tensor  # (d,)
-    tail: Tensor  # (s,)
+    statistics: Tensor  # (s,)
     draw: Draw = everybody
     carry: Carry = lambda message: message
 
     def __post_init__(self) -> None:
-        self.served = Served(self.algorithm.cloud_start(self.initial, len(self.members)), self.tail)
+        self.served = Served(self.algorithm.cloud_start(self.initial, len(self.members)), self.statistics)
 
     def run(self, rounds: int, first: int = 0) -> Iterator[Served]:
         """Cloud rounds from the first on; yields what the cloud holds after each."""
@@ -152,7 +152,7 @@ class Cloud:
             messages = algorithm.cloud_message(served.state, count)
             # All edges train and those drawn count; of clients only those drawn are asked.
             asked = None if algorithm.tiers == 3 else drawn
-            uploads, weights = collect(members, messages, Clock(turn), self.tail, asked)
+            uploads, weights = collect(members, messages, Clock(turn), self.statistics, asked)
             return uploads, weights if drawn is None else weights * drawn
 
         step = stepping(algorithm.cloud_step, Clock)
@@ -187,7 +187,7 @@ def together(members: Sequence[Member] | Members, carry: Carry) -> Members:
 
 
 def collect(
-    members: Members, messages: Tensor, clock: Clock, tail: Tensor, asked: Tensor | None = None
+    members: Members, messages: Tensor, clock: Clock, statistics: Tensor, asked: Tensor | None = None
 ) -> tuple[Message, Tensor]:
     """Ask the members and stack their uploads. Whoever is silent weighs zero, and its row is never read."""
     answers = members.ask(messages, clock, asked)
@@ -195,7 +195,7 @@ def collect(
         [0.0 if reply is None else reply.weight for reply in answers], dtype=messages.dtype
     )
     size = messages.shape[-1]
-    rows = messages.new_full((len(members), size + len(tail)), torch.nan)
+    rows = messages.new_full((len(members), size + len(statistics)), torch.nan)
     for index, reply in enumerate(answers):
         if reply is not None:
             rows[index] = reply.upload

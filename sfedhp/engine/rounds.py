@@ -19,14 +19,19 @@ class Served(NamedTuple):
     """What a server holds: the algorithm's state, and the mean of its members' running statistics."""
 
     state: Any
-    tail: Tensor  # (..., s)
+    statistics: Tensor  # (..., s)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """What the fields are called in checkpoints, which must stay readable."""
+        return ("state", "tail")
 
 
 class Message(NamedTuple):
-    """What travels: models, and statistics as their tail."""
+    """What travels: models, and the running statistics behind them."""
 
     model: Tensor | Factored
-    tail: Tensor
+    statistics: Tensor  # (..., s)
 
 
 Draw = Callable[[int], Tensor | None]
@@ -56,9 +61,10 @@ def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[in
 
     def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
         state = step(served.state, uploads.model, weights, clock(turn))
-        if not uploads.tail.shape[-1]:
-            return Served(state, served.tail)
-        return Served(state, weighted_mean(uploads.tail, (weights > 0).to(uploads.tail.dtype)))
+        statistics = uploads.statistics
+        if not statistics.shape[-1]:
+            return Served(state, served.statistics)
+        return Served(state, weighted_mean(statistics, (weights > 0).to(statistics.dtype)))
 
     return both
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,32 +20,13 @@ from sfedhp.core.types import Clock
 from sfedhp.engine.cuda_graphs import PENDING, Recorder, Worker
 from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
 from sfedhp.engine.slices import Chosen, Piece, in_pieces, pieces
+from sfedhp.engine.state import Clients, State
 from sfedhp.nn.task import Task
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 
 Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, who does not answer
-
-
-@dataclass
-class State:
-    """Everything a run is between two rounds: what a checkpoint holds."""
-
-    round: int  # cloud rounds done
-    served: Served  # the cloud
-    edges: Served | None  # the edges at the end of the last round; None before it, or with two tiers
-    personal: Any  # the clients' own
-    statistics: Tensor  # (*lead, s), the clients' running statistics
-    # The last messages down, by direction, where links need them as bases.
-    sent: dict[Direction, Tensor] = field(default_factory=dict)
-
-
-class Clients(NamedTuple):
-    """What the clients keep for themselves."""
-
-    personal: Any
-    statistics: Tensor  # (*lead, s), running
 
 
 # The edges, what clients weighed in their edge's last real step, what they keep, and the book.
@@ -63,7 +44,7 @@ class Simulator:
     task: Task  # stacked over (runs?, edges, clients); a seat of size 0 is empty
     ids: Tensor  # (runs?, edges, clients) the client ids
     initial: Tensor  # (runs?, d)
-    tail: Tensor  # (runs?, s)
+    statistics: Tensor  # (runs?, s), the initial running statistics
     stream: Tensor  # (runs?,) the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
     # By direction; where none is given, nothing is changed.
@@ -94,10 +75,10 @@ class Simulator:
             self.draw = drawing(self.stream, self.sampled, self.ids, seated)
         self.state = State(
             0,
-            Served(self.algorithm.cloud_start(self.initial, self.members), self.tail),
+            Served(self.algorithm.cloud_start(self.initial, self.members), self.statistics),
             None,
             self.algorithm.client_start(self.everyone(self.initial), task),
-            self.everyone(self.tail).clone(),
+            self.everyone(self.statistics).clone(),
         )
 
     def arrange(self, tensor: Tensor) -> Tensor:
@@ -157,7 +138,7 @@ class Simulator:
             )
         else:
             received = self._send(message, Direction.CLOUD_EDGE, None, self.ledger)
-            edges, last, held, booked = work(turn, received, served.tail, held)
+            edges, last, held, booked = work(turn, received, served.statistics, held)
             for direction, entry in zip(_WITHIN, booked, strict=True):
                 self.ledger.add(direction, entry)
             self.state = replace(self.state, edges=edges)
@@ -171,7 +152,7 @@ class Simulator:
         function = self.edge_rounds if self.algorithm.tiers == 3 else self._client_steps
         return nullcontext(Recorder(function, self.initial.device, self._obstacle()))
 
-    def edge_rounds(self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients) -> Answer:
+    def edge_rounds(self, turn: int | Tensor, received: Tensor, statistics: Tensor, held: Clients) -> Answer:
         """All edges serve their clients for the edge rounds, some edges after the others if not all at once.
 
         Edges do not meet before the cloud's turn: what some of them hold stays near the processor until they
@@ -180,11 +161,11 @@ class Simulator:
         edges, clients = self.task.lead[-2:]
         width = max(self.clients_at_once // clients, 1) if self.clients_at_once else edges
         if width >= edges:
-            return self._edge_rounds(turn, received, tail, held)
+            return self._edge_rounds(turn, received, statistics, held)
         whole: Any = None
         for piece in pieces(self.runs, edges, width):
             part = self._only(piece)
-            own = part._edge_rounds(turn, piece.cut(received), tail, tree_map(piece.cut, held))
+            own = part._edge_rounds(turn, piece.cut(received), statistics, tree_map(piece.cut, held))
             both = (own, tuple(part.state.sent.values()))
             whole = placed(whole, both, self.runs, piece.first, edges, shared=False)
         answer: Answer = whole[0]
@@ -199,7 +180,7 @@ class Simulator:
         part.state = replace(self.state, sent=sent)
         return part
 
-    def _edge_rounds(self, turn: int | Tensor, received: Tensor, tail: Tensor, held: Clients) -> Answer:
+    def _edge_rounds(self, turn: int | Tensor, received: Tensor, statistics: Tensor, held: Clients) -> Answer:
         """See `edge_rounds`: all of them at once."""
         algorithm, clients, ledger = self.algorithm, self.task.lead[-1], Ledger()
 
@@ -217,10 +198,10 @@ class Simulator:
             return upload, weights
 
         edges = Served(
-            algorithm.edge_start(received, clients), tail.unsqueeze(-2).expand(*received.shape[:-1], -1)
+            algorithm.edge_start(received, clients), statistics.unsqueeze(-2).expand(*received.shape[:-1], -1)
         )
         step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
-        last = torch.zeros(self.task.lead, dtype=self.tail.dtype, device=self.tail.device)
+        last = torch.zeros(self.task.lead, dtype=self.statistics.dtype, device=self.statistics.device)
         rounds = range(algorithm.edge_rounds)
         for served, weights in serve(edges, step, gather, rounds, everybody, self._certain):
             edges = served
@@ -237,7 +218,7 @@ class Simulator:
         weights = total if self.algorithm.weighting == "size" else (total > 0).to(total.dtype)
         if drawn is not None:
             weights = weights * drawn
-        upload = Message(self.algorithm.edge_upload(edges.state), edges.tail)
+        upload = Message(self.algorithm.edge_upload(edges.state), edges.statistics)
         upload, lengths, nonzeros = self._upload(upload, Direction.EDGE_CLOUD, received)
         self.ledger.book(Direction.EDGE_CLOUD, lengths, nonzeros, weights)
         return upload, weights
@@ -271,7 +252,7 @@ class Simulator:
         if self.lost is not None:
             present = present & ~self.lost(clock, ids)
             after = Clients(*(keep(present, new, old) for new, old in zip(after, before, strict=True)))
-        weights = present.to(self.tail.dtype)
+        weights = present.to(self.statistics.dtype)
         if self.algorithm.weighting == "size":
             weights = weights * sizes
         upload, lengths, nonzeros = self._upload(Message(model, after.statistics), direction, received)
@@ -282,9 +263,9 @@ class Simulator:
                 chosen.put(part.new_zeros(self.task.lead), part) for part in (lengths, nonzeros, weights)
             )
             if self.algorithm.keeps_members:
-                whole = upload.tail.new_zeros(*self.task.lead, upload.tail.shape[-1])
+                whole = upload.statistics.new_zeros(*self.task.lead, upload.statistics.shape[-1])
                 blank = torch.zeros_like(self.everyone(self.initial))
-                upload = Message(chosen.put(blank, dense(upload.model)), chosen.put(whole, upload.tail))
+                upload = Message(chosen.put(blank, dense(upload.model)), chosen.put(whole, upload.statistics))
                 weights = everywhere
         ledger.book(direction, lengths, nonzeros, everywhere)
         return upload, weights, after
@@ -338,15 +319,15 @@ class Simulator:
     def _upload(
         self, upload: Message, direction: Direction, received: Tensor
     ) -> tuple[Message, Tensor, Tensor]:
-        """Up to the server, the statistics as a tail; a difference is against what the member received."""
-        model, tail = upload
+        """Up to the server, with the statistics behind; a difference is against what the member received."""
+        model, statistics = upload
         size, link = self.initial.shape[-1], self._link(direction)
-        if not tail.shape[-1]:
+        if not statistics.shape[-1]:
             model, lengths, nonzeros = link.carry(model, size, received)
         else:
-            whole, lengths, nonzeros = link.carry(torch.cat([dense(model), tail], -1), size, received)
-            model, tail = dense(whole)[..., :size], dense(whole)[..., size:]
-        return Message(model, tail), lengths, nonzeros
+            whole, lengths, nonzeros = link.carry(torch.cat([dense(model), statistics], -1), size, received)
+            model, statistics = dense(whole)[..., :size], dense(whole)[..., size:]
+        return Message(model, statistics), lengths, nonzeros
 
     def _link(self, direction: Direction) -> Link:
         return self.links.get(direction, _PLAIN)

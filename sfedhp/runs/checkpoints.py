@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ from torch import Tensor
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.files import write_atomically
+from sfedhp.core.trees import part_names
 from sfedhp.engine.rounds import Served
-from sfedhp.engine.simulator import Simulator, State
+from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.state import State
 from sfedhp.runs.models import named_tensors
-from sfedhp.wire.direction import Direction
 
 _KEPT = 2
 _ABOUT = "about"
@@ -40,12 +42,9 @@ def save(state: State, folder: Path, **about: Any) -> None:
         about: what else to say of it, in plain values.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = flatten(state.served, "cloud") | flatten(state.personal, "personal")
-    tensors |= flatten(state.statistics, "statistics")
-    if state.edges is not None:
-        tensors |= flatten(state.edges, "edges")
-    for direction, messages in state.sent.items():
-        tensors |= flatten(messages, f"sent.{direction}")
+    tensors: dict[str, Tensor] = {}
+    for name, tree in state.trees().items():
+        tensors |= flatten(tree, name)
     path = folder / f"round-{state.round:06d}.safetensors"
     # All in one entry: the file puts several in any order, and equal runs have equal files.
     said = {_ABOUT: json.dumps({"round": state.round, **about}, sort_keys=True)}
@@ -104,24 +103,13 @@ def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
 def _restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
     device = simulator.initial.device
     tensors = {name: tensor.to(device) for name, tensor in checkpoint.tensors.items()}
-    fresh, algorithm = simulator.state, simulator.algorithm
-    edges = None
+    template, algorithm = replace(simulator.state, edges=None, sent={}), simulator.algorithm
     if algorithm.tiers == 3 and checkpoint.round:  # before the first round no edge holds anything
-        message = algorithm.cloud_message(fresh.served.state, simulator.members)
-        template = Served(algorithm.edge_start(message, simulator.task.lead[-1]), simulator.tail)
-        edges = unflatten(template, tensors, "edges")
-    return State(
-        checkpoint.round,
-        unflatten(fresh.served, tensors, "cloud"),
-        edges,
-        unflatten(fresh.personal, tensors, "personal"),
-        tensors["statistics"],
-        {
-            Direction(name.removeprefix("sent.")): tensor
-            for name, tensor in tensors.items()
-            if name.startswith("sent.")
-        },
-    )
+        message = algorithm.cloud_message(template.served.state, simulator.members)
+        edges = Served(algorithm.edge_start(message, simulator.task.lead[-1]), simulator.statistics)
+        template = replace(template, edges=edges)
+    trees = {name: unflatten(tree, tensors, name) for name, tree in template.trees().items()}
+    return State.from_trees(checkpoint.round, tensors | trees)  # messages down are plain tensors
 
 
 def flatten(tree: Any, name: str) -> dict[str, Tensor]:
@@ -146,10 +134,9 @@ def unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
         return Factored(tensors[f"{name}.anchor"], parts)
     if isinstance(template, Tensor):
         return tensors[name]
-    fields = getattr(template, "_fields", None)
-    names = fields if fields is not None else range(len(template))
-    values = [unflatten(part, tensors, f"{name}.{key}") for key, part in zip(names, template, strict=True)]
-    return type(template)(*values) if fields is not None else tuple(values)
+    named = zip(part_names(template), template, strict=True)
+    values = [unflatten(part, tensors, f"{name}.{own}") for own, part in named]
+    return type(template)(*values) if hasattr(template, "_fields") else tuple(values)
 
 
 def _layer(tensors: dict[str, Tensor], name: str) -> Layer | Tensor:

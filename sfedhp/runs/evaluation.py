@@ -90,12 +90,12 @@ class Evaluator:
             model = algorithm.edge_model(state.edges.state)
             if model is not None:
                 for wears in both:
-                    mean = self._under(state.edges.tail)
+                    mean = self._under(state.edges.statistics)
                     yield "em", wears, self._under(model), mean if wears == "averaged" else own
         model = algorithm.global_model(state.served.state)
         if model is not None:
             for wears in both:
-                mean = simulator.everyone(state.served.tail)
+                mean = simulator.everyone(state.served.statistics)
                 yield "gm", wears, simulator.everyone(model), mean if wears == "averaged" else own
 
     def _under(self, model: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.files import write_text
 from sfedhp.core.trees import tree_map
-from sfedhp.engine.simulator import State
+from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
@@ -140,7 +140,7 @@ def drive(
     for run, folder in enumerate(folders):
         if folder is not None:
             histories[run].force()
-            own = _of_run(states[run], run) if simulator.runs else states[run]
+            own = states[run].of_run(run) if simulator.runs else states[run]
             trouble = {"trouble": troubles[run]} if run in troubles else {}
             checkpoints.save(own, folder / "checkpoint", **origin_of(prepared, run), **trouble)
     return [
@@ -178,22 +178,6 @@ def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | Non
         place = (run,) if simulator.runs else ()
         members.append({direction: entry.bytes[place].tolist() for direction, entry in booked.items()})
     return members
-
-
-def _of_run(state: State, run: int) -> State:
-    """One run's part of a stack's state."""
-
-    def part(tree: Any) -> Any:
-        return tree_map(lambda tensor: tensor[run], tree)
-
-    return State(
-        state.round,
-        part(state.served),
-        None if state.edges is None else part(state.edges),
-        part(state.personal),
-        part(state.statistics),
-        {direction: part(messages) for direction, messages in state.sent.items()},
-    )
 
 
 def outcome_of(

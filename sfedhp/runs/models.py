@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.files import write_atomically
-from sfedhp.core.trees import tree_map
+from sfedhp.core.trees import part_names, tree_map
 from sfedhp.core.types import Clock
-from sfedhp.engine.simulator import Simulator, State
+from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
 
 
@@ -43,14 +44,16 @@ class Models:
         """w, or None where the method has no global model."""
         served = self._state.served
         model = self._simulator.algorithm.global_model(served.state)
-        return None if model is None else self._network.build(model[self._run], served.tail[self._run])
+        return None if model is None else self._network.build(model[self._run], served.statistics[self._run])
 
     def edge_model(self, edge: int) -> nn.Module | None:
         """The model of an edge's site, or None where the method has none."""
         edges, place = self._state.edges, (*self._run, edge)
         model = None if edges is None else self._simulator.algorithm.edge_model(edges.state)
         return (
-            None if model is None or edges is None else self._network.build(model[place], edges.tail[place])
+            None
+            if model is None or edges is None
+            else self._network.build(model[place], edges.statistics[place])
         )
 
     def client_model(self, edge: int, client: int) -> nn.Module | None:
@@ -119,7 +122,7 @@ def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     if isinstance(tree, Tensor):
         yield path, tree
         return
-    for name, part in zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True):
+    for name, part in zip(part_names(tree), tree, strict=True):
         yield from named_tensors(part, f"{path}.{name}".lstrip("."))
 
 

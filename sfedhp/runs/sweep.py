@@ -6,16 +6,13 @@ from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import held, sweep_up
-from sfedhp.core.trees import tree_map
 from sfedhp.engine.memory import free_memory
-from sfedhp.engine.simulator import State
+from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.loop import Outcome, Report, Stop, drive, outcome_of
@@ -216,7 +213,7 @@ def _opened(prepared: Prepared, folders: Sequence[Path | None]) -> list[History]
     if len({state.round for state in known}) > 1 or len(known) not in (0, len(folders)):
         raise _elsewhere(folders)
     if known:
-        prepared.simulator.state = known[0] if len(known) == 1 else _stacked(known)
+        prepared.simulator.state = known[0] if len(known) == 1 else State.stack(known)
     histories = []
     for index, folder in enumerate(folders):
         if folder is None:
@@ -241,23 +238,6 @@ def _saved(prepared: Prepared, index: int, folder: Path) -> State | None:
         return None
     check_belongs(found, folder, prepared, index)
     return checkpoints.restored(prepared.simulator, found)
-
-
-def _stacked(states: Sequence[State]) -> State:
-    """The state of a stack of these runs."""
-
-    def whole(*trees: Any) -> Any:
-        return tree_map(lambda *tensors: torch.stack(tensors), *trees)
-
-    first = states[0]
-    return State(
-        first.round,
-        whole(*(state.served for state in states)),
-        None if first.edges is None else whole(*(state.edges for state in states)),
-        whole(*(state.personal for state in states)),
-        whole(*(state.statistics for state in states)),
-        {direction: whole(*(state.sent[direction] for state in states)) for direction in first.sent},
-    )
 
 
 def _runs_that_fit(experiment: Experiment, wanted: int) -> int:

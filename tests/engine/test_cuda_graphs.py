@@ -226,10 +226,12 @@ def test_a_stack_of_runs_is_the_same(recordings):
         **{name: torch.stack([getattr(case.task, name) for case in cases]) for name in names},
     )
     streams = torch.stack([key(case.seed, ROLES["draw"]) for case in cases])
-    initial, tail = (torch.stack([getattr(case, name) for case in cases]) for name in ("initial", "tail"))
+    initial, statistics = (
+        torch.stack([getattr(case, name) for case in cases]) for name in ("initial", "statistics")
+    )
     method = PFedMe(local_rounds=2, client_proximity=PerRun([15.0, 10.0]))
     simulator, other = (
-        Simulator(method, task, cases[0].ids, initial, tail, streams, sampled=5, graphs=graphs)
+        Simulator(method, task, cases[0].ids, initial, statistics, streams, sampled=5, graphs=graphs)
         for graphs in (True, False)
     )
     both(simulator, other)

@@ -11,7 +11,7 @@ from sfedhp.engine.roles import Answer, Client, Cloud, Edge
 
 def client(case, method, **options):
     task = replace(case.task.map(lambda tensor: tensor[0, 0]), statistics=None)
-    return Client(method, task, method.client_start(case.initial, task), case.tail, **options)
+    return Client(method, task, method.client_start(case.initial, task), case.statistics, **options)
 
 
 def test_a_client_asked_twice_answers_from_what_it_held_before(case):
@@ -30,9 +30,9 @@ def test_a_client_asked_twice_answers_from_what_it_held_before(case):
 def test_an_edge_that_nobody_answers_stays_silent(case):
     method = SFedHP(edge_rounds=2)
     silent = client(case, method, silent=lambda clock: True)
-    edge = Edge(method, [silent, silent], case.tail)
+    edge = Edge(method, [silent, silent], case.statistics)
     assert edge.answer(case.initial, Clock(0)) is None
-    cloud = Cloud(method, [edge], case.initial, case.tail)
+    cloud = Cloud(method, [edge], case.initial, case.statistics)
     for served in cloud.run(2):
         assert torch.equal(served.state, case.initial)
 
@@ -47,8 +47,8 @@ def edge_of(case, method, seats=2):
     members = []
     for seat in range(seats):
         task = replace(case.task.map(lambda tensor, seat=seat: tensor[0, seat]), statistics=None)
-        members.append(Client(method, task, method.client_start(case.initial, task), case.tail))
-    return Edge(method, members, case.tail)
+        members.append(Client(method, task, method.client_start(case.initial, task), case.statistics))
+    return Edge(method, members, case.statistics)
 
 
 def test_an_edge_goes_on_from_any_of_its_rounds(case):
@@ -60,7 +60,7 @@ def test_an_edge_goes_on_from_any_of_its_rounds(case):
     steps = first.run(first.begin(case.initial), Clock(0))
     half = [next(steps), next(steps)][-1]
     assert half.done == 2
-    second = Edge(method, first.clients, case.tail)
+    second = Edge(method, first.clients, case.statistics)
     *_, last = second.run(half, Clock(0))
     assert last.done == 4
     found = second.conclude(last)
@@ -71,11 +71,11 @@ def test_an_edge_goes_on_from_any_of_its_rounds(case):
 
 def test_a_cloud_goes_on_from_its_round(case):
     method = SFedHP(edge_rounds=2)
-    straight = Cloud(method, [edge_of(case, method)], case.initial, case.tail)
+    straight = Cloud(method, [edge_of(case, method)], case.initial, case.statistics)
     *_, expected = straight.run(3)
-    broken = Cloud(method, [edge_of(case, method)], case.initial, case.tail)
+    broken = Cloud(method, [edge_of(case, method)], case.initial, case.statistics)
     *_, half = broken.run(1)
-    again = Cloud(method, broken.members, case.initial, case.tail)
+    again = Cloud(method, broken.members, case.initial, case.statistics)
     again.served = half
     *_, found = again.run(3, first=1)
     assert torch.equal(found.state, expected.state)
@@ -96,7 +96,7 @@ def test_members_that_are_asked_together(case):
             return [Answer(2 * messages[0], 1.0), None, None]
 
     members = Silent()
-    cloud = Cloud(PFedMe(local_rounds=1), members, case.initial, case.tail)
+    cloud = Cloud(PFedMe(local_rounds=1), members, case.initial, case.statistics)
     (served,) = cloud.run(1)
     assert members.asked == 1
     assert torch.allclose(served.state, 2 * case.initial)

@@ -33,7 +33,7 @@ def test_statistics_are_averaged_plainly_over_those_who_answered():
         Served(torch.zeros(1), torch.zeros(1)), uploads, torch.tensor([1.0, 3.0, 0.0]), 4
     )
     assert served.state.item() == 2.5
-    assert served.tail.item() == 3.0
+    assert served.statistics.item() == 3.0
 
 
 def test_draws_are_by_id_and_never_take_an_empty_seat():

@@ -279,7 +279,9 @@ def normed(batch_size, sizes):
     inputs = torch.randn(3, 4, 10, 6, generator=generator, dtype=torch.float64)
     labels = torch.randint(3, (3, 4, 10), generator=generator)
     task = Task(network, inputs, labels, sizes, key(0, ROLES["client"], ids), batch_size)
-    return replace(problem(), task=task, ids=ids, initial=network.initial()[0], tail=network.initial()[1])
+    return replace(
+        problem(), task=task, ids=ids, initial=network.initial()[0], statistics=network.initial()[1]
+    )
 
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=3)])
@@ -289,9 +291,9 @@ def test_batch_norm_keeps_statistics_at_the_clients_and_their_mean_above(method)
     simulator = case.simulator(method)
     for state in simulator.run(2):
         own = state.statistics.reshape(12, -1)
-        assert (own != case.tail).any(-1).all()
+        assert (own != case.statistics).any(-1).all()
         assert len(own.unique(dim=0)) == 12
-        assert close(state.served.tail, own.mean(0), 1e-12)
+        assert close(state.served.statistics, own.mean(0), 1e-12)
 
 
 def test_statistics_of_edges_one_after_the_other_are_their_own():
@@ -299,7 +301,7 @@ def test_statistics_of_edges_one_after_the_other_are_their_own():
     whole, some = (case.simulator(SFedHP(edge_rounds=2), clients_at_once=count) for count in (0, 4))
     for first, second in zip(whole.run(2), some.run(2), strict=True):
         assert close(second.statistics, first.statistics)
-        assert close(second.served.tail, first.served.tail)
+        assert close(second.served.statistics, first.served.statistics)
 
 
 def test_padding_never_enters_batch_norm():

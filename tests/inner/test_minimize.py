@@ -306,8 +306,8 @@ def test_nothing_is_asked_of_a_device():
 def test_ten_rounds_on_either_path_are_equal(algorithm, weight_decay):
     def finish(plain):
         whole, ids = task(weight_decay=weight_decay, force_autograd=plain), torch.arange(6).reshape(2, 3)
-        initial, tail = whole.network.initial()
-        simulator = Simulator(algorithm, whole, ids, initial, tail.double(), key(0, ROLES["draw"]))
+        initial, statistics = whole.network.initial()
+        simulator = Simulator(algorithm, whole, ids, initial, statistics.double(), key(0, ROLES["draw"]))
         *_, last = simulator.run(10)
         return last
 

@@ -1,5 +1,7 @@
 """Checkpoints: whole states, two kept."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -48,7 +50,7 @@ def test_a_factored_state_stays_factored(case, tmp_path):
     whole = torch.randn(*lead, 5 * 3 + 3, dtype=torch.float64)  # a layer whose change would be larger
     for parts in (layers, (layers[0], whole)):
         personal = Factored(torch.randn(lead[0], 1, d, dtype=torch.float64), parts)
-        simulator.state.personal = personal
+        simulator.state = replace(simulator.state, personal=personal)
         checkpoints.save(simulator.state, tmp_path)
         loaded = checkpoints.load(case.simulator(SFedHP(edge_rounds=1)), tmp_path)
         assert isinstance(loaded.personal, Factored)

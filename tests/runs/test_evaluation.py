@@ -173,8 +173,8 @@ def test_one_run_gives_the_local_and_the_averaged_column():
     case = problem()
     torch.manual_seed(1)
     network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
-    initial, tail = network.initial()
-    case = replace(case, task=replace(case.task, network=network), initial=initial, tail=tail)
+    initial, statistics = network.initial()
+    case = replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
     simulator = case.simulator(SFedHP(edge_rounds=3))
     for _ in simulator.run(3):
         pass
@@ -186,13 +186,13 @@ def test_one_run_gives_the_local_and_the_averaged_column():
     lead = case.task.lead
     state = simulator.state
     model = state.served.state.expand(*lead, -1)
-    for wears, worn in (("averaged", state.served.tail.expand(*lead, -1)), ("local", state.statistics)):
+    for wears, worn in (("averaged", state.served.statistics.expand(*lead, -1)), ("local", state.statistics)):
         correct, _ = by_hand(network, model, worn, test)
         expected = 100 * correct.sum() / test.sizes.sum().item()
         assert both["averaged"][f"gm_{wears}"] == both["local"][f"gm_{wears}"] == pytest.approx(expected)
         assert both[wears]["gm"] == pytest.approx(expected)
     edge = state.edges.state.personal.unsqueeze(1).expand(*lead, -1)
-    correct, _ = by_hand(network, edge, state.edges.tail.unsqueeze(1).expand(*lead, -1), test)
+    correct, _ = by_hand(network, edge, state.edges.statistics.unsqueeze(1).expand(*lead, -1), test)
     assert both["averaged"]["em_averaged"] == pytest.approx(100 * correct.sum() / test.sizes.sum().item())
     # A personal model always wears its own.
     correct, _ = by_hand(network, dense(state.personal), state.statistics, test)

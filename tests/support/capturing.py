@@ -20,7 +20,8 @@ from sfedhp.core.factored import Factored
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions
 from sfedhp.engine.cuda_graphs import GRAPH
-from sfedhp.engine.simulator import Simulator, State
+from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.state import State
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
@@ -62,7 +63,7 @@ def small(case: Problem, method: Algorithm, **options: Any) -> Simulator:
     """A simulator of a small federation, on the GPU."""
     device = torch.device("cuda")
     stream = key(case.seed, ROLES["draw"]).to(device)
-    given = (case.ids.to(device), case.initial.to(device), case.tail.to(device), stream)
+    given = (case.ids.to(device), case.initial.to(device), case.statistics.to(device), stream)
     case.task.network.module.to(device)
     return Simulator(method, case.task.to(device), *given, **options)
 
@@ -80,8 +81,8 @@ def normed() -> Problem:
     case = problem()
     sizes = torch.full_like(case.task.sizes, case.task.labels.shape[-1])
     task = replace(case.task, network=network, sizes=sizes, min_rows=case.task.labels.shape[-1])
-    initial, tail = network.initial()
-    return replace(case, task=task, initial=initial, tail=tail)
+    initial, statistics = network.initial()
+    return replace(case, task=task, initial=initial, statistics=statistics)
 
 
 def with_empty_edge() -> Problem:

@@ -48,7 +48,7 @@ def simulator(
         task,
         ids=torch.arange(task.sizes.numel()).reshape(task.lead),
         initial=torch.from_numpy(initial),
-        tail=torch.zeros(0, dtype=torch.float64),
+        statistics=torch.zeros(0, dtype=torch.float64),
         stream=key(seed, 1),
         **options,
     )

@@ -87,7 +87,7 @@ class CloudRole:
         model = self._algorithm.global_model(self._good.state)
         if model is not None:
             path = self.folder / "models" / "global.safetensors"
-            save_model(path, self._network.build(model, self._good.tail))
+            save_model(path, self._network.build(model, self._good.statistics))
         if trouble:
             self.journal.write("trouble", reason=trouble)
         self._tell(now=True, finished=True, trouble=trouble)
@@ -149,7 +149,7 @@ class CloudRole:
     def _scores(self) -> dict[str, float]:
         """Ask the members, and through them the clients, how good the models are."""
         served, members = self._cloud.served, len(self._circle)
-        tail = spread(served.tail, members)
+        tail = spread(served.statistics, members)
         message = self._algorithm.cloud_message(served.state, members)
         models, same = {"next": _beside(message, tail)}, {}
         model = self._algorithm.global_model(served.state)

@@ -130,7 +130,9 @@ class EdgeRole:
         model = self.site.experiment.algorithm.edge_model(progress.served.state)
         if model is not None:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
-            self.journal.attempt(lambda: save_model(path, self._network.build(model, progress.served.tail)))
+            self.journal.attempt(
+                lambda: save_model(path, self._network.build(model, progress.served.statistics))
+            )
         if reply is None:
             return self._sealed(question, facts={**facts, "trouble": "no client answered"})
         link = link_of(self.site.experiment.wire, Direction.EDGE_CLOUD).options
@@ -155,7 +157,7 @@ class EdgeRole:
         served = self._last_served(question)
         model = None if served is None else algorithm.edge_model(served.state)
         if model is not None and served is not None:
-            models["em"] = spread(torch.cat([model, served.tail]), members)
+            models["em"] = spread(torch.cat([model, served.statistics]), members)
         same = {name: other for name, other in question.facts["same"].items() if name not in models}
         found = self._circle.score(models, same, question.clock, _SCORE_SECONDS)
         clients = {self.site.below[seat]: counts for seat, counts in found.items()}

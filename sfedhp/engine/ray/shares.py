@@ -13,8 +13,9 @@ from torch import Tensor
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.ray.packing import packed, side_by_side, unpacked
-from sfedhp.engine.simulator import Clients, Simulator
+from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.slices import Piece
+from sfedhp.engine.state import Clients
 from sfedhp.wire.direction import Direction
 
 # The direction below the edges whose last messages may be the bases of differences.
@@ -40,7 +41,7 @@ def parts_of(simulator: Simulator, piece: Piece) -> dict[str, Any]:
         "task": simulator.task.map(own),
         "ids": own(simulator.ids),
         "initial": simulator.initial,
-        "tail": simulator.tail,
+        "statistics": simulator.statistics,
         "stream": simulator.stream,
         "links": dict(simulator.links),
         "lost": simulator.lost,
@@ -60,11 +61,11 @@ class Share:
 
     def edge_rounds(self, turn: int, trees: Any) -> Any:
         """The edges of this share serve their clients."""
-        received, tail, held, bases = unpacked(trees)
+        received, statistics, held, bases = unpacked(trees)
         simulator = self._simulator
         sent = {_BASES: bases} if isinstance(bases, Tensor) else {}
         simulator.state = replace(simulator.state, sent=sent)
-        result = simulator.edge_rounds(turn, received, tail, held)
+        result = simulator.edge_rounds(turn, received, statistics, held)
         return packed((*result, simulator.state.sent.get(_BASES, ())))
 
     def client_steps(self, turn: int, trees: Any) -> Any:
@@ -97,12 +98,12 @@ class Spread:
     def _tiers(self) -> int:
         return self.simulator.algorithm.tiers
 
-    def _edge_rounds(self, turn: int, received: Tensor, tail: Tensor, held: Clients) -> Any:
+    def _edge_rounds(self, turn: int, received: Tensor, statistics: Tensor, held: Clients) -> Any:
         sent = self.simulator.state.sent
         calls = {}
         for index, piece in enumerate(self.pieces):
             own, kept, bases = tree_map(piece.cut, (received, held, sent.get(_BASES, ())))
-            calls[index] = packed((own, tail, kept, bases))
+            calls[index] = packed((own, statistics, kept, bases))
         *result, bases = self._together("edge_rounds", turn, calls)
         if isinstance(bases, Tensor):
             self.simulator.state = replace(self.simulator.state, sent={**sent, _BASES: bases})

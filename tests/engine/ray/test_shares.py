@@ -69,8 +69,10 @@ def test_a_share_holds_its_own_members_data_and_no_more(case):
 def test_personal_models_stay_factored_on_their_way(case):
     inputs = case.task.inputs.repeat(1, 1, 1, 20)
     network = Network(nn.Sequential(nn.Linear(120, 40), nn.ReLU(), nn.Linear(40, 3)).double())
-    initial, tail = network.initial()
-    case = replace(case, task=replace(case.task, network=network, inputs=inputs), initial=initial, tail=tail)
+    initial, statistics = network.initial()
+    case = replace(
+        case, task=replace(case.task, network=network, inputs=inputs), initial=initial, statistics=statistics
+    )
     spread, whole = (case.simulator(SFedHP(edge_rounds=2), elsewhere=where) for where in (in_shares(2), None))
     check_same(spread, whole)
     assert isinstance(whole.state.personal, Factored)
@@ -108,11 +110,11 @@ def test_batch_norm_statistics_are_the_same(case, method, lost):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
     network = Network(module)
-    initial, tail = network.initial()
-    case = replace(case, task=replace(case.task, network=network), initial=initial, tail=tail)
+    initial, statistics = network.initial()
+    case = replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
     simulators = [case.simulator(method, lost=lost, elsewhere=where) for where in (in_shares(2), None)]
     check_same(*simulators)
-    assert (simulators[0].state.statistics != tail).any()
+    assert (simulators[0].state.statistics != statistics).any()
 
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), PFedMe(local_rounds=2)])
