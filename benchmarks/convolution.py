@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.conv.convolve import Columns, Direct, Filters
 from sfedhp.nn.conv.network import Convolutions
 from sfedhp.nn.models import MODELS
@@ -89,7 +89,7 @@ class Case:
     def inner(self) -> Tensor:
         """Five inner steps as sFedHP takes them, the draw of the batch included."""
         anchor = self.shared.repeat_interleave(len(self.models) // 4, 0)
-        found = minimize(self.task, Clock(0, 0), anchor, steps=5, rate=0.05, proximity=20.0)
+        found = minimize(self.task, Clock(0, 0), anchor, Descent(steps=5, rate=0.05, proximity=20.0))
         assert isinstance(found, Tensor)
         return found
 

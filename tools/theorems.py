@@ -21,7 +21,7 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.core.factored import dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.theory import Constants, curvature
@@ -237,7 +237,7 @@ class Inner:
         gaps, left = [], []
         for turn in range(self.draws):
             clock = Clock(turn)
-            theta = dense(minimize(task, clock, anchor, steps=steps, rate=rate, proximity=pull))
+            theta = dense(minimize(task, clock, anchor, Descent(steps, rate, pull)))
             grad = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
             gaps.append((theta - exact).square().sum(-1))
             left.append(grad.square().sum(-1))

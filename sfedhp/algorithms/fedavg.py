@@ -10,7 +10,7 @@ from torch import Tensor
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task
 
 
@@ -24,5 +24,5 @@ class FedAvg(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w_k ← w_k − η ∇ℓ(w_k; D), from w, a new D each step."""
-        model = minimize(task, clock, received, steps=self.local_steps, rate=self.local_rate, fresh=True)
-        return ClientResult(model)
+        descent = Descent(self.local_steps, self.local_rate, new_batch_each_step=True)
+        return ClientResult(minimize(task, clock, received, descent))

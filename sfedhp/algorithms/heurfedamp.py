@@ -14,7 +14,7 @@ from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help, Rate, Share, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task
 
 
@@ -58,15 +58,8 @@ class HeurFedAMP(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + λ/(2α) ‖x − u_i‖², from u_i, a new D each step."""
-        model = minimize(
-            task,
-            clock,
-            received,
-            steps=self.local_steps,
-            rate=self.local_rate,
-            proximity=self.proximity,
-            fresh=True,
-        )
+        descent = Descent(self.local_steps, self.local_rate, self.proximity, new_batch_each_step=True)
+        model = minimize(task, clock, received, descent)
         return ClientResult(model, model)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task
 
 
@@ -26,5 +26,5 @@ class HierFAVG(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """κ₁ SGD steps from the edge's model; both means are the defaults, weighted by training-set size."""
-        model = minimize(task, clock, received, steps=self.local_steps, rate=self.local_rate, fresh=True)
-        return ClientResult(model)
+        descent = Descent(self.local_steps, self.local_rate, new_batch_each_step=True)
+        return ClientResult(minimize(task, clock, received, descent))

@@ -10,7 +10,7 @@ from torch import Tensor
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Batch, Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task
 
 
@@ -28,14 +28,15 @@ class PerFedAvg(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w ← w − β (I − α ∇²ℓ(w; D)) ∇ℓ(w − α ∇ℓ(w; D); D′); the first order leaves the Hessian out."""
-        steps, rate, ahead = self.local_steps, self.meta_rate, self.adaptation_rate
         if self.order == "first":
-            return ClientResult(minimize(task, clock, received, steps=steps, rate=rate, ahead=ahead))
+            descent = Descent(self.local_steps, self.meta_rate, lookahead=self.adaptation_rate)
+            return ClientResult(minimize(task, clock, received, descent))
         model = received
-        for step in range(steps):
-            batch = task.batch(clock, 2 * step)
-            grad = task.gradient(self._adapt(model, task, batch), task.batch(clock, 2 * step + 1))
-            model = model - rate * (grad - ahead * task.curvature(model, batch, grad))
+        for step in range(self.local_steps):
+            batch, other = (task.batch(clock, number) for number in (2 * step, 2 * step + 1))
+            gradient = task.gradient(self._adapt(model, task, batch), other)
+            hessian_product = task.curvature(model, batch, gradient)
+            model = model - self.meta_rate * (gradient - self.adaptation_rate * hessian_product)
         return ClientResult(model)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:

@@ -12,7 +12,7 @@ from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import toward, weighted_mean
-from sfedhp.inner.minimize import even_steps_caution, minimize
+from sfedhp.inner.minimize import Descent, even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
 
@@ -37,24 +37,14 @@ class PFedMe(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """R times: θ near w_i on one mini-batch, then w_i a step towards θ."""
-        model, start = received, None
+        descent = Descent(self.personal_steps, self.personal_rate, self.client_proximity)
+        model, theta = received, None
         for turn in range(self.local_rounds):
-            # θ ≈ argmin ℓ(θ; D) + λ/2 ‖θ − w_i‖², going on from the last θ of this round
-            personal = start = dense(
-                minimize(
-                    task,
-                    clock,
-                    model,
-                    start=start,
-                    steps=self.personal_steps,
-                    rate=self.personal_rate,
-                    proximity=self.client_proximity,
-                    step=turn,
-                )
-            )
+            # θ ≈ argmin ℓ(θ; D) + λ/2 ‖θ − w_i‖², from the last θ of this round
+            theta = dense(minimize(task, clock, model, descent, start=theta, first_batch=turn))
             # w_i ← w_i − ηλ (w_i − θ)
-            model = toward(model, personal, self.local_rate * self.client_proximity)
-        return ClientResult(model, personal)
+            model = toward(model, theta, self.local_rate * self.client_proximity)
+        return ClientResult(model, theta)
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
         """w ← (1 − β) w + β mean_i w_i."""

@@ -17,7 +17,7 @@ from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density, smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
-from sfedhp.inner.minimize import Penalty, Solver, even_steps_caution, minimize
+from sfedhp.inner.minimize import Descent, Penalty, Solver, even_steps_caution, minimize
 from sfedhp.nn.task import Task
 
 
@@ -95,23 +95,20 @@ class SFedHP(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """θ_ij ≈ argmin ℓ(θ; D) + γ₁ φ_ρ(θ) + λ₁/2 ‖θ − φ_i‖² by K steps on one mini-batch."""
-        carried = self.start == "carried" and clock.edge_round > 0
-        personal = minimize(
-            task,
-            clock,
-            received,
-            start=personal if carried else None,
+        descent = Descent(
             steps=self.personal_steps,
             rate=self.personal_rate,
             proximity=self.client_proximity,
             sparsity=self._client_sparsity(personal),
             smoothing=self.smoothing,
+            penalty=self.penalty,
             solver=self.solver,
             tolerance=self.tolerance,
-            penalty=self.penalty,
-            factored=True,
         )
-        return ClientResult(personal, personal)
+        carried = self.start == "carried" and clock.edge_round > 0
+        start = personal if carried else None
+        theta = minimize(task, clock, received, descent, start=start, factored=True)
+        return ClientResult(theta, theta)
 
     def edge_step(self, state: Edge, uploads: Upload, weights: Tensor, clock: Clock) -> Edge:
         """φ_i from the clients' θ_ij, then w_i a step towards φ_i."""

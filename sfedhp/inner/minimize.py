@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.scalars import PerRun, Scalar, absent
-from sfedhp.core.types import Clock
+from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, toward
 from sfedhp.inner.layers import Factor, StepCoefficients
 from sfedhp.inner.stacked import StackedProblem, gradient_descent
@@ -37,149 +40,159 @@ def even_steps_caution(steps: int, rate: float, proximity: float) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Descent:
+    """What an algorithm says about its inner steps; the defaults are plain gradient steps."""
+
+    steps: int  # K
+    rate: Scalar  # η
+    proximity: Scalar = 0.0  # λ, the pull to the anchor
+    sparsity: Scalar | Tensor = 0.0  # γ; a tensor (..., 1) where it differs between clients
+    smoothing: Scalar = 1.0  # ρ
+    penalty: Penalty = "smooth"  # γ φ_ρ in the gradient, or γ‖θ‖₁ by its proximal step, with true zeros
+    solver: Solver = "gradient"
+    tolerance: float = 0.0  # ν: a client stops before a step with ‖∇H‖² ≤ ν; 0: never
+    lookahead: Scalar | None = None  # α of Per-FedAvg: the gradient at θ − α ∇ℓ(θ; D), on a D′; None: at θ
+    new_batch_each_step: bool = False  # else all steps use the first mini-batch
+
+    @property
+    def sparse(self) -> bool:
+        """Whether there is a penalty: γ is not a plain 0."""
+        return isinstance(self.sparsity, Tensor) or not absent(self.sparsity)
+
+
 def minimize(
     task: Task,
     clock: Clock,
     anchor: Tensor,
+    descent: Descent,
     *,
-    steps: int,
-    rate: Scalar,
-    proximity: Scalar = 0.0,
     start: Tensor | Factored | None = None,
-    sparsity: Scalar | Tensor = 0.0,
-    smoothing: Scalar = 1.0,
-    step: int = 0,
-    fresh: bool = False,
+    first_batch: int = 0,
     factored: bool = False,
-    solver: Solver = "gradient",
-    tolerance: float = 0.0,
-    penalty: Penalty = "smooth",
-    ahead: Scalar | None = None,
 ) -> Tensor | Factored:
-    """Gradient steps on the inner problem.
+    """Take the steps of a descent on ℓ(θ; D) + γ φ_ρ(θ) + λ/2 ‖θ − anchor‖².
 
     Args:
-        task: whose problem.
-        clock: when; with `step` it decides the mini-batch.
+        task: a client's problem, or a stack of them.
+        clock: when; with `first_batch` it decides the mini-batches.
         anchor: (..., d), the center of the pull.
-        steps: K.
-        rate: η.
-        proximity: λ.
-        start: where to begin; None: at the anchor.
-        sparsity: γ; a tensor (..., 1) where it differs between clients.
-        smoothing: ρ.
-        step: the key of the (first) mini-batch.
-        fresh: a new mini-batch every step instead of one for all.
-        factored: the caller can work with a `Factored`; without it the result is a tensor.
-        solver: plain steps, or Nesterov's: from y = x + k/(k+3) (x − x_before).
-        tolerance: ν; a client stops before a step whose gradient has ‖∇H‖² ≤ ν. 0: never.
-        penalty: γ φ_ρ as a part of the gradient, or γ‖θ‖₁ by its proximal step, which leaves true zeros.
-        ahead: α; the gradient of the loss is taken at θ − α ∇ℓ(θ; D), D of key `step + 2k`, on a D′ of key
-            `step + 2k + 1`. None: at θ.
+        descent: which steps to take.
+        start: θ before the first step; None: the anchor.
+        first_batch: the number of the first mini-batch; each further one has the next number.
+        factored: whether the caller can work with a `Factored`; without it the result is a tensor.
+
+    Returns:
+        θ (..., d) after the last step. All paths (see `path`) take the same steps, up to rounding.
     """
-    way = path(
-        task,
-        fresh=fresh,
-        sparsity=sparsity,
-        solver=solver,
-        tolerance=tolerance,
-        penalty=penalty,
-        ahead=ahead,
-    )
-    if way != "plain" and steps:
-        carried = None if start is None else dense(start).expand(*task.lead, -1)
-        problem = StackedProblem(
-            layers=task.layers,
-            lead=task.lead,
-            anchor=distinct_models(anchor, task.lead),
-            start=None if carried is None else carried.reshape(task.lead.numel(), -1),
-            step=_step_coefficients(task, anchor, rate, proximity, sparsity, smoothing),
-            steps=steps,
-            batch=lambda turn: task.batch(clock, step + turn),
-            new_batch_each_step=fresh,
-            factored=factored,
-            may_pad=task.may_pad,
-            lookahead=None if ahead is None else _factor(ahead, task, anchor),
-        )
-        return gradient_descent(problem)
-    point = before = anchor if start is None else dense(start)
-    going: Tensor | bool = True
-    for turn in range(steps):
-        here = point + turn / (turn + 3) * (point - before) if solver == "nesterov" else point
-        if ahead is not None:
-            there = here - ahead * task.gradient(here, task.batch(clock, step + 2 * turn))
-            grad = task.gradient(there, task.batch(clock, step + 2 * turn + 1))
-        else:
-            if fresh or not turn:
-                batch = task.batch(clock, step + turn)
-            grad = task.gradient(here, batch)
-        if penalty == "smooth" and not _absent(sparsity):
-            grad += sparsity * smooth_l1_grad(here, smoothing)
-        # θ − η λ (θ − anchor) − η ∇, each array of d numbers being read as rarely as can be
-        near = here if absent(proximity) else toward(here, anchor, rate * proximity)
-        moved = near - rate * grad
-        if penalty == "l1" and not _absent(sparsity):
-            moved = soft_threshold(moved, rate * sparsity)
-        if tolerance:
-            mapping = (here - moved) / rate  # the gradient, or what stands for it with an ℓ1 penalty
-            going = (mapping.square().sum(-1, keepdim=True) > tolerance) & going
-            moved = torch.where(going, moved, point)
-        before, point = point, moved
-    return point
+
+    @lru_cache(maxsize=1)  # all steps on one mini-batch draw it once
+    def batch(number: int) -> Batch:
+        return task.batch(clock, first_batch + number)
+
+    if path(task, descent) == "plain" or not descent.steps:
+        return _plain_steps(task, batch, anchor, anchor if start is None else dense(start), descent)
+    return gradient_descent(_stacked_problem(task, batch, anchor, start, descent, factored))
 
 
-def path(
-    task: Task,
-    *,
-    fresh: bool = False,
-    sparsity: Scalar | Tensor = 0.0,
-    solver: Solver = "gradient",
-    tolerance: float = 0.0,
-    penalty: Penalty = "smooth",
-    ahead: Scalar | None = None,
-) -> Path:
-    """How `minimize` will work: the fastest way that this problem allows.
+def path(task: Task, descent: Descent) -> Path:
+    """How `minimize` will compute: the fastest exact way that the network and the descent allow.
 
     Returns:
         "sample-space": models are not built but held as changes of their anchors; "stacked": they are built
         layer by layer and moved in place; "plain": flat vectors and the task's gradient, for any network.
     """
-    sparse = not _absent(sparsity)
-    if not task.layers or solver != "gradient" or tolerance or (sparse and penalty != "smooth"):
+    exact_l1 = descent.sparse and descent.penalty == "l1"
+    if not task.layers or descent.solver != "gradient" or descent.tolerance or exact_l1:
         return "plain"
-    if ahead is not None and task.weight_decay:
-        return "plain"  # the decay would be taken ahead too
-    return "stacked" if fresh or sparse or ahead is not None else "sample-space"
+    looks_ahead = descent.lookahead is not None
+    if looks_ahead and task.weight_decay:
+        return "plain"  # the lookahead step includes the decay, which the stacked layers leave out
+    changing = descent.new_batch_each_step or descent.sparse or looks_ahead
+    return "stacked" if changing else "sample-space"
 
 
-def _step_coefficients(
+def _plain_steps(
+    task: Task, batch: Callable[[int], Batch], anchor: Tensor, start: Tensor, descent: Descent
+) -> Tensor:
+    """The steps on flat vectors, one after the other."""
+    point = previous = start
+    active: Tensor | bool = True  # which clients have not stopped
+    for step in range(descent.steps):
+        here = _extrapolated(point, previous, step) if descent.solver == "nesterov" else point
+        moved = _moved(here, _loss_gradient(task, batch, here, step, descent), anchor, descent)
+        if descent.tolerance:
+            # ∇H(θ), or the gradient mapping where the exact ℓ1 has no gradient
+            gradient = (here - moved) / descent.rate
+            active = (gradient.square().sum(-1, keepdim=True) > descent.tolerance) & active
+            moved = torch.where(active, moved, point)
+        previous, point = point, moved
+    return point
+
+
+def _extrapolated(point: Tensor, previous: Tensor, step: int) -> Tensor:
+    """Nesterov's y = θ_k + k/(k+3) (θ_k − θ_{k−1})."""
+    return point + step / (step + 3) * (point - previous)
+
+
+def _loss_gradient(
+    task: Task, batch: Callable[[int], Batch], point: Tensor, step: int, descent: Descent
+) -> Tensor:
+    """∇ℓ(θ; D), or ∇ℓ(θ − α ∇ℓ(θ; D); D′) with a lookahead."""
+    if descent.lookahead is None:
+        return task.gradient(point, batch(step if descent.new_batch_each_step else 0))
+    ahead = point - descent.lookahead * task.gradient(point, batch(2 * step))
+    return task.gradient(ahead, batch(2 * step + 1))
+
+
+def _moved(point: Tensor, gradient: Tensor, anchor: Tensor, descent: Descent) -> Tensor:
+    """θ − η (∇ℓ + γ ∇φ_ρ(θ) + λ (θ − anchor)); with the exact ℓ1 its proximal step instead of ∇φ_ρ."""
+    rate, proximity, sparsity = descent.rate, descent.proximity, descent.sparsity
+    pulled = point if absent(proximity) else toward(point, anchor, rate * proximity)
+    if not descent.sparse:
+        return pulled - rate * gradient
+    if descent.penalty == "l1":
+        return soft_threshold(pulled - rate * gradient, rate * sparsity)
+    return pulled - rate * (gradient + sparsity * smooth_l1_grad(point, descent.smoothing))
+
+
+def _stacked_problem(
     task: Task,
+    batch: Callable[[int], Batch],
     anchor: Tensor,
-    rate: Scalar,
-    proximity: Scalar,
-    sparsity: Scalar | Tensor,
-    smoothing: Scalar,
-) -> StepCoefficients:
-    """The numbers of a step; those that differ between clients as (clients, 1, 1)."""
-    own = _factor(rate, task, anchor)
-    return StepCoefficients(
-        rate=own,
-        keep=_factor(1 - rate * (proximity + task.weight_decay), task, anchor),
-        pull=_factor(rate * proximity, task, anchor),
+    start: Tensor | Factored | None,
+    descent: Descent,
+    factored: bool,
+) -> StackedProblem:
+    """The same steps for stacked linear layers; what differs between clients is (clients, 1, 1)."""
+
+    def factor(scalar: Scalar | Tensor) -> Factor:
+        if isinstance(scalar, PerRun):
+            scalar = scalar.like(anchor.new_empty(task.lead)).unsqueeze(-1)
+        if isinstance(scalar, Tensor):
+            scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
+        return scalar
+
+    rate, proximity, decay = descent.rate, descent.proximity, task.weight_decay
+    coefficients = StepCoefficients(
+        rate=factor(rate),
+        keep=factor(1 - rate * (proximity + decay)),
+        pull=factor(rate * proximity),
         anchored=not absent(proximity),
-        decays=task.weight_decay != 0,
-        shrink=None if _absent(sparsity) else own * _factor(sparsity, task, anchor),
-        smoothing=_factor(smoothing, task, anchor),
+        decays=decay != 0,
+        shrink=factor(rate) * factor(descent.sparsity) if descent.sparse else None,
+        smoothing=factor(descent.smoothing),
     )
-
-
-def _factor(scalar: Scalar | Tensor, task: Task, like: Tensor) -> Factor:
-    if isinstance(scalar, PerRun):
-        scalar = scalar.like(like.new_empty(task.lead)).unsqueeze(-1)
-    if isinstance(scalar, Tensor):
-        scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
-    return scalar
-
-
-def _absent(sparsity: Scalar | Tensor) -> bool:
-    return not isinstance(sparsity, Tensor) and absent(sparsity)
+    return StackedProblem(
+        layers=task.layers,
+        lead=task.lead,
+        anchor=distinct_models(anchor, task.lead),
+        start=None if start is None else dense(start).expand(*task.lead, -1).reshape(task.lead.numel(), -1),
+        step=coefficients,
+        steps=descent.steps,
+        batch=batch,
+        new_batch_each_step=descent.new_batch_each_step,
+        factored=factored,
+        may_pad=task.may_pad,
+        lookahead=None if descent.lookahead is None else factor(descent.lookahead),
+    )

@@ -10,7 +10,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.checks import CheckError, check_algorithm
 from sfedhp.core.factored import dense
 from sfedhp.core.vectors import spread, weighted_mean
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Steps(Algorithm):
     local_steps: int = 5
 
     def client_step(self, received, personal, task, clock):
-        return ClientResult(minimize(task, clock, received, steps=5, rate=self.local_rate, fresh=True))
+        descent = Descent(5, self.local_rate, new_batch_each_step=True)
+        return ClientResult(minimize(task, clock, received, descent))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import soft_threshold, spread, weighted_mean
 from sfedhp.engine.simulator import Simulator
-from sfedhp.inner.minimize import minimize, path
+from sfedhp.inner.minimize import Descent, minimize, path
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 
@@ -60,11 +60,17 @@ def same(first, second):
     assert gap <= 1e-12 * scale
 
 
+def solve(whole, anchor, *, clock=CLOCK, start=None, first_batch=0, factored=False, **descent):
+    """`minimize` with the fields of its descent as keywords, which tests vary together."""
+    options = {"start": start, "first_batch": first_batch, "factored": factored}
+    return minimize(whole, clock, anchor, Descent(**descent), **options)
+
+
 def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
     whole = task(weight_decay=0.1, force_autograd=True)
     anchor, point = anchors(whole)["own"], 0.3 * normal(2, 3, whole.network.d, seed=2)
     problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "sparsity": 0.3, "smoothing": 0.2}
-    found = minimize(whole, CLOCK, anchor, start=point, **problem)
+    found = solve(whole, anchor, start=point, **problem)
     for _ in range(3):
         slope = whole.gradient(point, whole.batch(CLOCK)) + 2 * (point - anchor)
         point = point - 0.1 * (slope + 0.3 * torch.tanh(point / 0.2))
@@ -74,16 +80,16 @@ def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
 def test_a_new_mini_batch_every_step_has_the_next_key():
     whole = task(force_autograd=True)
     point = anchors(whole)["own"]
-    found = minimize(whole, CLOCK, point, steps=3, rate=0.1, step=5, fresh=True)
+    found = solve(whole, point, steps=3, rate=0.1, first_batch=5, new_batch_each_step=True)
     for turn in range(3):
         point = point - 0.1 * whole.gradient(point, whole.batch(CLOCK, 5 + turn))
     same(found, point)
 
 
-def test_slopes_ahead_are_taken_after_a_step_on_another_mini_batch():
+def test_a_lookahead_gradient_is_taken_after_a_step_on_another_mini_batch():
     whole = task(force_autograd=True)
     point = anchors(whole)["own"]
-    found = minimize(whole, CLOCK, point, steps=2, rate=0.1, step=4, ahead=0.2)
+    found = solve(whole, point, steps=2, rate=0.1, first_batch=4, lookahead=0.2)
     for turn in range(2):
         there = point - 0.2 * whole.gradient(point, whole.batch(CLOCK, 4 + 2 * turn))
         point = point - 0.1 * whole.gradient(there, whole.batch(CLOCK, 5 + 2 * turn))
@@ -93,7 +99,7 @@ def test_slopes_ahead_are_taken_after_a_step_on_another_mini_batch():
 def test_nesterov_steps_start_from_where_the_last_two_point_to():
     whole = task()
     anchor = point = before = anchors(whole)["own"]
-    found = minimize(whole, CLOCK, anchor, steps=4, rate=0.1, proximity=2.0, solver="nesterov")
+    found = solve(whole, anchor, steps=4, rate=0.1, proximity=2.0, solver="nesterov")
     for turn in range(4):
         here = point + turn / (turn + 3) * (point - before)
         slope = whole.gradient(here, whole.batch(CLOCK)) + 2 * (here - anchor)
@@ -106,22 +112,22 @@ def test_a_client_stops_before_a_step_with_a_small_gradient():
     anchor = anchors(whole)["own"]
     slopes = whole.gradient(anchor, whole.batch(CLOCK)).square().sum(-1)
     limit = float(slopes.flatten().sort().values[3])
-    found = minimize(whole, CLOCK, anchor, steps=1, rate=0.1, tolerance=limit)
+    found = solve(whole, anchor, steps=1, rate=0.1, tolerance=limit)
     moved = (found != anchor).any(-1)
     assert torch.equal(moved, slopes > limit)
     assert moved.any()
     assert not moved.all()
-    everywhere = minimize(whole, CLOCK, anchor, steps=1, rate=0.1)
+    everywhere = solve(whole, anchor, steps=1, rate=0.1)
     same(found, torch.where(moved.unsqueeze(-1), everywhere, anchor))
     # Who has stopped does not go on.
-    late = minimize(whole, CLOCK, anchor, steps=5, rate=0.1, tolerance=limit)
+    late = solve(whole, anchor, steps=5, rate=0.1, tolerance=limit)
     assert torch.equal(late[~moved], anchor[~moved])
 
 
 def test_the_exact_l1_leaves_zeros():
     whole = task()
     anchor = anchors(whole)["own"]
-    found = minimize(whole, CLOCK, anchor, steps=2, rate=0.1, sparsity=1.0, penalty="l1")
+    found = solve(whole, anchor, steps=2, rate=0.1, sparsity=1.0, penalty="l1")
     point = anchor
     for _ in range(2):
         point = soft_threshold(point - 0.1 * whole.gradient(point, whole.batch(CLOCK)), 0.1)
@@ -132,7 +138,7 @@ def test_the_exact_l1_leaves_zeros():
 def test_the_exact_l1_stops_where_its_gradient_mapping_is_small():
     whole = task()
     anchor = torch.zeros(2, 3, whole.network.d, dtype=torch.float64)
-    found = minimize(whole, CLOCK, anchor, steps=3, rate=0.1, sparsity=100.0, penalty="l1", tolerance=1e-12)
+    found = solve(whole, anchor, steps=3, rate=0.1, sparsity=100.0, penalty="l1", tolerance=1e-12)
     assert torch.equal(found, anchor)
 
 
@@ -140,7 +146,7 @@ def test_the_exact_l1_stops_where_its_gradient_mapping_is_small():
 def test_no_step_leaves_the_start(plain):
     whole = task(force_autograd=plain)
     start = normal(2, 3, whole.network.d)
-    found = minimize(whole, CLOCK, anchors(whole)["own"], steps=0, rate=0.1, start=start)
+    found = solve(whole, anchors(whole)["own"], steps=0, rate=0.1, start=start)
     assert torch.equal(found, start)
 
 
@@ -162,15 +168,15 @@ def test_fast_paths_are_the_plain_one(name, lead, weight_decay):
                 for more in (
                     {},
                     {"start": carried},
-                    {"fresh": True, "step": 2},
-                    {"fresh": True, "start": carried},
+                    {"new_batch_each_step": True, "first_batch": 2},
+                    {"new_batch_each_step": True, "start": carried},
                     {"sparsity": 0.1, "smoothing": 0.3},
-                    {"ahead": rate},
+                    {"lookahead": rate},
                 ):
                     problem = {"steps": steps, "rate": rate, "proximity": proximity, **more}
-                    expected = minimize(plain, CLOCK, anchor, **problem)
+                    expected = solve(plain, anchor, **problem)
                     for factored in (True,) if more else (False, True):
-                        found = minimize(fast, CLOCK, anchor, **problem, factored=factored)
+                        found = solve(fast, anchor, **problem, factored=factored)
                         assert factored or not isinstance(found, Factored)
                         assert dense(found).shape == expected.shape
                         same(found, expected)
@@ -180,8 +186,8 @@ def test_a_sparsity_of_each_client_and_a_smoothing_of_each_run():
     fast, sparsity = task(lead=(2, 2, 3)), normal(2, 2, 3, 1).abs()
     problem = {"steps": 2, "rate": 0.1, "sparsity": sparsity, "smoothing": PerRun([0.2, 0.4])}
     anchor = anchors(fast)["edge"]
-    expected = minimize(replace(fast, force_autograd=True), CLOCK, anchor, **problem)
-    same(minimize(fast, CLOCK, anchor, **problem), expected)
+    expected = solve(replace(fast, force_autograd=True), anchor, **problem)
+    same(solve(fast, anchor, **problem), expected)
 
 
 def test_all_kinds_of_layers_were_met(monkeypatch):
@@ -196,19 +202,19 @@ def test_all_kinds_of_layers_were_met(monkeypatch):
     monkeypatch.setattr(sfedhp.inner.stacked, "_layer", watched)
     for name in NETWORKS:
         whole = task(name)
-        minimize(whole, CLOCK, anchors(whole)["edge"], steps=3, rate=0.1, factored=True)
+        solve(whole, anchors(whole)["edge"], steps=3, rate=0.1, factored=True)
     assert met == {("First", False), ("Whole", False), ("Factors", True), ("Whole", True)}
 
 
 def test_models_stay_factored_near_their_anchor():
     whole = task()
     edge = anchors(whole)["edge"]
-    found = minimize(whole, CLOCK, edge, steps=3, rate=0.1, factored=True)
+    found = solve(whole, edge, steps=3, rate=0.1, factored=True)
     assert isinstance(found, Factored)
     assert found.anchor.shape == (2, 1, whole.network.d)
     assert found.anchor.data_ptr() == edge.data_ptr()
     assert found.shape == edge.shape
-    own = minimize(whole, CLOCK, anchors(whole)["own"], steps=3, rate=0.1, factored=True)
+    own = solve(whole, anchors(whole)["own"], steps=3, rate=0.1, factored=True)
     assert own.anchor.shape == edge.shape
 
 
@@ -216,20 +222,20 @@ def test_factors_that_are_much_larger_than_their_layer_are_not_kept():
     for rows, kind in ((9, Factored), (12, torch.Tensor)):
         whole = replace(task("softmax"), batch_size=rows, inputs=normal(2, 3, 12, 12))
         whole.labels = torch.zeros(2, 3, 12, dtype=torch.int64)
-        found = minimize(whole, CLOCK, anchors(whole)["edge"], steps=6, rate=0.1, factored=True)
+        found = solve(whole, anchors(whole)["edge"], steps=6, rate=0.1, factored=True)
         assert isinstance(found, kind)
 
 
 def test_with_a_pull_of_one_over_the_rate_only_the_last_step_is_held():
     whole = task()
     edge = anchors(whole)["edge"]
-    long = minimize(whole, CLOCK, edge, steps=5, rate=0.1, proximity=5.0, factored=True)
-    short = minimize(whole, CLOCK, edge, steps=5, rate=0.1, proximity=10.0, factored=True)
+    long = solve(whole, edge, steps=5, rate=0.1, proximity=5.0, factored=True)
+    short = solve(whole, edge, steps=5, rate=0.1, proximity=10.0, factored=True)
     assert long.layers[1].inputs.shape[-2] == 5 * 2
     assert short.layers[1].inputs.shape[-2] == 2
 
 
-MORE = ({}, {"fresh": True}, {"sparsity": 0.1}, {"ahead": 0.1}, {"solver": "nesterov"})
+MORE = ({}, {"new_batch_each_step": True}, {"sparsity": 0.1}, {"lookahead": 0.1}, {"solver": "nesterov"})
 
 
 @pytest.mark.parametrize("more", MORE)
@@ -239,8 +245,8 @@ def test_nothing_that_is_given_is_modified(more):
     start = normal(2, 3, whole.network.d)
     before = [start.clone(), whole.inputs.clone(), *(anchor.clone() for anchor in given.values())]
     for anchor in given.values():
-        minimize(whole, CLOCK, anchor, steps=2, rate=0.1, proximity=2.0, start=start, **more)
-        minimize(whole, CLOCK, anchor, steps=2, rate=0.1, proximity=2.0, factored=True, **more)
+        solve(whole, anchor, steps=2, rate=0.1, proximity=2.0, start=start, **more)
+        solve(whole, anchor, steps=2, rate=0.1, proximity=2.0, factored=True, **more)
     after = [start, whole.inputs, *given.values()]
     assert all(torch.equal(new, old) for new, old in zip(after, before, strict=True))
 
@@ -249,23 +255,28 @@ def test_padding_has_no_influence():
     whole = task()
     rows = torch.arange(ROWS) < whole.sizes.unsqueeze(-1)
     spoiled = replace(whole, inputs=torch.where(rows.unsqueeze(-1), whole.inputs, 1e3))
-    for more in ({}, {"fresh": True}, {"ahead": 0.1}):
+    for more in ({}, {"new_batch_each_step": True}, {"lookahead": 0.1}):
         problem = {"steps": 3, "rate": 0.1, "proximity": 1.0, **more}
         edge = anchors(whole)["edge"]
-        same(minimize(spoiled, CLOCK, edge, **problem), minimize(whole, CLOCK, edge, **problem))
+        same(solve(spoiled, edge, **problem), solve(whole, edge, **problem))
 
 
 def test_the_path_is_named():
     whole = task()
-    assert path(whole) == "sample-space"
-    assert path(whole, fresh=True) == path(whole, sparsity=0.1) == path(whole, ahead=0.1) == "stacked"
-    assert path(whole, sparsity=torch.ones(2, 3, 1)) == "stacked"
-    assert path(replace(whole, force_autograd=True)) == "plain"
-    assert path(whole, solver="nesterov") == path(whole, tolerance=0.1) == "plain"
-    assert path(whole, penalty="l1") == "sample-space"
-    assert path(whole, penalty="l1", sparsity=0.1) == "plain"
-    assert path(replace(whole, weight_decay=0.1), ahead=0.1) == "plain"
-    assert path(replace(whole, network=Network(nn.Sequential(nn.Linear(50, 3), nn.Tanh())))) == "plain"
+
+    def way(whole, **options):
+        return path(whole, Descent(1, 0.1, **options))
+
+    assert way(whole) == "sample-space"
+    assert way(whole, new_batch_each_step=True) == "stacked"
+    assert way(whole, sparsity=0.1) == way(whole, lookahead=0.1) == "stacked"
+    assert way(whole, sparsity=torch.ones(2, 3, 1)) == "stacked"
+    assert way(replace(whole, force_autograd=True)) == "plain"
+    assert way(whole, solver="nesterov") == way(whole, tolerance=0.1) == "plain"
+    assert way(whole, penalty="l1") == "sample-space"
+    assert way(whole, penalty="l1", sparsity=0.1) == "plain"
+    assert way(replace(whole, weight_decay=0.1), lookahead=0.1) == "plain"
+    assert way(replace(whole, network=Network(nn.Sequential(nn.Linear(50, 3), nn.Tanh())))) == "plain"
 
 
 def test_nothing_is_asked_of_a_device():
@@ -279,7 +290,7 @@ def test_nothing_is_asked_of_a_device():
     clock = Clock(torch.zeros((), dtype=torch.int64, device=device), 1)
     for anchor in (own, spread(own[:, 0], 3)):
         for more in (*MORE, {"start": own}):
-            found = minimize(whole, clock, anchor, steps=2, rate=0.1, proximity=1.0, factored=True, **more)
+            found = solve(whole, anchor, clock=clock, steps=2, rate=0.1, proximity=1.0, factored=True, **more)
             assert whole.scores(found, whole.inputs).shape == (2, 3, ROWS, 3)
             assert weighted_mean(found, weights).shape == (2, whole.network.d)
             assert dense(keep(weights > 0, found, found)).shape == own.shape

@@ -15,7 +15,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn import matmul as products
 from sfedhp.nn.kernels import available
 from sfedhp.nn.kernels import matmul as kernels
@@ -173,13 +173,13 @@ def models(whole, shared, seed=1):
     return spread(own[..., 0, :], lead[-1]) if shared else own
 
 
-def both(whole, monkeypatch, calls, **problem):
+def both(whole, monkeypatch, calls, descent, **problem):
     """What the kernels make of an inner problem, and the torch way; how often kernels were called."""
-    found = dense(minimize(whole, CLOCK, **problem))
+    found = dense(minimize(whole, CLOCK, descent=descent, **problem))
     count = len(calls)
     with monkeypatch.context() as patch:
         patch.setattr(available, "kernels_run_on", lambda device: False)
-        wanted = dense(minimize(whole, CLOCK, **problem))
+        wanted = dense(minimize(whole, CLOCK, descent=descent, **problem))
     assert len(calls) == count
     return found, wanted
 
@@ -192,7 +192,7 @@ KINDS = {
         "anchor": models(whole, shared=False),
         "start": models(whole, shared=False, seed=2),
     },
-    "FedProx": lambda whole: {"anchor": models(whole, shared=True), "fresh": True, "step": 2},
+    "FedProx": lambda whole: {"anchor": models(whole, shared=True), "first_batch": 2},
 }
 
 
@@ -203,16 +203,16 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_inner_steps_are_those_of_the_torch_way(kind, pull, dtype, weight_decay, monkeypatch, calls):
     whole = task(dtype=dtype, weight_decay=weight_decay)
-    problem = {**KINDS[kind](whole), "steps": 3, "rate": 0.1, "proximity": PULLS[pull]}
-    found, wanted = both(whole, monkeypatch, calls, **problem)
+    descent = Descent(steps=3, rate=0.1, proximity=PULLS[pull], new_batch_each_step=kind == "FedProx")
+    found, wanted = both(whole, monkeypatch, calls, descent, **KINDS[kind](whole))
     assert set(calls) == {"product", "move"}
     gap = (found - wanted).norm() / wanted.norm()
     assert gap <= (1e-6 if dtype == torch.float32 else 1e-12)
 
 
 MORE = {
-    "plain steps": {"fresh": True},
-    "ahead": {"ahead": 0.1},
+    "plain steps": {"new_batch_each_step": True},
+    "ahead": {"lookahead": 0.1},
     "sparse": {"sparsity": 0.1, "smoothing": 0.3, "proximity": 2.0},
 }
 
@@ -220,8 +220,8 @@ MORE = {
 @pytest.mark.parametrize("more", MORE)
 def test_other_steps_are_those_of_the_torch_way(more, monkeypatch, calls):
     whole = task()
-    problem = {"anchor": models(whole, True), "steps": 2, "rate": 0.1, **MORE[more]}
-    found, wanted = both(whole, monkeypatch, calls, **problem)
+    descent = Descent(steps=2, rate=0.1, **MORE[more])
+    found, wanted = both(whole, monkeypatch, calls, descent, anchor=models(whole, True))
     assert (found - wanted).norm() <= 1e-12 * wanted.norm()
     assert ("move" in calls) == (more != "sparse")
     assert "product" in calls
@@ -229,13 +229,14 @@ def test_other_steps_are_those_of_the_torch_way(more, monkeypatch, calls):
 
 def test_a_single_layer_and_long_products_are_left_as_they_are(monkeypatch, calls):
     single = task(sizes=(40, 3))
-    problem = {"steps": 3, "rate": 0.1, "proximity": 2.0}
-    found, wanted = both(single, monkeypatch, calls, anchor=models(single, True), **problem)
+    descent = Descent(steps=3, rate=0.1, proximity=2.0)
+    found, wanted = both(single, monkeypatch, calls, descent, anchor=models(single, True))
     assert (found - wanted).norm() <= 1e-12 * wanted.norm()
     assert set(calls) == {"product"}
     calls.clear()
     wide = task(sizes=(40, 34, 33), rows=33)  # neither rows nor classes are few
-    both(wide, monkeypatch, calls, anchor=models(wide, False), fresh=True, **problem)
+    fresh = replace(descent, new_batch_each_step=True)
+    both(wide, monkeypatch, calls, fresh, anchor=models(wide, False))
     assert not calls
 
 

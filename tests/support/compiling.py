@@ -14,7 +14,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import spread
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.conv import fused
 from sfedhp.nn.kernels import available
 from sfedhp.nn.models import MODELS
@@ -69,7 +69,8 @@ def linear_layers(dtype):
     )
     anchor = spread(torch.zeros(2, network.d, dtype=dtype), CLIENTS)
     for proximity in (15.0, 20.0, PerRun([15.0, 20.0]), 0.0):
-        minimize(task, Clock(0, 0), anchor, steps=3, rate=0.05, proximity=proximity, fresh=proximity == 0)
+        descent = Descent(steps=3, rate=0.05, proximity=proximity, new_batch_each_step=proximity == 0)
+        minimize(task, Clock(0, 0), anchor, descent)
 
 
 def kind(value):

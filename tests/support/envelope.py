@@ -10,7 +10,7 @@ from torch import Tensor
 from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import smooth_l1, smooth_l1_grad
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task, cross_entropy
 from sfedhp.theory.constants import Constants
 
@@ -43,19 +43,15 @@ def envelope(
     """
     model = model.expand(*task.lead, model.shape[-1])
     own, pull = constants.client_proximity, constants.edge_proximity
-    personal = dense(
-        minimize(
-            task,
-            Clock(0),
-            model,
-            steps=steps,
-            rate=1 / (constants.penalized_smoothness + constants.series_proximity),
-            proximity=constants.series_proximity,
-            sparsity=constants.client_sparsity,
-            smoothing=constants.smoothing,
-            solver="nesterov",
-        )
+    descent = Descent(
+        steps=steps,
+        rate=1 / (constants.penalized_smoothness + constants.series_proximity),
+        proximity=constants.series_proximity,
+        sparsity=constants.client_sparsity,
+        smoothing=constants.smoothing,
+        solver="nesterov",
     )
+    personal = dense(minimize(task, Clock(0), model, descent))
     center = (own * personal + pull * model) / (own + pull)
     value = (
         loss(task, personal)

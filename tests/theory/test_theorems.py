@@ -11,7 +11,7 @@ from torch import nn
 from sfedhp.algorithms import SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.network import Network
 from sfedhp.theory import Constants, curvature
 from tests.support.envelope import data_loss, envelope
@@ -221,7 +221,7 @@ def inner_error(steps, batch, draws=60):
     gaps, left = [], []
     for turn in range(draws):
         clock = Clock(turn)
-        theta = minimize(task, clock, anchor, steps=steps, rate=rate, proximity=pull)
+        theta = minimize(task, clock, anchor, Descent(steps, rate, pull))
         gaps.append((theta - exact).square().sum(-1))
         grad = task.gradient(theta, task.batch(clock)) + pull * (theta - anchor)
         left.append(grad.square().sum(-1))

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.conv.convolve import Columns, Direct
 from sfedhp.nn.conv.match import recognize
 from sfedhp.nn.models import build
@@ -169,10 +169,10 @@ def test_what_is_given_is_not_changed(way):
 
 
 def test_steps_are_those_of_the_plain_path(way):
-    options = {"steps": 3, "rate": 0.05, "proximity": 2.0}
+    descent = Descent(steps=3, rate=0.05, proximity=2.0)
     anchor = models()[:, :1].expand(*LEAD, -1) / 4
     stack, plain = task(), task(force_autograd=True)
-    close(minimize(stack, CLOCK, anchor, **options), minimize(plain, CLOCK, anchor, **options))
+    close(minimize(stack, CLOCK, anchor, descent), minimize(plain, CLOCK, anchor, descent))
     close(stack.statistics, plain.statistics)
 
 
