@@ -103,7 +103,7 @@ def rests_without_gradient(algorithm: Algorithm) -> None:
     method: Any = replace(dataclass_of(algorithm), **dict.fromkeys(names & {"client_sparsity"}, 0.0))
     simulator = problem().simulator(method)
     fields = {option.name: getattr(simulator.task, option.name) for option in dataclasses.fields(Task)}
-    still = _Still(**fields | {"statistics": simulator.state.statistics, "plain": True})
+    still = _Still(**fields | {"statistics": simulator.state.statistics, "force_autograd": True})
     received = simulator.received()
     upload = dense(method.client_step(received, simulator.state.personal, still, Clock(0)).upload)
     if not torch.allclose(upload, received, rtol=1e-12, atol=1e-12):
