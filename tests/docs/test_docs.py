@@ -10,7 +10,6 @@ import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
@@ -21,50 +20,14 @@ from sfedhp.cli import main
 from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import read_settings
 from sfedhp.config import from_dict, keys_of
+from tests.support.pages import DOCS, PAGES, blocks, prose, tables
 from tests.support.paths import ROOT
 
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md", DOCS / "personalize.md"]
 STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 each_method = pytest.mark.parametrize("name", ALGORITHMS)
-
-
-class Block(NamedTuple):
-    """A fenced block of a page."""
-
-    language: str
-    first: int  # the line after the fence, from 0
-    lines: list[str]
-
-
-def blocks(page: Path, *languages: str) -> list[Block]:
-    found: list[Block] = []
-    opened: Block | None = None
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines()):
-        if not line.startswith("```"):
-            if opened is not None:
-                opened.lines.append(line)
-        elif opened is None:
-            opened = Block(line[3:].strip(), number + 1, [])
-        else:
-            found.append(opened)
-            opened = None
-    assert opened is None, f"{page.name}: a fenced block is not closed"
-    return [block for block in found if block.language in languages]
-
-
-def prose(page: Path) -> str:
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-
-
-def tables(page: Path) -> list[list[str]]:
-    """The cells of every row of every table, without the rules under the heads."""
-    rows = [line.strip()[1:-1] for line in prose(page).splitlines() if line.strip().startswith("|")]
-    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
-    return [row for row in cells if not set("".join(row)) <= set("-| ")]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
