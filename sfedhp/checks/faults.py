@@ -26,7 +26,8 @@ from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Batch, Clock
 from sfedhp.nn.task import Loss, Task, cross_entropy
-from sfedhp.runs.evaluation import Evaluator, Rows
+from sfedhp.runs.build import Rows
+from sfedhp.runs.evaluation import Evaluator
 
 
 def inputs_unmodified(algorithm: Algorithm) -> None:

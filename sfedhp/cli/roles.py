@@ -13,7 +13,7 @@ import click
 from sfedhp.cli.options import read_settings
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held
+from sfedhp.core.files import locked
 from sfedhp.deploy.federation_file import FederationFile, read_federation
 from sfedhp.deploy.flare.supervisor import check_port, command, environment
 from sfedhp.deploy.site import Role, read_site
@@ -46,7 +46,7 @@ def become(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | Non
     read_site(kit, role)
     if not os.access(kit, os.W_OK):
         raise InputError(f"{kit} cannot be written: a role keeps its state in its kit.")
-    with held(kit):  # the role takes it again: here a second one on the same kit is refused in a sentence
+    with locked(kit):  # the role takes it again: here a second one on the same kit is refused in a sentence
         words = command(workspace)
         check_port(workspace)
     os.execve(words[0], words, environment(data=data, server=role != "client"))

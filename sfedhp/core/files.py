@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one process at a time writes to."""
+"""Atomic writes, and a lock on a folder that one process at a time may write to."""
 
 from __future__ import annotations
 
@@ -14,42 +14,46 @@ if sys.platform != "win32":
     import fcntl
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the path, force it to the disk, then rename: a reader never sees half a file.
+def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+    """Write a temporary file beside the path, then rename it: a reader never sees half a file.
 
     Args:
         path: the file.
         write: gets the path to write to.
+        durable: wait until the file and its name are on the disk, so that they also survive a power cut.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(beside)
-        force(beside)
+        if durable:
+            fsync(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-    force(path.parent)
+    if durable:
+        fsync(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text file, whole or not at all."""
+    """Write a text file in UTF-8, atomically."""
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
-def sweep_up(folder: Path) -> None:
-    """Remove what a killed process left half-written below a folder."""
+def remove_temporary_files(folder: Path) -> None:
+    """Remove the temporary files that killed processes left below a folder."""
     for left in folder.rglob(".*.[0-9]*"):
         left.unlink(missing_ok=True)
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep a folder, made where there is none, from other processes; it is free again when this one dies.
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, and create it if it is missing; the lock ends with the block or with this process.
 
-    The lock is on the folder itself: no file of it is left to see, and none can be replaced under it.
+    The lock is on the folder itself: there is no lock file that could be left behind or replaced.
 
     Raises:
-        InputError: another one holds it, or it cannot be made; or this is Windows, which locks no folders.
+        InputError: another process has the lock, the folder cannot be created, or this is Windows, which
+            cannot lock folders.
     """
     if sys.platform == "win32":
         raise InputError("sfedhp writes runs on Linux and macOS: on Windows, use it inside WSL.")
@@ -73,8 +77,8 @@ def held(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def force(path: Path) -> None:
-    """See that a file, or the names in a folder, are on the disk."""
+def fsync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

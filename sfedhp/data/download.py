@@ -1,4 +1,4 @@
-"""Getting an image set: from its publisher over the network, or from files that already lie nearby."""
+"""Getting an image set: from its publisher over the network, or from a folder that already has its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.published_files import DataFile, chunks_of, partial, write_atomically
+from sfedhp.core.files import remove_temporary_files, write_atomically
+from sfedhp.data.published_files import DataFile, chunks_of
 from sfedhp.data.registry import data_folder, image_set, part_state
 from sfedhp.data.sources import ImageSet
 
@@ -41,6 +42,7 @@ def get(
     target = root / images.folder
     try:
         target.mkdir(parents=True, exist_ok=True)
+        remove_temporary_files(target)
         if source_dir is not None:
             _import(images, wanted, source_dir, target, report)
         elif images.archive is None:
@@ -58,32 +60,32 @@ def get(
 
 
 def _silent(name: str, done: int, total: int) -> None:
-    """Report to nobody."""
+    """Report nothing: the default of `get`."""
 
 
 def _download(images: ImageSet, file: DataFile, path: Path, report: Progress) -> None:
     """One file from the first address that gives the right bytes; what arrived is kept for the next try."""
-    part, troubles = partial(path), []
+    part, errors = path.with_name(path.name + ".part"), []
     for address in images.addresses:
         url = address + file.name
         resumed = part.is_file()
-        trouble = _fetch(url, file, part, report)
-        if trouble is not None and resumed and not part.is_file():
-            trouble = _fetch(url, file, part, report)  # the older bytes were wrong: once more from the start
-        if trouble is None:
+        error = _fetch(url, file, part, report)
+        if error is not None and resumed and not part.is_file():
+            error = _fetch(url, file, part, report)  # the older bytes were wrong: once more from the start
+        if error is None:
             part.replace(path)
             return
-        troubles.append(f"{url}: {trouble}")
+        errors.append(f"{url}: {error}")
     raise InputError(
-        f"{file.name} of {images.name} could not be downloaded ({'; '.join(troubles)}): run this again "
+        f"{file.name} of {images.name} could not be downloaded ({'; '.join(errors)}): run this again "
         f"to go on where it stopped, or import the files with `sfedhp data get {images.name} --from DIR`."
     )
 
 
 def _fetch(url: str, file: DataFile, part: Path, report: Progress) -> str | None:
-    """Let the partial file grow to its full size; the trouble in words, or None where it is whole and right.
+    """Download what the partial file lacks; the error in words, or None once its checksum is right.
 
-    A partial file that turns out to be wrong is removed; one that is only short is kept.
+    A partial file with a wrong checksum is removed; one that is only incomplete is kept.
     """
     start = part.stat().st_size if part.is_file() else 0
     if start < file.size:
@@ -175,14 +177,19 @@ def _store(
     file: DataFile, forms: tuple[DataFile, ...], target: Path, chunks: Iterable[bytes], report: Progress
 ) -> None:
     """Write the file, then remove its other forms: they were not right, and one might be read first."""
-    write_atomically(target / file.name, _counted(chunks, file, report))
+
+    def write(beside: Path) -> None:
+        with beside.open("wb") as out:
+            out.writelines(_counted(chunks, file, report))
+
+    write_atomically(target / file.name, write)
     for other in forms:
         if other != file:
             (target / other.name).unlink(missing_ok=True)
 
 
 def _counted(chunks: Iterable[bytes], file: DataFile, report: Progress) -> Iterator[bytes]:
-    """The same chunks, each reported as it passes."""
+    """The same chunks; the progress is reported after each."""
     done = 0
     for chunk in chunks:
         done += len(chunk)

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_atomically
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.roles.loading import INITIAL, network_of
+from sfedhp.deploy.roles.loading import INITIAL
 from sfedhp.deploy.site import Site, client_name, edge_name, write_site
-from sfedhp.nn.models import load_initial
+from sfedhp.runs.build import build_network, initial_weights, probe_network
 from sfedhp.runs.prepare import check_draws, federation_of
+from sfedhp.runs.tensor_files import write_tensors
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Layout:
         """Put what `sfedhp` needs into a site's kit."""
         kit.mkdir(parents=True, exist_ok=True)
         write_site(site, kit)
-        write_atomically(kit / INITIAL, lambda beside: save_file(self.initial, beside))
+        write_tensors(kit / INITIAL, self.initial)
 
 
 def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
@@ -61,12 +60,10 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         federation, experiment = federation_of(experiment)
         shape, classes = federation.inputs.shape[1:], federation.classes
         seats = torch.from_numpy(federation.seats)
-    dtype = getattr(torch, experiment.dtype)
-    network = network_of(experiment, shape, classes)
-    network.probe(torch.zeros(2, *shape, dtype=dtype), None if experiment.algorithm.features else classes)
-    model, statistics = (part.to(dtype) for part in network.initial())
-    if experiment.model.initial:
-        model, statistics = load_initial(network, Path(experiment.model.initial), dtype)
+    network = build_network(experiment, shape, classes)
+    sample = torch.zeros(2, *shape, dtype=getattr(torch, experiment.dtype))
+    probe_network(experiment, network, sample, classes)
+    model, statistics = initial_weights(experiment, network)
     experiment = replace(
         experiment, model=replace(experiment.model, initial=type(experiment.model)().initial)
     )

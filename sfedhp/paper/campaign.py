@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy
-import torch
-
-from sfedhp._version import __version__
 from sfedhp.paper import records
 from sfedhp.paper.records import Record, commit_here
 from sfedhp.paper.studies import Effort, Job, Study, check, finals, trials
+from sfedhp.runs.environment import versions
 from sfedhp.runs.loop import Progress, Stop
 from sfedhp.runs.prepare import device_of
 from sfedhp.runs.sweep import plan, sweep
@@ -63,7 +59,7 @@ def run(
 
     A run that diverges has a record like any other: a collapse is a result.
     """
-    commit, versions = commit_here(), _versions(effort)
+    commit, made_with = commit_here(), versions(device_of(effort.device))
     names = [study.name for study in studies]
     known = records.read(folder, names)
     check(studies, known)
@@ -88,7 +84,7 @@ def run(
             records.append(
                 folder,
                 [
-                    records.record(job.study, job.variant, job.words, outcome, commit, versions)
+                    records.record(job.study, job.variant, job.words, outcome, commit, made_with)
                     for job, outcome in zip(chosen, outcomes, strict=True)
                 ],
             )
@@ -100,14 +96,3 @@ def _title(jobs: Sequence[Job]) -> str:
     names = list(dict.fromkeys(job.variant for job in jobs))
     shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
     return f"{jobs[0].study}: {shown} ({len(jobs)} runs)"
-
-
-def _versions(effort: Effort) -> dict[str, str]:
-    device = device_of(effort.device)
-    return {
-        "sfedhp": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-    }

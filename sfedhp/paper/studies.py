@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.paper.records import Record
+from sfedhp.runs.provenance import flat
 
 _SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file
 
@@ -79,7 +79,7 @@ def check(studies: Iterable[Study], records: Iterable[Record]) -> None:
             raise InputError(
                 _outdated(record, repr(record.words), " or ".join(repr(each.words) for each in points))
             )
-        before, now = _flat(record.config), _flat(to_dict(same[0].experiment))
+        before, now = flat(record.config), flat(to_dict(same[0].experiment))
         for key in before.keys() & now.keys():
             settled = key in _SET_LATER or key.startswith("engine.") or now[key] == "auto"
             if not settled and before[key] != now[key]:
@@ -91,14 +91,6 @@ def _outdated(record: Record, before: str, now: str) -> str:
         f"A record of {record.variant!r} in {record.study}.jsonl was run with {before}, but the experiment "
         f"file has {now}: take such lines out to run them again, or undo the change."
     )
-
-
-def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """A config's values by their keys."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
 
 
 def trials(study: Study, effort: Effort) -> list[Job]:

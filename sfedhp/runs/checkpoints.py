@@ -1,60 +1,73 @@
-"""Checkpoints: the whole state of a simulation in one safetensors file, two of them kept."""
+"""Checkpoints: the state after a round in one safetensors file; the last two are kept.
+
+A simulation keeps its whole state, the cloud of a deployment its own.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.factored import Factored, Layer
-from sfedhp.core.files import write_atomically
-from sfedhp.core.trees import part_names
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
-from sfedhp.runs.models import named_tensors
+from sfedhp.runs.tensor_files import flatten, read_tensors, unflatten, write_tensors
 
 _KEPT = 2
 _ABOUT = "about"
 
 
 class Checkpoint(NamedTuple):
-    """What is in a file, before it is put into a simulator."""
+    """The content of a checkpoint file."""
 
     round: int
     tensors: dict[str, Tensor]
-    about: Mapping[str, Any]  # what else was said when it was saved
+    about: Mapping[str, Any]  # where its numbers come from: config, data, model; and what diverged
 
 
-def save(state: State, folder: Path, **about: Any) -> None:
-    """Write the state; older checkpoints but one are removed once the new one is safely there.
+def write(folder: Path, rounds: int, trees: Mapping[str, Any], **about: Any) -> None:
+    """Write a checkpoint, then remove all but the last two.
 
     Args:
-        state: between two rounds.
         folder: of the checkpoints.
-        about: what else to say of it, in plain values.
+        rounds: done so far.
+        trees: of tensors, by name.
+        about: what else to keep, in JSON's types.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {}
-    for name, tree in state.trees().items():
-        tensors |= flatten(tree, name)
-    path = folder / f"round-{state.round:06d}.safetensors"
-    # All in one entry: the file puts several in any order, and equal runs have equal files.
-    said = {_ABOUT: json.dumps({"round": state.round, **about}, sort_keys=True)}
-    write_atomically(path, lambda beside: save_file(tensors, beside, said))
+    # All in one entry: safetensors writes several in any order, and equal runs have equal files.
+    metadata = {_ABOUT: json.dumps({"round": rounds, **about}, sort_keys=True)}
+    write_tensors(folder / f"round-{rounds:06d}.safetensors", flatten(trees), metadata)
     for old in sorted(folder.glob("round-*.safetensors"))[:-_KEPT]:
         old.unlink()
 
 
+def save(state: State, folder: Path, **about: Any) -> None:
+    """Write the whole state of a simulation.
+
+    Args:
+        state: between two rounds.
+        folder: of the checkpoints.
+        about: what else to keep, in JSON's types.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+    """
+    write(folder, state.round, state.trees(), **about)
+
+
 def load(simulator: Simulator, folder: Path) -> State | None:
-    """The newest state that can be read, shaped like this simulator's; None where there is no checkpoint.
+    """The newest state that can be read, for this simulator; None where there is no checkpoint.
 
     Raises:
         InputError: there are checkpoints and none of them can be read.
@@ -63,8 +76,18 @@ def load(simulator: Simulator, folder: Path) -> State | None:
     return None if found is None else restored(simulator, found)
 
 
-def read(folder: Path) -> Checkpoint | None:
+def read(
+    folder: Path,
+    *,
+    needs: Collection[str] = (),
+    remedy: str = "start the run again from the beginning in another folder",
+) -> Checkpoint | None:
     """The newest checkpoint that can be read; None where there is none.
+
+    Args:
+        folder: of the checkpoints.
+        needs: tensors without which a file is as good as damaged.
+        remedy: what the user can do if none can be read.
 
     Raises:
         InputError: there are checkpoints and none of them can be read.
@@ -72,21 +95,20 @@ def read(folder: Path) -> Checkpoint | None:
     paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
     for path in paths:
         try:
-            with safe_open(path, "pt") as file:
-                tensors = tensors_of(file)
-                said = file.metadata() or {}
-            # One that was written before more was said has its round alone.
-            about = json.loads(said[_ABOUT]) if _ABOUT in said else said
-            return Checkpoint(int(about["round"]), tensors, about)
+            tensors, metadata = read_tensors(path)
+            # The first versions, and clouds of deployments until 0.1, wrote the round alone.
+            about = json.loads(metadata[_ABOUT]) if _ABOUT in metadata else metadata
+            if tensors.keys() >= set(needs):
+                return Checkpoint(int(about["round"]), tensors, about)
         except (SafetensorError, OSError, KeyError, ValueError):
             continue
     if paths:
-        raise InputError(f"No checkpoint in {folder} can be read: start the run anew in another folder.")
+        raise InputError(f"No checkpoint in {folder} can be read: {remedy}.")
     return None
 
 
 def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
-    """The state of a checkpoint, shaped like this simulator's and on its device.
+    """The state of a checkpoint, for this simulator and on its device.
 
     Raises:
         InputError: it is the state of something else.
@@ -110,37 +132,3 @@ def _restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
         template = replace(template, edges=edges)
     trees = {name: unflatten(tree, tensors, name) for name, tree in template.trees().items()}
     return State.from_trees(checkpoint.round, tensors | trees)  # messages down are plain tensors
-
-
-def flatten(tree: Any, name: str) -> dict[str, Tensor]:
-    """The tensors of a state by their path; each a copy, for the file refuses shared memory."""
-    return {path: tensor.detach().cpu().clone().contiguous() for path, tensor in named_tensors(tree, name)}
-
-
-def tensors_of(file: Any) -> dict[str, Tensor]:
-    """All tensors of an open file, as copies.
-
-    The file's own memory begins anywhere, and where a tensor begins decides the last bits of some products.
-    """
-    return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-
-
-def unflatten(template: Any, tensors: dict[str, Tensor], name: str) -> Any:
-    """A state in the template's shape. A `Factored` may stand where a run starts with a tensor."""
-    if f"{name}.anchor" in tensors:
-        above = f"{name}.layers."
-        count = len({path.removeprefix(above).split(".")[0] for path in tensors if path.startswith(above)})
-        parts = tuple(_layer(tensors, f"{above}{index}") for index in range(count))
-        return Factored(tensors[f"{name}.anchor"], parts)
-    if isinstance(template, Tensor):
-        return tensors[name]
-    named = zip(part_names(template), template, strict=True)
-    values = [unflatten(part, tensors, f"{name}.{own}") for own, part in named]
-    return type(template)(*values) if hasattr(template, "_fields") else tuple(values)
-
-
-def _layer(tensors: dict[str, Tensor], name: str) -> Layer | Tensor:
-    """A layer of a `Factored`: a change in factors, or, where that would be larger, the layer itself."""
-    if name in tensors:
-        return tensors[name]
-    return Layer(tensors[f"{name}.inputs"], tensors[f"{name}.coefficients"])

@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.files import write_text
-from sfedhp.core.trees import tree_map
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
+from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.provenance import anatomy, fingerprint
 from sfedhp.runs.records import History, Row, summarize
 from sfedhp.wire import cost as channels
 from sfedhp.wire.ledger import columns
-
-EXPLOSION = 100  # a training loss so many times the first evaluated one is a divergence
 
 
 class Progress(NamedTuple):
@@ -106,14 +103,13 @@ def drive(
     origin = {} if alone is None else origin_of(prepared)
     began = time.perf_counter()
     for state in simulator.run(rounds):
-        finite = _finite(state, simulator.runs)
+        models = {"the cloud's model": state.served, "a client's model": state.personal}
+        sentences = not_finite(models, simulator.runs)
         for run in set(runs) - troubles.keys():
-            if finite[run] is None:
+            if sentences[run] is None:
                 states[run] = state
             else:
-                troubles[run] = (
-                    f"diverged in round {state.round}: {finite[run]} has values that are not finite"
-                )
+                troubles[run] = f"diverged in round {state.round}: {sentences[run]}"
         rows: list[Row] = [{"round": state.round} for _ in runs]
         members: list[Row | None] = [None for _ in runs]
         if len(troubles) < len(runs):
@@ -122,13 +118,13 @@ def drive(
         seconds, began = (now - began) / len(runs), now
         for run in set(runs) - troubles.keys():
             histories[run].append({**rows[run], "seconds": seconds}, members[run])
-            exploded = explosion_of(histories[run].rows)
+            exploded = explosion(histories[run].rows)
             if exploded:
                 troubles[run] = exploded
         asked = stop is not None and stop()
         due = state.round % experiment.checkpoint.every == 0 and state.round < rounds
         if alone is not None and due and not troubles:
-            histories[0].force()
+            histories[0].fsync()
             checkpoints.save(simulator.state, alone / "checkpoint", **origin)
         shown = next((run for run in runs if run not in troubles), 0)
         if report is not None and histories[shown].rows:
@@ -139,7 +135,7 @@ def drive(
         simulator.state = states[0]
     for run, folder in enumerate(folders):
         if folder is not None:
-            histories[run].force()
+            histories[run].fsync()
             own = states[run].of_run(run) if simulator.runs else states[run]
             trouble = {"trouble": troubles[run]} if run in troubles else {}
             checkpoints.save(own, folder / "checkpoint", **origin_of(prepared, run), **trouble)
@@ -213,36 +209,3 @@ def _tell(path: Path, **facts: str) -> None:
     except (FileNotFoundError, ValueError):  # a damaged one must not cost the run its end
         known = None
     write_text(path, json.dumps((known if isinstance(known, dict) else {}) | facts, indent=2) + "\n")
-
-
-def _finite(state: State, axes: int) -> list[str | None]:
-    """For each run the first quantity with a value that is not finite; None where all are."""
-    found: list[str | None] = []
-    for name, tree in (("the cloud's model", state.served), ("a client's model", state.personal)):
-        flags: list[Tensor] = []
-        tree_map(lambda tensor, flags=flags: flags.append(_all_finite(tensor, axes)), tree)
-        if flags:
-            good = torch.stack(flags).all(0).reshape(-1).tolist()
-            found = found or [None] * len(good)
-            found = [seen or (None if fine else name) for seen, fine in zip(found, good, strict=True)]
-    return found
-
-
-def _all_finite(tensor: Tensor, axes: int) -> Tensor:
-    finite = tensor.isfinite()
-    return finite.flatten(axes).all(-1) if finite.ndim > axes else finite
-
-
-def explosion_of(rows: list[Row]) -> str | None:
-    """A sentence where the last evaluated training loss is not finite, or far above the first one."""
-    losses = [row["train_loss"] for row in rows if "train_loss" in row]
-    if not losses or "train_loss" not in rows[-1]:
-        return None
-    if losses[-1] is None:
-        return f"diverged in round {rows[-1]['round']}: the training loss is not finite"
-    if losses[-1] > EXPLOSION * losses[0]:
-        return (
-            f"diverged in round {rows[-1]['round']}: the training loss went from {losses[0]:.3g} "
-            f"to {losses[-1]:.3g}, more than {EXPLOSION} times the first"
-        )
-    return None

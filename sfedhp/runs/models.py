@@ -8,23 +8,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.factored import Factored, dense
-from sfedhp.core.files import write_atomically
-from sfedhp.core.trees import part_names, tree_map
+from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
+from sfedhp.runs.tensor_files import named_tensors, write_tensors
 
 
 class Models:
     """What a simulation has learnt: one global model, a model for each edge, a model for each client.
 
-    A global or an edge's model wears the mean of the running statistics below it, a client's model its own.
+    A global or an edge's model has the mean of its clients' running statistics, a client's model its own.
     """
 
     def __init__(
@@ -76,9 +75,7 @@ class Models:
         folder.mkdir(parents=True, exist_ok=True)
         for name, module in self._all():
             if module is not None:
-                state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
-                path = folder / f"{name}.safetensors"
-                write_atomically(path, lambda beside, state=state: save_file(state, beside))  # type: ignore[misc]
+                save_model(folder / f"{name}.safetensors", module)
 
     def _all(self) -> Iterator[tuple[str, nn.Module | None]]:
         edges, clients = self._seats
@@ -117,13 +114,15 @@ class Predictor(nn.Module):
         return self._algorithm.predict(parameters, self._task, inputs)
 
 
-def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a state by their path of field names."""
-    if isinstance(tree, Tensor):
-        yield path, tree
-        return
-    for name, part in zip(part_names(tree), tree, strict=True):
-        yield from named_tensors(part, f"{path}.{name}".lstrip("."))
+def save_model(path: Path, module: nn.Module) -> None:
+    """Write a model as a safetensors file, each tensor under its name in the module's `state_dict`.
+
+    Raises:
+        OSError: the disk is full, or the path cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    write_tensors(path, state)
 
 
 def _at(personal: Tensor | Factored, place: tuple[int, ...]) -> Tensor:

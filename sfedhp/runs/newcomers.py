@@ -21,7 +21,6 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import dense
-from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
 from sfedhp.data.federation import ARRAYS, Federation
 from sfedhp.data.npz import read_npz
@@ -31,8 +30,9 @@ from sfedhp.data.split import split_owned
 from sfedhp.nn.models import build
 from sfedhp.nn.network import Network, reason_of
 from sfedhp.nn.task import Task
+from sfedhp.runs.build import Model, Rows, build_task, client_keys
 from sfedhp.runs.loop import Run
-from sfedhp.runs.prepare import FROM_PYTHON, Model, federation_of
+from sfedhp.runs.prepare import FROM_PYTHON, federation_of
 from sfedhp.runs.run import read_experiment
 
 _AT_ONCE = 1024  # rows scored at a time
@@ -99,18 +99,9 @@ def personalize(
     chosen = min(losses, key=lambda name: losses[name])
     network = Network(models[chosen])
     received, tail = (part.to(dtype) for part in network.initial())
-    task = Task(
-        network,
-        inputs,
-        labels,
-        torch.tensor(len(labels)),
-        key(experiment.seed, ROLES["client"], torch.tensor(experiment.edges * experiment.clients_per_edge)),
-        experiment.batch_size,
-        experiment.model.weight_decay,
-        min_rows=len(labels),
-        statistics=tail,
-        force_autograd=experiment.engine.inner == "plain",
-    )
+    rows = Rows(inputs, labels, torch.tensor(len(labels)))
+    keys = client_keys(experiment, torch.tensor(experiment.edges * experiment.clients_per_edge))
+    task = replace(build_task(experiment, network, rows, keys, classes), statistics=tail)
     fitted = _fitted(experiment.algorithm, received, task, losses[chosen], math.log(classes))
     if fitted is None:
         raise InputError(

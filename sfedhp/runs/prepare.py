@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Algorithm
@@ -26,15 +24,22 @@ from sfedhp.data.pool import check_names
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.simulator import Simulator
-from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
-from sfedhp.nn.task import Task
-from sfedhp.runs.evaluation import Evaluator, Rows
+from sfedhp.runs.build import (
+    Model,
+    Rows,
+    build_network,
+    build_task,
+    client_keys,
+    initial_weights,
+    probe_network,
+    stacked_rows,
+)
+from sfedhp.runs.evaluation import Evaluator
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
-Model = nn.Module | Callable[..., nn.Module]
 
 FROM_PYTHON = "python"  # the recorded name of a model that came from Python
 
@@ -137,21 +142,11 @@ class _Parts(NamedTuple):
 def _parts(federation: Federation, experiment: Experiment, model: Model | None) -> _Parts:
     if model is not None:
         experiment = replace(experiment, model=replace(experiment.model, name=FROM_PYTHON))
-    dtype = getattr(torch, experiment.dtype)
-    network = build(
-        experiment.model.name if model is None else model,
-        shape=federation.inputs.shape[1:],
-        classes=federation.classes,
-        seed=experiment.seed,
-        dtype=dtype,
-        features=experiment.algorithm.features,
-    )
+    network = build_network(experiment, federation.inputs.shape[1:], federation.classes, model)
     sample = torch.from_numpy(federation.scaled(federation.train[0][:2], experiment.dtype))
     sample = sample if len(sample) == 2 else sample.expand(2, *sample.shape[1:])
-    network.probe(sample, None if experiment.algorithm.features else federation.classes)
-    initial, tail = (part.to(dtype) for part in network.initial())
-    if experiment.model.initial:
-        initial, tail = load_initial(network, Path(experiment.model.initial), dtype)
+    probe_network(experiment, network, sample, federation.classes)
+    initial, tail = initial_weights(experiment, network)
     held = (federation.train, federation.test, federation.validation)
     return _Parts(
         experiment,
@@ -159,7 +154,7 @@ def _parts(federation: Federation, experiment: Experiment, model: Model | None) 
         network,
         initial,
         tail,
-        *(_stack(federation, rows, experiment.dtype) for rows in held),
+        *(stacked_rows(federation, rows, experiment.dtype) for rows in held),
     )
 
 
@@ -187,19 +182,8 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     train, test, validation = rows("train"), rows("test"), rows("validation")
     algorithm = merged([part.experiment.algorithm for part in parts])
     ids = together([torch.from_numpy(part.federation.seats) for part in parts])
-    streams = [
-        key(part.experiment.seed, ROLES["client"], torch.from_numpy(part.federation.seats)) for part in parts
-    ]
-    task = Task(
-        network,
-        *train,
-        together(streams),
-        experiment.batch_size,
-        experiment.model.weight_decay,
-        min_rows=int(train.sizes[train.sizes > 0].min()),
-        classes=first.federation.classes,
-        force_autograd=engine.inner == "plain",
-    )
+    keys = together([client_keys(part.experiment, torch.from_numpy(part.federation.seats)) for part in parts])
+    task = build_task(experiment, network, train, keys, first.federation.classes)
     batch = min(experiment.batch_size or train.labels.shape[-1], train.labels.shape[-1])
     fit = clients_that_fit(network, task.inputs[(0,) * len(task.lead)][:1], batch, len(parts))
     at_once = engine.clients_at_once or min(fit, task.lead[-2:].numel())
@@ -314,21 +298,6 @@ def _device(experiment: Experiment) -> torch.device:
 
 def _arranged(simulator: Simulator, rows: Rows) -> Rows:
     return Rows(*(simulator.arrange(tensor) for tensor in rows))
-
-
-def _stack(federation: Federation, held: Sequence[Any], dtype: str) -> Rows:
-    """The rows each client holds, padded to the longest: (edges, clients_per_edge, rows, *shape)."""
-    seats = federation.seats
-    sizes = np.array([[len(held[client]) if client >= 0 else 0 for client in edge] for edge in seats])
-    width = int(sizes.max())
-    inputs = np.zeros((*seats.shape, width, *federation.inputs.shape[1:]), dtype)
-    labels = np.zeros((*seats.shape, width), np.int64)
-    for (edge, seat), client in np.ndenumerate(seats):
-        if client >= 0:
-            rows = held[int(client)]
-            inputs[edge, seat, : len(rows)] = federation.scaled(rows, dtype)
-            labels[edge, seat, : len(rows)] = federation.labels[rows]
-    return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
 
 
 def _padded(rows: Rows, width: int) -> Rows:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import force, write_atomically, write_text
-from sfedhp.runs.evaluation import KINDS
+from sfedhp.core.files import fsync, write_atomically, write_text
+from sfedhp.runs.metrics import KINDS
 
 Row = dict[str, Any]
 
@@ -41,7 +41,7 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
             f"{kind}_worst_last": last.get(f"{kind}_worst"),
         }
         if kind != "pm":
-            # A model without running statistics scores the same whatever it wears.
+            # A model without running statistics scores the same with either.
             summary[f"{kind}_local_last"] = last.get(f"{kind}_local", last.get(kind))
             summary[f"{kind}_averaged_last"] = last.get(f"{kind}_averaged", last.get(kind))
     summary |= {"train_loss_last": last.get("train_loss"), "norm_statistics": norm_statistics}
@@ -87,12 +87,12 @@ class History:
             if members is not None:
                 _append_row(self._ledger, {"round": row["round"], **members})
 
-    def force(self) -> None:
-        """See that the rows are on the disk, before a checkpoint that counts on them."""
+    def fsync(self) -> None:
+        """Wait until the rows are on the disk, before a checkpoint is written that needs them."""
         if self._path is not None:
             for path in (self._path, self._ledger):
                 if path.exists():
-                    force(path)
+                    fsync(path)
 
     def close(self) -> None:
         """Write `history.csv` beside."""

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import platform
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy
-import safetensors
-import torch
-
-from sfedhp._version import __version__
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held, sweep_up, write_text
+from sfedhp.core.files import locked, remove_temporary_files, write_text
 from sfedhp.data.federation import ARRAYS
 from sfedhp.runs import checkpoints
+from sfedhp.runs.build import Model
 from sfedhp.runs.checkpoints import Checkpoint
+from sfedhp.runs.environment import environment
 from sfedhp.runs.loop import Outcome, Report, Run, Stop, drive
-from sfedhp.runs.prepare import FROM_PYTHON, Data, Model, Prepared, prepare
+from sfedhp.runs.prepare import FROM_PYTHON, Data, Prepared, prepare
 from sfedhp.runs.provenance import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
 from sfedhp.runs.records import History, rows_of_run
 
@@ -77,7 +72,7 @@ def start(prepared: Prepared, folder: Path | None, report: Report | None, stop: 
     """
     if folder is None:
         return _sound(drive(prepared, [History()], [None], report, stop)[0])
-    with held(folder):
+    with locked(folder):
         history = new_folder(prepared, 0, folder)
         try:
             (ended,) = drive(prepared, [history], [folder], report, stop)
@@ -126,11 +121,23 @@ def new_folder(prepared: Prepared, index: int, folder: Path) -> History:
         # Checkpoints of an old run would count as later ones than the first of this.
         for old in folder.glob("checkpoint/round-*.safetensors"):
             old.unlink()
-        write_text(folder / "environment.json", json.dumps(environment(prepared), indent=2) + "\n")
+        write_text(folder / "environment.json", json.dumps(_environment(prepared), indent=2) + "\n")
         write_text(folder / "config.toml", to_toml(to_dict(prepared.experiments[index])))
         return History(folder / "history.jsonl")
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
+
+
+def _environment(prepared: Prepared) -> dict[str, Any]:
+    simulator = prepared.simulator
+    return environment(
+        simulator.initial.device,
+        simulator.task.network.d,
+        runs_at_once=len(prepared.experiments),
+        clients_at_once=simulator.clients_at_once,
+        gradients=simulator.task.gradients,
+        captured=simulator.captured,
+    )
 
 
 def resume(
@@ -158,11 +165,11 @@ def resume(
     """
     folder = Path(folder)
     read_config(folder)  # no folder is made where there is no run
-    with held(folder):
+    with locked(folder):
         prepared = _restored(folder, algorithm, data, model)
         path = folder / "history.jsonl"
         history = History(path, rows_of_run(path, prepared.simulator.state.round))
-        sweep_up(folder)
+        remove_temporary_files(folder)
         return _sound(drive(prepared, [history], [folder], report, stop)[0])
 
 
@@ -300,25 +307,3 @@ def _sound(outcome: Outcome) -> Run:
     if outcome.trouble:
         raise DivergenceError(outcome.trouble, outcome.run)
     return outcome.run
-
-
-def environment(prepared: Prepared) -> dict[str, Any]:
-    """Where and how it runs."""
-    simulator = prepared.simulator
-    device = simulator.initial.device
-    return {
-        "sfedhp": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "safetensors": safetensors.__version__,
-        "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "threads": torch.get_num_threads(),
-        "parameters": simulator.task.network.d,
-        "runs_at_once": len(prepared.experiments),
-        "clients_at_once": simulator.clients_at_once,
-        "gradients": simulator.task.gradients,
-        "captured": simulator.captured,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-    }

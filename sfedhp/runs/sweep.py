@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held, sweep_up
+from sfedhp.core.files import locked, remove_temporary_files
 from sfedhp.engine.memory import free_memory
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
@@ -140,7 +140,7 @@ def _at_rest(folder: Path | None) -> Checkpoint | None:
     """The same, of a run that is not under way."""
     if folder is None or not folder.is_dir():
         return None
-    with held(folder):
+    with locked(folder):
         return _found(folder)
 
 
@@ -155,7 +155,7 @@ def _ended(
     own = [folder for folder in folders if folder is not None]
     with ExitStack() as holding:
         for folder in own:
-            holding.enter_context(held(folder))
+            holding.enter_context(locked(folder))
         histories = _opened(prepared, folders)
         troubles = [trouble for folder in own if (trouble := _trouble(_found(folder)))]
         if not troubles:
@@ -232,7 +232,7 @@ def _saved(prepared: Prepared, index: int, folder: Path) -> State | None:
     Raises:
         InputError: it was computed with other data, or another model.
     """
-    sweep_up(folder)
+    remove_temporary_files(folder)
     found = _found(folder)
     if found is None:
         return None

@@ -7,7 +7,8 @@ from typing import Any
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import Experiment
-from sfedhp.runs.prepare import Data, Model, prepare
+from sfedhp.runs.build import Model
+from sfedhp.runs.prepare import Data, prepare
 from sfedhp.theory import curvature as curvatures
 from sfedhp.theory import forecast
 from sfedhp.theory.conditions import theory_lines

@@ -9,7 +9,7 @@ import pytest
 
 import sfedhp
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held, sweep_up, write_atomically, write_text
+from sfedhp.core.files import locked, remove_temporary_files, write_atomically, write_text
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.sweep import plan, sweep
@@ -21,7 +21,7 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path):
     half = tmp_path / "checkpoint/.round-000002.safetensors.4711"
     half.write_text("half")
     (tmp_path / "checkpoint/round-000001.safetensors").write_text("whole")
-    sweep_up(tmp_path)
+    remove_temporary_files(tmp_path)
     assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["round-000001.safetensors"]
 
 
@@ -41,41 +41,41 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
 
 def test_windows_is_told_where_to_go(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.platform", "win32")
-    with pytest.raises(InputError, match="inside WSL"), held(tmp_path / "run"):
+    with pytest.raises(InputError, match="inside WSL"), locked(tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_is_held_by_one_at_a_time(tmp_path, monkeypatch):
     folder = tmp_path / "new" / "one"
-    with held(folder), pytest.raises(InputError) as error, held(folder):
+    with locked(folder), pytest.raises(InputError) as error, locked(folder):
         pass
     assert str(error.value) == (
         f"{folder} is in use by a run that is under way: wait until it ends, or choose another folder."
     )
     assert list(folder.iterdir()) == []  # nothing of it is left to see
-    with held(folder):
+    with locked(folder):
         pass
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(InputError, match=r"below cannot be written \(Not a directory\)"),
-        held(tmp_path / "file/below"),
+        locked(tmp_path / "file/below"),
     ):
         pass
 
 
 def test_a_folder_is_free_once_its_process_is_dead(tmp_path):
-    code = "import sys, time; from sfedhp.core.files import held; from pathlib import Path\n"
-    code += "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    code = "import sys, time; from sfedhp.core.files import locked; from pathlib import Path\n"
+    code += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "held\n"
         try:
-            with pytest.raises(InputError, match="in use"), held(tmp_path):
+            with pytest.raises(InputError, match="in use"), locked(tmp_path):
                 pass
         finally:
             child.kill()
         child.wait()
-    with held(tmp_path):
+    with locked(tmp_path):
         pass
 
 
@@ -84,7 +84,7 @@ def test_where_there_are_no_locks_one_goes_without(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "no locks here")
 
     monkeypatch.setattr("fcntl.flock", unable)
-    with held(tmp_path), held(tmp_path):
+    with locked(tmp_path), locked(tmp_path):
         pass
 
 

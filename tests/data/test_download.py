@@ -87,7 +87,7 @@ def states(name: str, folder: Path) -> set[str]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*.part")]
+    return [path.name for pattern in ("*.part", ".*") for path in folder.rglob(pattern)]
 
 
 def test_a_set_is_downloaded_whole_and_reported(small_mnist, publish, at, tmp_path):

@@ -15,8 +15,9 @@ from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
 from sfedhp.deploy.federation_file import FederationFile
-from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data
+from sfedhp.deploy.roles.loading import holdings_of, own_data
 from sfedhp.deploy.topology import lay_out
+from sfedhp.runs.build import build_network
 from sfedhp.runs.newcomers import newcomer_of
 
 INPUTS = np.arange(60.0).reshape(20, 3)
@@ -152,7 +153,7 @@ def test_a_newcomer_and_a_device_may_have_fewer_rows_than_classes(tmp_path):
     newcomer = newcomer_of(Experiment(), path)
     assert sorted({*newcomer.labels.tolist(), *newcomer.test_labels.tolist()}) == [0, 9]
     site = lay_out(FederationFile(inputs=(3,), classes=10), Experiment()).clients[0]
-    network = network_of(site.experiment, site.shape, site.classes)
+    network = build_network(site.experiment, site.shape, site.classes)
     held = holdings_of(site, network, own_data(DataOptions(), path))
     assert (int(held.task.sizes), int(held.test.sizes), held.task.classes) == (4, 2, 10)
 

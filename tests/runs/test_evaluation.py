@@ -12,7 +12,8 @@ from sfedhp.checks.problem import problem
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import dense
 from sfedhp.nn.network import Network
-from sfedhp.runs.evaluation import Evaluator, Rows
+from sfedhp.runs.build import Rows
+from sfedhp.runs.evaluation import Evaluator
 
 
 def rows(case, seed=9):

@@ -118,13 +118,13 @@ def test_a_run_has_each_round_once(tmp_path):
 
 def test_a_history_is_forced_to_the_disk(tmp_path, monkeypatch):
     forced = []
-    monkeypatch.setattr(records, "force", forced.append)
-    History().force()
+    monkeypatch.setattr(records, "fsync", forced.append)
+    History().fsync()
     history = History(tmp_path / "history.jsonl")
-    history.force()
+    history.fsync()
     assert [path.name for path in forced] == ["history.jsonl"]
     history.append(ROWS[0], {"client_edge": [5]})
-    history.force()
+    history.fsync()
     assert [path.name for path in forced] == ["history.jsonl", "history.jsonl", "ledger.jsonl"]
 
 

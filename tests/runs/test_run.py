@@ -24,7 +24,7 @@ from sfedhp.algorithms import (
 from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, WireOptions
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.runs import loop as driving
+from sfedhp.runs.divergence import explosion
 from sfedhp.runs.prepare import device_of
 from sfedhp.runs.run import DivergenceError, read_experiment
 from tests.support.short_runs import arrays
@@ -212,9 +212,9 @@ def test_an_exploding_loss_is_a_divergence():
 
 def test_a_loss_that_is_not_finite_is_a_divergence():
     rows = [{"round": 1, "train_loss": 2.0}, {"round": 2, "train_loss": None}]
-    assert driving.explosion_of(rows) == "diverged in round 2: the training loss is not finite"
-    assert driving.explosion_of(rows[:1]) is None
-    assert driving.explosion_of([*rows[:1], {"round": 2}]) is None
+    assert explosion(rows) == "diverged in round 2: the training loss is not finite"
+    assert explosion(rows[:1]) is None
+    assert explosion([*rows[:1], {"round": 2}]) is None
 
 
 def test_a_collapse_at_finite_weights_is_a_result():

@@ -8,7 +8,7 @@ import click
 
 from sfedhp.cli.roles import become
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held
+from sfedhp.core.files import locked
 from sfedhp.deploy.site import read_site
 
 
@@ -29,7 +29,7 @@ def cloud(kit: Path, new: bool) -> None:
     """
     read_site(kit, "cloud")
     if new and (kit / "run").exists():
-        with held(kit):
+        with locked(kit):
             _put_away(kit)
     become("cloud", kit, kit)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from sfedhp.cli.options import METHOD, Settings, option_of, read_settings
 from sfedhp.cli.output.columns import counted
@@ -15,7 +14,7 @@ from sfedhp.cli.output.tables import print_json, results
 from sfedhp.cli.paths import Target
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_atomically
+from sfedhp.runs.models import save_model
 from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
 from sfedhp.runs.newcomers import personalize as personalized
 from sfedhp.runs.run import read_experiment
@@ -144,10 +143,9 @@ def _check_out(path: Path) -> None:
 
 
 def _save(found: Personalized, path: Path) -> None:
-    state = {name: value.detach().cpu().contiguous() for name, value in found.model.state_dict().items()}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda beside: save_file(state, beside))
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"The model cannot be written to {path} ({reason}): {_OUT}.") from None
+        save_model(path, found.model)
+    except OSError as error:
+        raise InputError(
+            f"The model cannot be written to {path} ({error.strerror or error}): {_OUT}."
+        ) from None

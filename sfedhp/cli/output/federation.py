@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from sfedhp.runs.evaluation import KINDS
+from sfedhp.runs.metrics import KINDS
 
 _FRESH = 5.0  # s: older than that, a status says only how things stood
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from sfedhp.cli.output.columns import Column, counted, packed, print_table
-from sfedhp.runs.evaluation import KINDS
 from sfedhp.runs.loop import Run
+from sfedhp.runs.metrics import KINDS
 
 NAMES = {
     "pm": "PM, personal models",

@@ -30,7 +30,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held
+from sfedhp.core.files import locked
 from sfedhp.deploy.event_log import Journal
 from sfedhp.deploy.flare.allowlist import CHANNEL, TOPIC, Gate
 from sfedhp.deploy.flare.rejections import ERRORS, ErrorFile, Refusals
@@ -175,7 +175,7 @@ def _held(role: str, kit: Path) -> ExitStack:
     stack = ExitStack()
     if role != "bridge":
         try:
-            stack.enter_context(held(kit))
+            stack.enter_context(locked(kit))
         except InputError as error:
             print(f"error: {error}", flush=True)
             os._exit(REFUSED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfedhp.core.files import sweep_up, write_atomically
+from sfedhp.core.files import remove_temporary_files, write_atomically
 from sfedhp.deploy.messaging.protocol import Envelope, unseal
 from sfedhp.wire import DecodeError
 
@@ -61,7 +61,7 @@ class Spool:
 
     def clear(self) -> None:
         """Remove what killed processes left half-written."""
-        sweep_up(self.folder)
+        remove_temporary_files(self.folder)
 
     def _write(self, kind: str, key: Key, data: bytes) -> None:
         write_atomically(self._path(kind, key), lambda beside: beside.write_bytes(data))

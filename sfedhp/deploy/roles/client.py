@@ -20,11 +20,11 @@ from sfedhp.deploy.messaging.responder import Desk
 from sfedhp.deploy.messaging.transport import Post
 from sfedhp.deploy.roles.loading import holdings_of, model_of
 from sfedhp.deploy.roles.scoring import count
-from sfedhp.deploy.roles.state_files import load_state, save_model, save_state
+from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Client
-from sfedhp.runs.evaluation import Rows
-from sfedhp.runs.models import Predictor
+from sfedhp.runs.build import Rows
+from sfedhp.runs.models import Predictor, save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
@@ -179,7 +179,7 @@ class ClientRole:
         about = {"run": self._run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
         last = clock.edge_round == self.site.experiment.algorithm.edge_rounds - 1
         path = self.folder / "state.safetensors"
-        self.journal.attempt(lambda: save_state(path, trees, about, forced=last))
+        self.journal.attempt(lambda: save_state(path, trees, about, durable=last))
 
     def _restore(self) -> None:
         fresh = self._client

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import platform
 import secrets
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from sfedhp._version import __version__
 from sfedhp.config import to_dict, to_toml
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import sweep_up, write_text
+from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.event_log import Journal
@@ -27,19 +23,21 @@ from sfedhp.deploy.messaging.traffic import Books, stacked
 from sfedhp.deploy.messaging.transport import Post
 from sfedhp.deploy.messaging.turns import HopelessError
 from sfedhp.deploy.roles.loading import model_of
-from sfedhp.deploy.roles.scoring import figures
-from sfedhp.deploy.roles.state_files import load_state, save_model, save_state
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Served, drawing
-from sfedhp.runs.loop import explosion_of
+from sfedhp.runs import checkpoints
+from sfedhp.runs.divergence import explosion, not_finite
+from sfedhp.runs.environment import environment
+from sfedhp.runs.metrics import metrics_of_reports
+from sfedhp.runs.models import save_model
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
+from sfedhp.runs.tensor_files import named_tensors, unflatten
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
 
 _SCORE_SECONDS: Final = 90.0
-_KEPT: Final = 2  # checkpoints
 
 
 class CloudRole:
@@ -100,20 +98,21 @@ class CloudRole:
         began, self._good = time.perf_counter(), self._cloud.served
         try:
             for served in self._cloud.run(self.site.experiment.rounds, self._round):
-                if not _finite(served):
-                    return f"diverged in round {self._round + 1}: the cloud's model is not finite"
+                (sentence,) = not_finite({"the cloud's model": served})
+                if sentence:
+                    return f"diverged in round {self._round + 1}: {sentence}"
                 self._good, self._round = served, self._round + 1
                 row = self._recorded()
                 now = time.perf_counter()
                 row["seconds"], began = now - began, now
                 self._row = {name: value for name, value in row.items() if name != "members"}
                 history.append(self._row, row["members"])
-                history.force()
+                history.fsync()
                 self._save(served)
                 facts = {name: row[name] for name in ("round", "seconds", "missing")}
                 self.journal.write("round", **facts)
                 self._tell(now=True)
-                if exploded := explosion_of(history.rows):
+                if exploded := explosion(history.rows):
                     return exploded
         except HopelessError as error:
             return f"diverged in round {self._round + 1}: no member can answer ({error})"
@@ -163,7 +162,7 @@ class CloudRole:
         if self._algorithm.tiers == 3:
             clients = [counts for facts in below for counts in facts.get("clients", {}).values()]
             edges = below
-        row = figures(clients)
+        row = metrics_of_reports(clients)
         if model is not None:
             row["density_global"] = float(density(model, self.site.experiment.density_threshold))
         for name, group in (("edge", edges), ("client", clients)):
@@ -203,7 +202,7 @@ class CloudRole:
     def _identity(self) -> str:
         """The run of this folder, a new one where there is none."""
         path = self.folder / "run.json"
-        sweep_up(self.folder)
+        remove_temporary_files(self.folder)
         if path.exists():
             known = json.loads(path.read_text(encoding="utf-8"))
             if known["config"] != self.site.config:
@@ -213,17 +212,9 @@ class CloudRole:
             return str(known["run"])
         experiment = self.site.experiment
         write_text(self.folder / "config.toml", to_toml(to_dict(experiment)))
-        about = {
-            "sfedhp": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "platform": platform.platform(),
-            "threads": torch.get_num_threads(),
-            "parameters": self._network.d,
-            "engine": "NVIDIA FLARE",
-            "federation": self.site.federation,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        about = environment(
+            self._initial.device, self._network.d, engine="NVIDIA FLARE", federation=self.site.federation
+        )
         write_text(self.folder / "environment.json", json.dumps(about, indent=2) + "\n")
         run = secrets.token_hex(8)
         write_text(path, json.dumps({"run": run, "config": self.site.config}) + "\n")
@@ -248,12 +239,7 @@ class CloudRole:
         return History(path, rows)
 
     def _save(self, served: Served) -> None:
-        folder = self.folder / "checkpoint"
-        folder.mkdir(exist_ok=True)
-        path = folder / f"round-{self._round:06d}.safetensors"
-        save_state(path, {"cloud": served}, {"round": str(self._round)}, forced=True)
-        for old in sorted(folder.glob("round-*.safetensors"))[:-_KEPT]:
-            old.unlink()
+        checkpoints.write(self.folder / "checkpoint", self._round, {"cloud": served})
 
     def _restore(self) -> int:
         """Take up the newest checkpoint that can be read; how many rounds are done.
@@ -261,19 +247,16 @@ class CloudRole:
         Raises:
             InputError: there are checkpoints and none of them can be read; nothing was changed.
         """
-        folder = self.folder / "checkpoint"
-        paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
-        for path in paths:
-            found = load_state(path, {"cloud": self._cloud.served})
-            if found is not None:
-                self._cloud.served = found[0]["cloud"]
-                return int(found[1]["round"])
-        if paths:
-            raise InputError(
-                f"No checkpoint in {folder} can be read: put one back from a copy, or begin anew with "
-                f"`sfedhp cloud {self.folder.parent} --new`, which keeps this run beside the new one."
-            )
-        return 0
+        found = checkpoints.read(
+            self.folder / "checkpoint",
+            needs=[name for name, _ in named_tensors(self._cloud.served, "cloud")],
+            remedy=f"put one back from a copy, or begin anew with `sfedhp cloud {self.folder.parent} --new`, "
+            f"which keeps this run beside the new one",
+        )
+        if found is None:
+            return 0
+        self._cloud.served = unflatten(self._cloud.served, found.tensors, "cloud")
+        return found.round
 
 
 def _beside(models: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
@@ -281,9 +264,3 @@ def _beside(models: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
     if models.stride(0) == 0:
         return spread(torch.cat([models[0], tails[0]]), len(models))
     return torch.cat([models, tails], -1)
-
-
-def _finite(served: Served) -> bool:
-    flags: list[bool] = []
-    tree_map(lambda tensor: flags.append(bool(tensor.isfinite().all())), served)
-    return all(flags)

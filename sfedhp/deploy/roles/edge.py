@@ -19,10 +19,11 @@ from sfedhp.deploy.messaging.traffic import Books
 from sfedhp.deploy.messaging.transport import Post
 from sfedhp.deploy.messaging.turns import HopelessError
 from sfedhp.deploy.roles.loading import model_of
-from sfedhp.deploy.roles.state_files import load_state, save_model, save_state
+from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Edge, Progress
 from sfedhp.engine.rounds import Served
+from sfedhp.runs.models import save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
@@ -219,7 +220,7 @@ class EdgeRole:
         }
         trees = {"served": progress.served, "last": progress.last}
         last = progress.done == self.site.experiment.algorithm.edge_rounds
-        self.journal.attempt(lambda: save_state(self._state_path, trees, about, forced=last))
+        self.journal.attempt(lambda: save_state(self._state_path, trees, about, durable=last))
 
     def _restored(self, question: Envelope, start: Progress) -> Progress:
         """How far the edge was in this very round before it was restarted; else the start."""

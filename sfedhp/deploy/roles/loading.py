@@ -8,18 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.deploy.site import Site
-from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.models import load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.runs.evaluation import Rows
+from sfedhp.runs.build import Rows, build_network, build_task, client_keys, client_rows
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images
@@ -45,20 +42,8 @@ class Holdings(NamedTuple):
 def model_of(site: Site, kit: Path) -> Model:
     """The network, with the initial weights of the kit."""
     experiment, dtype = site.experiment, getattr(torch, site.experiment.dtype)
-    network = network_of(experiment, site.shape, site.classes)
+    network = build_network(experiment, site.shape, site.classes)
     return Model(network, *load_initial(network, kit / INITIAL, dtype))
-
-
-def network_of(experiment: Experiment, shape: tuple[int, ...], classes: int) -> Network:
-    """The experiment's network for inputs of this shape."""
-    return build(
-        experiment.model.name,
-        shape=shape,
-        classes=classes,
-        seed=experiment.seed,
-        dtype=getattr(torch, experiment.dtype),
-        features=experiment.algorithm.features,
-    )
 
 
 def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Holdings:
@@ -84,20 +69,11 @@ def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Ho
     client = 0 if own else site.client
     _check(site, federation, client, own)
     train, test, validation = (
-        _rows(federation, held[client], experiment.dtype)
+        client_rows(federation, held[client], experiment.dtype)
         for held in (federation.train, federation.test, federation.validation)
     )
-    task = Task(
-        network,
-        *train,
-        key(experiment.seed, ROLES["client"], torch.tensor(site.client)),
-        experiment.batch_size,
-        experiment.model.weight_decay,
-        min_rows=train.labels.shape[-1],
-        classes=site.classes,
-        force_autograd=experiment.engine.inner == "plain",
-    )
-    return Holdings(task, test, validation)
+    keys = client_keys(experiment, torch.tensor(site.client))
+    return Holdings(build_task(experiment, network, train, keys, site.classes), test, validation)
 
 
 def own_data(options: DataOptions, source: str) -> DataOptions:
@@ -124,9 +100,3 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
             f"data.scale = {scale!r} takes all clients' pixels together, which nobody has here: use unit or "
             f"none for the federation, or scale your images yourself and give them as floats."
         )
-
-
-def _rows(federation: Federation, rows: NDArray[np.int64], dtype: str) -> Rows:
-    inputs = torch.from_numpy(np.ascontiguousarray(federation.scaled(rows, dtype)))
-    labels = torch.from_numpy(np.ascontiguousarray(federation.labels[rows]))
-    return Rows(inputs, labels, torch.tensor(len(rows)))

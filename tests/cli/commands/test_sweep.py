@@ -13,7 +13,7 @@ import pytest
 from sfedhp.cli.commands import sweep as module
 from sfedhp.cli.commands.sweep import grid
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held
+from sfedhp.core.files import locked
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_run_that_diverged_is_marked_again_and_not_repeated(sfedhp, tiny, here
 def test_a_second_sweep_of_the_same_folder_is_refused(sfedhp, tiny, here):
     words = ["sweep", *tiny, "seeds=2", "--out", "grid"]
     assert sfedhp(*words).exit_code == 0
-    with held(here / "grid/run,seed=1"):
+    with locked(here / "grid/run,seed=1"):
         result = sfedhp(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("error: grid/run,seed=1 is in use by a run that is under way: wait until")

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from sfedhp.cli import main
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import held
+from sfedhp.core.files import locked
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import check_port, command
-from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data
+from sfedhp.deploy.roles.loading import holdings_of, own_data
 from sfedhp.deploy.site import read_site, write_site
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
@@ -31,6 +31,7 @@ from cryptography import x509
 
 from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.provisioning import make_kits
+from sfedhp.runs.build import build_network
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_a_running_clouds_kit_is_left_alone(kits, becoming, words, monkeypatch):
 def test_a_second_process_of_a_role_ends_at_once(kits, monkeypatch, capsys):
     codes = []
     monkeypatch.setattr(flare.os, "_exit", codes.append)
-    with held(kits / "edge-0"):
+    with locked(kits / "edge-0"):
         flare._held("bridge", kits / "edge-0").close()
         assert not codes, "an edge's other half works in the same kit"
         flare._held("edge", kits / "edge-0").close()
@@ -138,7 +139,7 @@ def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path
     assert "labels_per_client" not in first, "that is for dividing data, and these are all the client's"
     assert (second["scale"], second["test_share"]) == ("unit", 0.5)
     site = read_site(kit)
-    network = network_of(site.experiment, site.shape, site.classes)
+    network = build_network(site.experiment, site.shape, site.classes)
     rows, test, validation = holdings_of(site, network, DataOptions(**first))
     assert rows.inputs.max() > 200
     assert (int(test.sizes), int(validation.sizes), int(rows.sizes)) == (20, 10, 10)
@@ -160,7 +161,7 @@ def test_a_federations_scale_that_needs_all_images_is_refused(kits, tmp_path, be
 def test_a_share_of_the_experiments_data_may_have_any_scale(kits):
     told(kits / "client-0-0", scale="standard")
     site = read_site(kits / "client-0-0")
-    network = network_of(site.experiment, site.shape, site.classes)
+    network = build_network(site.experiment, site.shape, site.classes)
     assert holdings_of(site, network, None).task.inputs.min() < 0
     with pytest.raises(InputError, match="nobody has here"):
         holdings_of(site, network, own_data(DataOptions(), str(pixels(kits))))

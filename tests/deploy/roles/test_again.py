@@ -16,8 +16,10 @@ from safetensors import SafetensorError
 import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.messaging.protocol import NO_RUN
-from sfedhp.deploy.roles import state_files as states
 from sfedhp.deploy.roles.cloud import CloudRole
+from sfedhp.deploy.roles.state_files import save_state
+from sfedhp.runs import tensor_files
+from sfedhp.runs.models import save_model
 from sfedhp.runs.records import History
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 
@@ -159,17 +161,17 @@ def test_a_cloud_goes_on_with_a_ledger_without_gaps(booked, fine, tmp_path):
 
 def test_the_cloud_forces_its_records_before_each_checkpoint(tmp_path, monkeypatch):
     done = []
-    force, save = History.force, CloudRole._save
+    fsync, save = History.fsync, CloudRole._save
 
     def forced(self):
         done.append(f"rows {len(self.rows)}")
-        force(self)
+        fsync(self)
 
     def saved(self, served):
         done.append(f"checkpoint {self._round}")
         save(self, served)
 
-    monkeypatch.setattr(History, "force", forced)
+    monkeypatch.setattr(History, "fsync", forced)
     monkeypatch.setattr(CloudRole, "_save", saved)
     federation = Federation(tmp_path, experiment("fedavg", rounds=2))
     federation.start()
@@ -177,26 +179,26 @@ def test_the_cloud_forces_its_records_before_each_checkpoint(tmp_path, monkeypat
     assert done == ["rows 1", "checkpoint 1", "rows 2", "checkpoint 2"]
 
 
-@pytest.mark.parametrize("forced", [False, True])
-def test_a_file_that_cannot_be_written_is_an_error_of_the_system(forced, tmp_path):
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(durable, tmp_path):
     with pytest.raises(OSError, match="No such file"):
-        states.save_state(tmp_path / "none" / "state", {"a": torch.zeros(1)}, {}, forced=forced)
+        save_state(tmp_path / "none" / "state", {"a": torch.zeros(1)}, {}, durable=durable)
     (tmp_path / "model").mkdir()
     with pytest.raises(OSError, match="directory"):
-        states.save_model(tmp_path / "model", torch.nn.Linear(1, 1))
+        save_model(tmp_path / "model", torch.nn.Linear(1, 1))
 
 
 def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):
     what = experiment(rounds=2)
-    kept = states.save_file
+    kept = tensor_files.save_file
 
     def full(tensors, path, *more):
         if "cloud" not in Path(path).relative_to(tmp_path).parts:
             raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         kept(tensors, path, *more)
 
-    monkeypatch.setattr(states, "save_file", full)
     federation = Federation(tmp_path, what)
+    monkeypatch.setattr(tensor_files, "save_file", full)
     federation.start()
     federation.finish()
     rows, run = federation.rows(), sfedhp.run(what)

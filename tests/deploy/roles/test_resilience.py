@@ -13,6 +13,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal, unseal
 from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole
+from sfedhp.runs.divergence import not_finite
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
 
 HASTY = replace(QUICK, silent_seconds=1.5, start_seconds=3.0)
@@ -276,7 +277,7 @@ def test_a_method_whose_clients_get_another_model_than_the_global_one(tmp_path):
 
 def test_a_training_loss_that_explodes_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "sfedhp.deploy.roles.cloud.explosion_of", lambda rows: "diverged in round 1: it exploded"
+        "sfedhp.deploy.roles.cloud.explosion", lambda rows: "diverged in round 1: it exploded"
     )
     federation = Federation(tmp_path, experiment(rounds=5))
     federation.start()
@@ -287,7 +288,8 @@ def test_a_training_loss_that_explodes_ends_the_run(tmp_path, monkeypatch):
 
 def test_a_cloud_whose_own_model_is_not_finite_keeps_the_last_good_one(tmp_path, monkeypatch):
     what = experiment("fedavg", rounds=4)
-    monkeypatch.setattr("sfedhp.deploy.roles.cloud._finite", lambda served: False)
+    infinite = {"the model": torch.tensor([1.0, torch.inf])}
+    monkeypatch.setattr("sfedhp.deploy.roles.cloud.not_finite", lambda trees: not_finite(infinite))
     federation = Federation(tmp_path, what)
     federation.start()
     federation.finish()

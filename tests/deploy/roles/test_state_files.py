@@ -19,11 +19,11 @@ from sfedhp.deploy.local import on_loopback
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
 from sfedhp.deploy.messaging.spool import Spool, key_of
 from sfedhp.deploy.messaging.traffic import Books, stacked
-from sfedhp.deploy.roles.loading import holdings_of, network_of, own_data
-from sfedhp.deploy.roles.scoring import figures
-from sfedhp.deploy.roles.state_files import load_state, save_model, save_state
+from sfedhp.deploy.roles.loading import holdings_of, own_data
+from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import read_site
 from sfedhp.deploy.topology import lay_out
+from sfedhp.runs.build import build_network
 from tests.support.deploy_memory import experiment
 
 WHOLE = """
@@ -168,7 +168,7 @@ def own_file(folder, labels, shape=(4,)):
 def test_a_client_with_a_file_of_its_own(tmp_path):
     layout = lay_out(FederationFile(inputs=(4,), classes=5), experiment("fedavg"))
     site = layout.clients[2]
-    network = network_of(site.experiment, site.shape, site.classes)
+    network = build_network(site.experiment, site.shape, site.classes)
     options = own_data(DataOptions(test_share=0.25), str(own_file(tmp_path, [0, 1, 2] * 8)))
     task, test, _ = holdings_of(site, network, options)
     assert (int(task.sizes), int(test.sizes)) == (18, 6)
@@ -203,7 +203,7 @@ def test_what_only_all_clients_together_know_is_refused(tmp_path):
     layout = lay_out(FederationFile(inputs=(4,), classes=3), experiment("fedavg"))
     path = tmp_path / "pixels.npz"
     np.savez(path, inputs=np.zeros((12, 4), np.uint8), labels=np.arange(12) % 3)
-    network = network_of(layout.cloud.experiment, (4,), 3)
+    network = build_network(layout.cloud.experiment, (4,), 3)
     with pytest.raises(InputError, match="nobody has"):
         holdings_of(layout.clients[0], network, own_data(DataOptions(scale="standard"), str(path)))
 
@@ -211,7 +211,7 @@ def test_what_only_all_clients_together_know_is_refused(tmp_path):
 def test_a_seat_without_data_is_said(tmp_path):
     site = replace(lay_out(FederationFile(), experiment()).clients[0], client=-1)
     with pytest.raises(InputError, match="no data for client-0-0"):
-        holdings_of(site, network_of(site.experiment, site.shape, site.classes), None)
+        holdings_of(site, build_network(site.experiment, site.shape, site.classes), None)
 
 
 RUN = "a" * 16
@@ -255,8 +255,8 @@ def test_states_are_whole_or_not_there(tmp_path):
     path = tmp_path / "state.safetensors"
     assert load_state(path, {"a": torch.zeros(2)}) is None
     trees = {"a": torch.arange(2.0), "b": (torch.ones(1), ())}
-    for forced in (False, True):
-        save_state(path, trees, {"round": "3"}, forced=forced)
+    for durable in (False, True):
+        save_state(path, trees, {"round": "3"}, durable=durable)
         found, about = load_state(path, trees)
         assert torch.equal(found["a"], trees["a"])
         assert found["b"][1] == ()
@@ -264,8 +264,6 @@ def test_states_are_whole_or_not_there(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.safetensors"]
     path.write_bytes(path.read_bytes()[:-3])
     assert load_state(path, trees) is None
-    save_model(tmp_path / "none.safetensors", None)
-    assert not (tmp_path / "none.safetensors").exists()
 
 
 def test_books_add_up():
@@ -278,22 +276,6 @@ def test_books_add_up():
     assert again.entry("down").nonzeros.tolist() == [0, 14]
     assert again.missing == {"x": 4}
     assert stacked([books, again], "down").messages.tolist() == [[0, 1], [0, 2]]
-
-
-def test_figures_of_counts():
-    first = {"test": {"gm": [8, 10, 2.0]}, "train": {"loss": [1, 4, 2.0]}}
-    second = {"test": {"gm": [1, 2, 1.0], "pm": [2, 2, 0.0]}, "validation": {"gm": [1, 4, 0.0]}}
-    found = figures([first, second, {}])
-    assert found["gm"] == pytest.approx(75.0)
-    assert found["gm_macro"] == pytest.approx(65.0)
-    assert found["gm_spread"] == pytest.approx(15.0)
-    assert found["gm_worst"] == pytest.approx(50.0)
-    assert found["gm_loss"] == pytest.approx(0.25)
-    assert found["gm_validation"] == pytest.approx(25.0)
-    assert found["pm"] == 100.0
-    assert found["train_loss"] == 0.5
-    assert "em" not in found
-    assert figures([]) == {}
 
 
 def test_a_journal_outlives_a_full_disk(tmp_path, monkeypatch):

@@ -1,0 +1,126 @@
+"""The network of an experiment, and the rows and task of a client or of a stack of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sfedhp.config import Experiment
+from sfedhp.core.keys import ROLES, key
+from sfedhp.data import Federation
+from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
+
+Model = nn.Module | Callable[..., nn.Module]
+
+
+class Rows(NamedTuple):
+    """Rows of a client, or of every client of a stack, padded to the longest."""
+
+    inputs: Tensor  # (*lead, rows, *shape)
+    labels: Tensor  # (*lead, rows)
+    sizes: Tensor  # (*lead): how many rows are real
+
+
+def build_network(
+    experiment: Experiment, shape: Sequence[int], classes: int, model: Model | None = None
+) -> Network:
+    """The experiment's network for inputs of this shape.
+
+    Args:
+        experiment: names the model, and decides its initial weights.
+        shape: of one input.
+        classes: of the labels.
+        model: the user's own module, or a function that makes one, instead of `experiment.model.name`.
+
+    Raises:
+        InputError: there is no such model, or it cannot be made for these inputs.
+    """
+    return build(
+        experiment.model.name if model is None else model,
+        shape=shape,
+        classes=classes,
+        seed=experiment.seed,
+        dtype=getattr(torch, experiment.dtype),
+        features=experiment.algorithm.features,
+    )
+
+
+def probe_network(experiment: Experiment, network: Network, sample: Tensor, classes: int) -> None:
+    """Check that the network takes these rows (2, *shape) and gives what the method needs.
+
+    Raises:
+        InputError: it does not.
+    """
+    network.probe(sample, None if experiment.algorithm.features else classes)
+
+
+def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, Tensor]:
+    """Weights (d,) and statistics (s,) a run starts with: of `model.initial`, or the network's own.
+
+    Raises:
+        InputError: the file of initial weights cannot be used.
+    """
+    dtype = getattr(torch, experiment.dtype)
+    if experiment.model.initial:
+        return load_initial(network, Path(experiment.model.initial), dtype)
+    weights, statistics = network.initial()
+    return weights.to(dtype), statistics.to(dtype)
+
+
+def client_rows(federation: Federation, rows: NDArray[np.int64], dtype: str) -> Rows:
+    """The rows of these numbers, scaled, for a client alone: no leading axes."""
+    inputs = torch.from_numpy(np.ascontiguousarray(federation.scaled(rows, dtype)))
+    labels = torch.from_numpy(np.ascontiguousarray(federation.labels[rows]))
+    return Rows(inputs, labels, torch.tensor(len(rows)))
+
+
+def stacked_rows(federation: Federation, held: Sequence[NDArray[np.int64]], dtype: str) -> Rows:
+    """The rows each client holds, padded to the longest: (edges, clients_per_edge, rows, *shape)."""
+    seats = federation.seats
+    sizes = np.array([[len(held[client]) if client >= 0 else 0 for client in edge] for edge in seats])
+    width = int(sizes.max())
+    inputs = np.zeros((*seats.shape, width, *federation.inputs.shape[1:]), dtype)
+    labels = np.zeros((*seats.shape, width), np.int64)
+    for (edge, seat), client in np.ndenumerate(seats):
+        if client >= 0:
+            rows = held[int(client)]
+            inputs[edge, seat, : len(rows)] = federation.scaled(rows, dtype)
+            labels[edge, seat, : len(rows)] = federation.labels[rows]
+    return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
+
+
+def client_keys(experiment: Experiment, clients: Tensor) -> Tensor:
+    """The key of each client's mini-batches, by its id (...)."""
+    return key(experiment.seed, ROLES["client"], clients)
+
+
+def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tensor, classes: int) -> Task:
+    """What a client, or a stack of clients, minimizes.
+
+    Args:
+        experiment: with the batch size, the weight decay and the way gradients are computed.
+        network: the run's.
+        train: training rows (*lead, rows, *shape).
+        keys: of the mini-batches, (*lead), as `client_keys` gives them.
+        classes: of the federation's labels.
+    """
+    return Task(
+        network,
+        train.inputs,
+        train.labels,
+        train.sizes,
+        keys,
+        experiment.batch_size,
+        experiment.model.weight_decay,
+        min_rows=int(train.sizes[train.sizes > 0].min()),
+        classes=classes,
+        force_autograd=experiment.engine.inner == "plain",
+    )

@@ -1,0 +1,97 @@
+"""Tensors in safetensors files: the one writer and the one reader, and the names of a tree's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sfedhp.core.factored import Factored, Layer
+from sfedhp.core.files import write_atomically
+from sfedhp.core.trees import part_names
+
+
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None, *, durable: bool = True
+) -> None:
+    """Write a safetensors file that is there whole or not at all.
+
+    Args:
+        path: the file.
+        tensors: by name; no two may share memory.
+        metadata: text to keep beside them.
+        durable: wait until the file is on the disk, so that it also survives a power cut.
+
+    Raises:
+        OSError: the disk is full, or the path cannot be written.
+    """
+
+    def write(beside: Path) -> None:
+        try:
+            save_file(tensors, beside, metadata)
+        except SafetensorError as error:  # safetensors has an error of its own for a full disk
+            raise OSError(str(error).removeprefix("Error while serializing: I/O error: ")) from None
+
+    write_atomically(path, write, durable=durable)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors of a file, and its metadata.
+
+    The tensors are copies: the file's own memory begins anywhere, and where a tensor begins decides the last
+    bits of some products.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        SafetensorError: it is damaged, or of another format.
+    """
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        return tensors, dict(file.metadata() or {})
+
+
+def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a tree with their names: field names, joined by dots."""
+    if isinstance(tree, Tensor):
+        yield path, tree
+        return
+    for name, part in zip(part_names(tree), tree, strict=True):
+        yield from named_tensors(part, f"{path}.{name}".lstrip("."))
+
+
+def flatten(trees: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of named trees by name, each a copy: a file refuses tensors that share memory."""
+    return {
+        path: tensor.detach().cpu().clone().contiguous()
+        for name, tree in trees.items()
+        for path, tensor in named_tensors(tree, name)
+    }
+
+
+def unflatten(template: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
+    """The tree of this name, shaped like the template. A `Factored` may be there instead of a tensor.
+
+    Raises:
+        KeyError: a tensor of the template is missing.
+    """
+    if f"{name}.anchor" in tensors:
+        above = f"{name}.layers."
+        count = len({path.removeprefix(above).split(".")[0] for path in tensors if path.startswith(above)})
+        parts = tuple(_layer(tensors, f"{above}{index}") for index in range(count))
+        return Factored(tensors[f"{name}.anchor"], parts)
+    if isinstance(template, Tensor):
+        return tensors[name]
+    named = zip(part_names(template), template, strict=True)
+    values = [unflatten(part, tensors, f"{name}.{own}") for own, part in named]
+    return type(template)(*values) if hasattr(template, "_fields") else tuple(values)
+
+
+def _layer(tensors: Mapping[str, Tensor], name: str) -> Layer | Tensor:
+    """A layer of a `Factored`: a change in factors or, where that would be larger, the layer itself."""
+    if name in tensors:
+        return tensors[name]
+    return Layer(tensors[f"{name}.inputs"], tensors[f"{name}.coefficients"])
