@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+
+Tree = TypeVar("Tree")
 
 
 class Layer(NamedTuple):
@@ -52,36 +54,67 @@ def dense(model: Tensor | Factored) -> Tensor:
     return built
 
 
-def placed(whole: Any, part: Any, axis: int, first: int, total: int, shared: bool = True) -> Any:
-    """The state of all members with that of some consecutive ones written where it belongs.
+class SliceWriter(Generic[Tree]):
+    """The state of all members, written slice by slice, so that it is never in memory twice.
 
-    So the pieces of a large federation are never there twice. Models that share an anchor stay factored.
-
-    Args:
-        whole: what was written before; None at the first piece.
-        part: the next piece: a model, or tuples of such.
-        axis: along which members lie.
-        first: the number of the piece's first member.
-        total: how many members there will be.
-        shared: whether members along this axis may share an anchor; if not, each has its own.
+    A state is a model (a tensor or `Factored`), or a tuple of states. Factored models stay factored while
+    their slices go together; otherwise they are built.
     """
-    if isinstance(part, Factored) and not shared and not isinstance(whole, Tensor):
-        before = (None, None) if whole is None else whole
-        return Factored(*(placed(*pair, axis, first, total) for pair in zip(before, part, strict=True)))
-    if isinstance(part, Factored) and part.anchor.shape[axis] == 1:
-        if whole is None:
-            return Factored(part.anchor, placed(None, part.layers, axis, first, total))
-        if isinstance(whole, Factored) and part.anchor.data_ptr() == whole.anchor.data_ptr():
-            return Factored(part.anchor, placed(whole.layers, part.layers, axis, first, total))
-    whole, part = (dense(each) if isinstance(each, Factored) else each for each in (whole, part))
-    if isinstance(part, Tensor):
-        if whole is None:
-            whole = part.new_empty(*part.shape[:axis], total, *part.shape[axis + 1 :])
-        whole.narrow(axis, first, part.shape[axis]).copy_(part)
+
+    def __init__(self, axis: int, total: int, shared_anchors: bool = True):
+        """Begin with nothing written.
+
+        Args:
+            axis: along which members lie.
+            total: how many members there will be.
+            shared_anchors: whether members along this axis may share an anchor; if not, each has its own.
+        """
+        self._axis, self._total, self._shared_anchors = axis, total, shared_anchors
+        self._whole: Any = None  # in the form of the slices; None: nothing is written
+
+    @property
+    def value(self) -> Tree:
+        """The state of all members, once every slice is written."""
+        whole: Tree = self._whole
         return whole
-    before = [None] * len(part) if whole is None else whole
-    parts = [placed(old, new, axis, first, total, shared) for old, new in zip(before, part, strict=True)]
-    return type(part)(*parts) if hasattr(part, "_fields") else tuple(parts)
+
+    def write(self, part: Tree, first: int) -> None:
+        """Write a slice of some consecutive members; `first` is the number of its first member."""
+        self._whole = self._state(self._whole, part, first)
+
+    def _state(self, whole: Any, part: Any, first: int) -> Any:
+        """The whole with a part written into it, of any form."""
+        if isinstance(part, Factored) or isinstance(whole, Factored):
+            return self._models(whole, part, first)
+        if isinstance(part, Tensor):
+            return self._rows(whole, part, first)
+        return self._tuple(whole, part, first)
+
+    def _models(self, whole: Any, part: Tensor | Factored, first: int) -> Tensor | Factored:
+        """Models of which some are factored; they stay so if all are, around one anchor or one each."""
+        if isinstance(part, Factored) and not isinstance(whole, Tensor):
+            anchor, layers = (None, None) if whole is None else whole
+            if not self._shared_anchors:
+                anchors = self._rows(anchor, part.anchor, first)
+                return Factored(anchors, self._tuple(layers, part.layers, first))
+            one_anchor = part.anchor.shape[self._axis] == 1
+            if one_anchor and (anchor is None or anchor.data_ptr() == part.anchor.data_ptr()):
+                return Factored(part.anchor, self._tuple(layers, part.layers, first))
+        return self._rows(None if whole is None else dense(whole), dense(part), first)
+
+    def _rows(self, whole: Tensor | None, part: Tensor, first: int) -> Tensor:
+        """A tensor: the slice is copied to its place."""
+        axis, shape = self._axis, part.shape
+        if whole is None:
+            whole = part.new_empty(*shape[:axis], self._total, *shape[axis + 1 :])
+        whole.narrow(axis, first, shape[axis]).copy_(part)
+        return whole
+
+    def _tuple(self, whole: Any, part: Any, first: int) -> Any:
+        """A tuple: each of its parts for itself."""
+        wholes = [None] * len(part) if whole is None else whole
+        written = [self._state(old, new, first) for old, new in zip(wholes, part, strict=True)]
+        return type(part)(*written) if hasattr(part, "_fields") else tuple(written)
 
 
 def pieces_of(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[Layer | Tensor, Tensor]]:

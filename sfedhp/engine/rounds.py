@@ -40,19 +40,26 @@ Step = Callable[[Any, Any, Tensor, int], Any]
 
 
 def serve(
-    state: Any, step: Step, gather: Gather, turns: Iterable[int], draw: Draw, certain: bool = False
+    state: Any, step: Step, gather: Gather, turns: Iterable[int], draw: Draw, never_empty: bool = False
 ) -> Iterator[tuple[Any, Tensor]]:
-    """Gather from the members and step, turn by turn; yields the state and who counted.
+    """Gather the members' uploads and step, turn by turn; yields the state and the members' weights.
 
-    Sampling, drop-out and weighting are one thing: whoever was not drawn or did not answer weighs zero. A row
-    of the stack in which all weigh zero keeps its state, and the turn counts. Where it is `certain` that
-    somebody answers in every row, no state has to be read again.
+    Sampling, drop-out and weighting are one thing: a member that was not drawn or did not reply weighs zero.
+    A row of the stack in which all weigh zero keeps its state, and the turn counts.
+
+    Args:
+        state: the server's, before the first turn.
+        step: (state, uploads, weights, turn) -> state.
+        gather: (state, turn, drawn) -> uploads and weights (..., members).
+        turns: the numbers of the turns: cloud rounds, or edge rounds.
+        draw: which members take part in a turn.
+        never_empty: every row has a reply in every turn, so that no state has to be kept.
     """
     for turn in turns:
         uploads, weights = gather(state, turn, draw(turn))
         after = step(state, uploads, weights, turn)
         del uploads  # they may be large, and members are about to make new ones
-        state = after if certain else keep(weights.sum(-1) > 0, after, state)
+        state = after if never_empty else keep(weights.sum(-1) > 0, after, state)
         yield state, weights
 
 

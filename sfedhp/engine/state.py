@@ -16,7 +16,7 @@ from sfedhp.wire.direction import Direction
 _SENT: Final = "sent."
 
 
-class Clients(NamedTuple):
+class ClientState(NamedTuple):
     """What all clients keep for themselves from one step to the next."""
 
     personal: Any
@@ -39,13 +39,19 @@ class State:
     sent: dict[Direction, Tensor] = field(default_factory=dict)
 
     @property
-    def clients(self) -> Clients:
+    def clients(self) -> ClientState:
         """The clients' part."""
-        return Clients(self.personal, self.statistics)
+        return ClientState(self.personal, self.statistics)
 
-    def with_clients(self, clients: Clients) -> State:
+    def with_clients(self, clients: ClientState) -> State:
         """The state with another clients' part."""
         return replace(self, personal=clients.personal, statistics=clients.statistics)
+
+    def with_sent(self, direction: Direction, messages: Tensor | tuple[()]) -> State:
+        """The state with other last messages of a direction; () leaves it as it is."""
+        if not isinstance(messages, Tensor):
+            return self
+        return replace(self, sent={**self.sent, direction: messages})
 
     def trees(self) -> dict[str, Any]:
         """Every part, a tree of tensors, under its name in a checkpoint."""

@@ -91,10 +91,10 @@ class Evaluator:
                     yield EvaluatedModel("em", which, self._of_edge(model), statistics)
         model = algorithm.global_model(state.served.state)
         if model is not None:
-            mean = simulator.everyone(state.served.statistics)
+            mean = simulator.spread_to_clients(state.served.statistics)
             for which in both:
                 statistics = mean if which == "averaged" else own
-                yield EvaluatedModel("gm", which, simulator.everyone(model), statistics)
+                yield EvaluatedModel("gm", which, simulator.spread_to_clients(model), statistics)
 
     def _of_edge(self, model: Tensor) -> Tensor:
         """The model of each client's edge, (*lead, d) of (..., edges, d)."""

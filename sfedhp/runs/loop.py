@@ -195,7 +195,7 @@ def outcome_of(
     models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, index)
     if folder is not None:
         models.save(folder / "models")
-        _tell(folder / "environment.json", captured=simulator.captured)
+        _tell(folder / "environment.json", captured=str(simulator.graph_status))
     if trouble:
         trouble = f"{trouble}; the models of round {state.round} are kept."
     finished = state.round == experiment.rounds and not trouble

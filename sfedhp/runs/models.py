@@ -57,7 +57,7 @@ class Models:
 
     def client_model(self, edge: int, client: int) -> nn.Module | None:
         """A client's own model, or None where the method has none or the seat is empty."""
-        seat = self._simulator.place(edge, client)
+        seat = self._simulator.seats.index(edge, client)
         if seat is None or self._personal is None:
             return None
         place = (*self._run, *seat)

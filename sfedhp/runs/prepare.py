@@ -197,7 +197,7 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
         links={direction: link_of(experiment.wire, direction) for direction in Direction},
         clients_at_once=at_once,
-        elsewhere=partial(on_ray, address=engine.address, actors=engine.actors)
+        worker_factory=partial(on_ray, address=engine.address, actors=engine.actors)
         if engine.kind == "ray"
         else None,
     )
@@ -297,7 +297,7 @@ def _device(experiment: Experiment) -> torch.device:
 
 
 def _arranged(simulator: Simulator, rows: Rows) -> Rows:
-    return Rows(*(simulator.arrange(tensor) for tensor in rows))
+    return Rows(*(simulator.seats.arrange(tensor) for tensor in rows))
 
 
 def _padded(rows: Rows, width: int) -> Rows:

@@ -136,7 +136,7 @@ def _environment(prepared: Prepared) -> dict[str, Any]:
         runs_at_once=len(prepared.experiments),
         clients_at_once=simulator.clients_at_once,
         gradients=simulator.task.gradients,
-        captured=simulator.captured,
+        captured=str(simulator.graph_status),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from sfedhp.core.factored import Factored, Layer, add_change, dense, placed
+from sfedhp.core.factored import Factored, Layer, SliceWriter, add_change, dense
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.vectors import density, smooth_l1, smooth_l1_grad, soft_threshold, spread, weighted_mean
@@ -136,17 +136,20 @@ def test_pieces_with_one_anchor_stay_factored_side_by_side():
     def piece(first, last):
         return model._replace(layers=tree_map(lambda tensor: tensor[:, first:last], model.layers))
 
-    whole = placed(placed(None, piece(0, 2), 1, 0, 3), piece(2, 3), 1, 2, 3)
+    writer = SliceWriter(1, 3)
+    writer.write(piece(0, 2), 0)
+    writer.write(piece(2, 3), 2)
+    whole = writer.value
     assert isinstance(whole, Factored)
     assert_close(dense(whole), dense(model))
 
 
 def test_pieces_with_anchors_of_their_own_stay_factored_one_after_the_other():
     model = factored((3, 2), (3, 1))
-    whole = None
+    writer = SliceWriter(0, 3, shared_anchors=False)
     for first, last in ((0, 1), (1, 3)):
-        part = tree_map(lambda tensor, rows=slice(first, last): tensor[rows], model)
-        whole = placed(whole, part, 0, first, 3, shared=False)
+        writer.write(tree_map(lambda tensor, rows=slice(first, last): tensor[rows], model), first)
+    whole = writer.value
     assert isinstance(whole, Factored)
     assert whole.anchor.shape == model.anchor.shape
     assert_close(dense(whole), dense(model))
@@ -157,8 +160,10 @@ def test_other_pieces_are_built_side_by_side(anchors):
     model = factored((2, 3), anchors)
     apart = model._replace(anchor=model.anchor.clone())
     for pieces in ([model, apart], [model, dense(model)], [dense(model), model]):
-        whole = placed(placed(None, pieces[0], 1, 0, 6), pieces[1], 1, 3, 6)
-        assert torch.equal(whole, torch.cat([dense(model), dense(model)], 1))
+        writer = SliceWriter(1, 6)
+        for index, part in enumerate(pieces):
+            writer.write(part, 3 * index)
+        assert torch.equal(writer.value, torch.cat([dense(model), dense(model)], 1))
 
 
 def test_spreading_copies_nothing():

@@ -14,7 +14,7 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.trees import copied, tree_map
 from sfedhp.engine import cuda_graphs as capture
-from sfedhp.engine.cuda_graphs import GRAPH, PENDING, Recorder, form_of
+from sfedhp.engine.cuda_graphs import GraphState, GraphStatus, Recorder, form_of
 from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
@@ -35,13 +35,13 @@ def recordings(monkeypatch):
         outputs = tree_map(lambda leaf: leaf.fill_(-1) if leaf.numel() else leaf, copied(function()))
 
         def replay():
-            tree_map(capture._put, outputs, function())
+            tree_map(capture._copy_into, outputs, function())
 
         return replay, outputs
 
     monkeypatch.setattr(capture, "record", record)
     monkeypatch.setattr(capture, "rehearsal", nullcontext)
-    monkeypatch.setattr(Simulator, "_obstacle", lambda self: "" if self.graphs else "compared")
+    monkeypatch.setattr(Simulator, "_graph_obstacle", lambda self: "" if self.graphs else "compared")
     return made
 
 
@@ -52,13 +52,13 @@ def double(turn, given, mask):
 
 def test_the_second_call_is_recorded_and_the_others_replay_it(recordings):
     recorder = Recorder(double, CPU)
-    words, results = [], []
+    states, results = [], []
     for turn in range(4):
         given = torch.full((3,), 10.0 * turn)
         results.append(recorder(turn, given, None))
-        words.append(recorder.word)
+        states.append(recorder.status.state)
         assert torch.equal(given, torch.full((3,), 10.0 * turn))
-    assert words == [PENDING, GRAPH, GRAPH, GRAPH]
+    assert states == [GraphState.PENDING, *[GraphState.RECORDED] * 3]
     assert len(recordings) == 1
     # Earlier results stay as they were, whatever was replayed since.
     assert [first[0].item() for first, _ in results] == [0, 21, 42, 63]
@@ -71,14 +71,14 @@ def test_arguments_of_another_form_are_rehearsed_and_recorded_anew(recordings):
         first, _ = recorder(turn, torch.ones(size), None)
         assert first.tolist() == [2.0 + turn] * size
     assert len(recordings) == 2
-    assert recorder.word == GRAPH
+    assert recorder.status == GraphStatus(GraphState.RECORDED)
 
 
 def test_what_is_known_to_be_impossible_is_not_tried(recordings):
     recorder = Recorder(double, CPU, "the weather")
     for turn in range(3):
         assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
-    assert recorder.word == "no: the weather"
+    assert recorder.status == GraphStatus.off("the weather")
     assert not recordings
 
 
@@ -90,11 +90,11 @@ def test_a_function_that_waits_for_the_device_is_called_as_it_is(recordings, mon
     recorder = Recorder(double, CPU)
     for turn in range(3):
         assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
-    assert recorder.word == "no: called a synchronizing operation"
+    assert recorder.status == GraphStatus.off("called a synchronizing operation")
 
 
 def test_a_recording_that_fails_leaves_the_function(recordings, monkeypatch):
-    for error, word in ((RuntimeError("out of memory"), "out of memory"), (RuntimeError(), "RuntimeError")):
+    for error, reason in ((RuntimeError("out of memory"), "out of memory"), (RuntimeError(), "RuntimeError")):
 
         def record(function, device, error=error):
             raise error
@@ -103,7 +103,7 @@ def test_a_recording_that_fails_leaves_the_function(recordings, monkeypatch):
         recorder = Recorder(double, CPU)
         for turn in range(3):
             assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn
-        assert recorder.word == f"no: {word}"
+        assert recorder.status == GraphStatus.off(reason)
 
 
 def test_an_error_of_the_function_itself_is_raised(recordings):
@@ -112,6 +112,12 @@ def test_an_error_of_the_function_itself_is_raised(recordings):
 
     with pytest.raises(RuntimeError, match="a bug"):
         Recorder(broken, CPU)(0, torch.ones(1))
+
+
+def test_the_status_reads_as_in_the_records_of_a_run():
+    assert str(GraphStatus()) == "to be tried"
+    assert str(GraphStatus(GraphState.RECORDED)) == "cuda graph"
+    assert str(GraphStatus.off("the device is a cpu")) == "no: the device is a cpu"
 
 
 def test_copies_keep_what_is_shared():
@@ -172,7 +178,7 @@ def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings):
     method = ALGORITHMS[name]()
     simulator = case.simulator(method)
     both(simulator, case.simulator(method, graphs=False))
-    assert simulator.captured == GRAPH
+    assert simulator.graph_status.state is GraphState.RECORDED
     assert len(recordings) == 1
 
 
@@ -188,7 +194,7 @@ def test_rounds_on_a_graphs_buffers_are_the_same(name, case, recordings):
 def test_sampled_rounds_are_the_same(method, sampled, case, recordings):
     simulator = case.simulator(method, sampled=sampled)
     both(simulator, case.simulator(method, sampled=sampled, graphs=False))
-    assert simulator.captured == GRAPH
+    assert simulator.graph_status.state is GraphState.RECORDED
 
 
 def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings):
@@ -202,7 +208,7 @@ def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recording
     method = SFedHP(edge_rounds=2)
     simulator = case.simulator(method, links=links)
     both(simulator, case.simulator(method, links=links, graphs=False))
-    assert simulator.captured == GRAPH
+    assert simulator.graph_status.state is GraphState.RECORDED
 
 
 def test_an_empty_edge_keeps_its_state(case, recordings):
@@ -215,7 +221,7 @@ def test_an_empty_edge_keeps_its_state(case, recordings):
     before = simulator.state.served.state
     for state in simulator.run(ROUNDS + 1):
         assert torch.equal(state.edges.state.model[1], before)
-    assert simulator.captured == PENDING
+    assert simulator.graph_status.state is GraphState.PENDING
 
 
 def test_a_stack_of_runs_is_the_same(recordings):
@@ -235,7 +241,7 @@ def test_a_stack_of_runs_is_the_same(recordings):
         for graphs in (True, False)
     )
     both(simulator, other)
-    assert simulator.captured == GRAPH
+    assert simulator.graph_status.state is GraphState.RECORDED
 
 
 def test_a_resumed_run_goes_on_to_the_same_bits(case, recordings, tmp_path):
@@ -249,7 +255,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(case, recordings, tmp_path):
     for _ in resumed.run(7):
         pass
     assert equal(resumed.state, straight.state)
-    assert resumed.captured == GRAPH
+    assert resumed.graph_status.state is GraphState.RECORDED
 
 
 def test_what_stands_in_the_way_is_known_beforehand(case):
@@ -257,10 +263,10 @@ def test_what_stands_in_the_way_is_known_beforehand(case):
         simulator = case.simulator(method, **options)
         # The device is only named: nothing is computed here.
         simulator.initial = SimpleNamespace(device=torch.device("cuda"))
-        return simulator._obstacle()
+        return simulator._graph_obstacle()
 
-    assert case.simulator(FedAvg())._obstacle() == "the device is a cpu"
-    assert case.simulator(FedAvg(), graphs=False)._obstacle() == "not asked for"
+    assert case.simulator(FedAvg())._graph_obstacle() == "the device is a cpu"
+    assert case.simulator(FedAvg(), graphs=False)._graph_obstacle() == "not asked for"
     assert obstacle(FedAvg()) == ""
     assert "lost" in obstacle(FedAvg(), lost=lambda clock, ids: ids < 0)
     for options in (WireOptions(count="size"), WireOptions(values="int8"), WireOptions(difference=True)):

@@ -12,7 +12,7 @@ from sfedhp.config import EngineOptions, Experiment
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions
-from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.client_stack import ClientStack
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -52,12 +52,12 @@ def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
     edges, clients = case.task.lead
     seen = []
 
-    def watched(self, received, held, task, clock):
+    def watched(self, received, clients, task, clock):
         seen.append(tuple(task.lead))
-        return stepped(self, received, held, task, clock)
+        return step(self, received, clients, task, clock)
 
-    stepped = Simulator._stepped
-    monkeypatch.setattr(Simulator, "_stepped", watched)
+    step = ClientStack._step
+    monkeypatch.setattr(ClientStack, "_step", watched)
     for at_once, shapes in (
         (0, {(edges, clients)}),
         (edges * clients - 1, {(edges - 1, clients), (1, clients)}),
@@ -179,11 +179,11 @@ def test_an_empty_seat_changes_nothing(case, name):
         assert first.isfinite().all()
     if method.tiers == 2:
         assert one.members == EDGES * CLIENTS - 1
-        assert one.place(1, 2) is None
-        assert one.place(1, 3) == (6,)
+        assert one.seats.index(1, 2) is None
+        assert one.seats.index(1, 3) == (6,)
     else:
-        assert one.place(1, 2) is None
-        assert one.place(1, 3) == (1, 3)
+        assert one.seats.index(1, 2) is None
+        assert one.seats.index(1, 3) == (1, 3)
 
 
 def test_only_drawn_clients_move_with_two_tiers(case):

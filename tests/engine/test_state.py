@@ -6,7 +6,7 @@ import torch
 
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.checks.problem import leaves
-from sfedhp.engine.state import Clients, State
+from sfedhp.engine.state import ClientState, State
 from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
@@ -61,8 +61,8 @@ def test_a_stack_of_runs_is_taken_apart_again(case):
 
 def test_the_clients_part_can_be_replaced(case):
     state = state_of(case, SFedHP(edge_rounds=1))
-    assert state.clients == Clients(state.personal, state.statistics)
-    other = state.with_clients(Clients((), state.statistics + 1))
+    assert state.clients == ClientState(state.personal, state.statistics)
+    other = state.with_clients(ClientState((), state.statistics + 1))
     assert other.personal == ()
     assert torch.equal(other.statistics, state.statistics + 1)
     assert other.served is state.served

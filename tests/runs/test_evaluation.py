@@ -25,7 +25,7 @@ def rows(case, seed=9):
 
 def evaluator(simulator, test, validation=None, **options):
     def arranged(held):
-        return Rows(*(simulator.arrange(tensor) for tensor in held))
+        return Rows(*(simulator.seats.arrange(tensor) for tensor in held))
 
     return Evaluator(
         simulator,
@@ -123,7 +123,7 @@ def test_per_fedavg_adapts_on_training_rows_never_on_test_labels(case):
 
     wrong = []
     for each in (test, shuffled):
-        arranged = Rows(*(simulator.arrange(tensor) for tensor in each))
+        arranged = Rows(*(simulator.seats.arrange(tensor) for tensor in each))
         mutant = AdaptsOnTest(simulator, arranged, None, EvaluationOptions(), 5e-4)
         wrong.append(next(parameters for kind, _, parameters, _ in mutant._models() if kind == "pm"))
     assert not torch.equal(*wrong)

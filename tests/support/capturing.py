@@ -19,7 +19,7 @@ from sfedhp.checks.problem import Problem, leaves, problem
 from sfedhp.core.factored import Factored
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions
-from sfedhp.engine.cuda_graphs import GRAPH
+from sfedhp.engine.cuda_graphs import GraphState
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.models import ModelOptions
@@ -56,7 +56,7 @@ def compare(captured: Simulator, plain: Simulator) -> None:
     for state, before in kept:
         for tensor, copy in zip(everything(state), before, strict=True):
             assert torch.equal(tensor, copy), f"the state of round {state.round} was written over"
-    assert captured.captured == GRAPH, captured.captured
+    assert captured.graph_status.state is GraphState.RECORDED, captured.graph_status
 
 
 def small(case: Problem, method: Algorithm, **options: Any) -> Simulator:
@@ -142,7 +142,8 @@ def resumed(method: Algorithm) -> None:
     again.state = state
     for _ in again.run(7):
         pass
-    assert again.captured == straight.captured == GRAPH, (again.captured, straight.captured)
+    for simulator in (again, straight):
+        assert simulator.graph_status.state is GraphState.RECORDED, simulator.graph_status
     for first, second in zip(everything(again.state), everything(straight.state), strict=True):
         assert torch.equal(first, second), f"bits differ by {(first - second).norm():.1e}"
 
@@ -153,8 +154,8 @@ def refused(method: Algorithm, word: str, **options: Any) -> None:
     for simulator in (one, other):
         for _ in simulator.run(3):
             pass
-    assert one.captured.startswith("no: "), one.captured
-    assert word in one.captured, one.captured
+    assert one.graph_status.state is GraphState.OFF, one.graph_status
+    assert word in one.graph_status.reason, one.graph_status
     for first, second in zip(everything(one.state), everything(other.state), strict=True):
         assert torch.equal(first, second)
     torch.rand(3, device="cuda")

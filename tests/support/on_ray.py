@@ -74,9 +74,9 @@ def die_always(clock, ids):
 def test_actors_give_the_same_as_one_process(case, name):
     method = ALGORITHMS[name]()
     options = {"sampled": 2 if method.tiers == 3 else 5, "lost": some_lost}
-    spread = case.simulator(method, elsewhere=LOCAL, **options)
+    spread = case.simulator(method, worker_factory=LOCAL, **options)
     check_same(spread, case.simulator(method, **options))
-    assert spread.captured == "no: the work is done by 2 Ray actors"
+    assert str(spread.graph_status) == "no: the work is done by 2 Ray actors"
     deadline = time.monotonic() + 10
     while actor_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -85,7 +85,7 @@ def test_actors_give_the_same_as_one_process(case, name):
 
 def test_an_actor_that_is_killed_at_work_changes_nothing(case, tmp_path):
     method, killed = SFedHP(edge_rounds=3), tmp_path / "killed"
-    spread = case.simulator(method, lost=partial(die_once, killed), elsewhere=LOCAL)
+    spread = case.simulator(method, lost=partial(die_once, killed), worker_factory=LOCAL)
     check_same(spread, case.simulator(method))
     assert killed.exists()
 
@@ -105,7 +105,7 @@ def test_an_actor_that_is_killed_between_rounds_changes_nothing(case, capfd):
 
     before, after = [], []
     method = HeurFedAMP(local_steps=3)
-    spread = Killing(case.simulator(method, elsewhere=LOCAL))
+    spread = Killing(case.simulator(method, worker_factory=LOCAL))
     check_same(spread, case.simulator(method))
     assert len(before) == 2
     assert before[0] not in after
@@ -124,14 +124,14 @@ def test_nobody_can_reach_it_from_outside():
 
 @pytest.mark.slow
 def test_an_actor_that_always_dies_ends_the_run_with_a_sentence(case):
-    spread = case.simulator(SFedHP(edge_rounds=1), lost=die_always, elsewhere=LOCAL)
+    spread = case.simulator(SFedHP(edge_rounds=1), lost=die_always, worker_factory=LOCAL)
     with pytest.raises(InputError, match="died 4 times over in cloud round 1"):
         next(spread.run(1))
 
 
 @pytest.mark.slow
 def test_an_error_of_the_work_comes_as_it_is(case, capfd):
-    spread = case.simulator(SFedHP(edge_rounds=1), lost=raise_here, elsewhere=LOCAL)
+    spread = case.simulator(SFedHP(edge_rounds=1), lost=raise_here, worker_factory=LOCAL)
     with pytest.raises(InputError, match=r"^What the work itself refuses\.$"):
         next(spread.run(1))
     assert "Traceback" not in capfd.readouterr().err
@@ -140,7 +140,7 @@ def test_an_error_of_the_work_comes_as_it_is(case, capfd):
 
 
 def test_more_actors_than_cpus_are_refused(case):
-    spread = case.simulator(PFedMe(), elsewhere=partial(on_ray, address="", actors=1000))
+    spread = case.simulator(PFedMe(), worker_factory=partial(on_ray, address="", actors=1000))
     with pytest.raises(InputError, match=r"engine\.actors = 1000 is more than the"):
         next(spread.run(1))
 

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 import torch
 
 from sfedhp.checks.problem import leaves
-from sfedhp.engine.ray.shares import Share, Spread, divided, parts_of
+from sfedhp.engine.cuda_graphs import GraphStatus
+from sfedhp.engine.ray.shares import Share, SharedWorker, clients_of, split_evenly
 
 ROUNDS = 3
 
@@ -17,22 +18,24 @@ def through(tree):
 
 
 def in_shares(count, asked=None):
-    """Whoever works instead of the simulator: shares that live in this process."""
+    """A factory of workers whose shares live in this process."""
 
-    def elsewhere(simulator):
-        pieces = divided(simulator.members, count)
-        shares = [Share(through(parts_of(simulator, piece))) for piece in pieces]
+    def factory(simulator):
+        slices = split_evenly(simulator.members, count)
+        shares = [Share(through(clients_of(simulator.client_stack, part))) for part in slices]
 
-        def ask(what, turn, calls):
+        def call(method, turn, calls):
             if asked is not None:
-                asked.append((what, turn, list(calls)))
+                asked.append((method, turn, list(calls)))
             return [
-                through(getattr(shares[index], what)(turn, through(call))) for index, call in calls.items()
+                through(getattr(shares[index], method)(turn, through(given)))
+                for index, given in calls.items()
             ]
 
-        return nullcontext(Spread(simulator, pieces, ask, "no: in shares"))
+        status = GraphStatus.off("in shares")
+        return nullcontext(SharedWorker(simulator.algorithm.tiers, slices, call, status))
 
-    return elsewhere
+    return factory
 
 
 def some_lost(clock, ids):

@@ -1,6 +1,6 @@
-"""States as they travel between processes, and what several processes return as the state of all.
+"""Trees of tensors as they travel between processes, and the joining of what several processes return.
 
-Plain arrays travel without a copy through Ray's shared memory, and rows that are one travel once.
+Arrays travel through Ray's shared memory without a copy, and rows that a tensor repeats travel once.
 """
 
 from __future__ import annotations
@@ -19,62 +19,63 @@ from sfedhp.core.trees import Tree, stored, tree_map
 
 @dataclass(frozen=True)
 class Packed:
-    """A tensor on its way."""
+    """A tensor as an array."""
 
-    rows: np.ndarray[Any, Any]  # what is really there of a tensor that repeats itself
-    shape: torch.Size
+    rows: np.ndarray[Any, Any]  # without the rows that repeat others
+    shape: torch.Size  # with them
 
 
-def packed(tree: Tree) -> Tree:
+def pack(tree: Tree) -> Tree:
     """The tree with arrays in the place of tensors."""
 
-    def pack(leaf: Any) -> Any:
+    def to_array(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         return Packed(stored(leaf).detach().contiguous().numpy(), leaf.shape)
 
-    return tree_map(pack, tree)
+    return tree_map(to_array, tree)
 
 
-def unpacked(tree: Tree) -> Tree:
-    """The tree that was packed, in memory of its own: what Ray hands out may not be written to."""
+def unpack(tree: Tree) -> Tree:
+    """The tree that was packed, as copies: the arrays of Ray's shared memory are read-only."""
 
-    def unpack(leaf: Any) -> Any:
+    def to_tensor(leaf: Any) -> Any:
         return torch.tensor(leaf.rows).expand(leaf.shape) if isinstance(leaf, Packed) else leaf
 
-    return tree_map(unpack, tree)
+    return tree_map(to_tensor, tree)
 
 
-def side_by_side(parts: Sequence[Any]) -> Any:
-    """Trees of some members each, in order along the first axis, as the tree of all."""
+def concatenate(parts: Sequence[Any]) -> Any:
+    """Trees of some members each as the tree of all, in order along the first axis."""
     first = parts[0]
     if any(isinstance(part, Factored) for part in parts):
         return _models(parts)
     if isinstance(first, Tensor):
         return _rows(parts)
-    joined = [side_by_side(each) for each in zip(*parts, strict=True)]
+    joined = [concatenate(each) for each in zip(*parts, strict=True)]
     return type(first)(*joined) if hasattr(first, "_fields") else tuple(joined)
 
 
 def _models(parts: Sequence[Tensor | Factored]) -> Tensor | Factored:
-    """Models side by side; they stay factored where all are, in the same way."""
+    """Models of which some are factored; they stay so if all are, layer by layer in the same form."""
     factored = [part for part in parts if isinstance(part, Factored)]
-    ways = {tuple(map(type, part.layers)) for part in factored}
+    forms = {tuple(map(type, part.layers)) for part in factored}
     anchors = [part.anchor for part in factored]
-    # Where the first axis is the members' own, an anchor of one row is shared: with all, or with some only.
-    along = anchors[0].ndim > 2
-    if len(factored) < len(parts) or len(ways) > 1 or not (along or _equal(anchors)):
+    # Anchors (edges, 1 or clients, d) follow the edges; an anchor (1, d) is shared, so it must be the same.
+    per_member = anchors[0].ndim > 2
+    if len(factored) < len(parts) or len(forms) > 1 or not (per_member or _equal(anchors)):
         return _rows([dense(part) for part in parts])
     layers = tree_map(lambda *each: _rows(each), *(part.layers for part in factored))
-    return Factored(_rows(anchors) if along else anchors[0], layers)
+    return Factored(_rows(anchors) if per_member else anchors[0], layers)
 
 
 def _equal(anchors: Sequence[Tensor]) -> bool:
+    """Whether all are the same anchor of one row."""
     return all(len(anchor) == 1 and torch.equal(anchor, anchors[0]) for anchor in anchors)
 
 
 def _rows(parts: Sequence[Tensor]) -> Tensor:
-    """Along the first axis; what repeats itself along another one in all parts still does."""
+    """Concatenate along the first axis; rows that all parts repeat along another axis stay repeated."""
     shape = parts[0].shape[1:]
     steps = [max(each) for each in zip(*(part.stride()[1:] for part in parts), strict=True)]
     there = (slice(None), *(slice(None) if step else slice(1) for step in steps))

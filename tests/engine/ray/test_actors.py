@@ -21,6 +21,7 @@ import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.config import EngineOptions, Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.ray import actors, check_reachable, on_ray
 from sfedhp.runs.prepare import prepare, prepare_stack
 from tests.support.paths import ROOT
@@ -91,7 +92,7 @@ class Stand:
         return (calls, []) if self.room else ([], calls)
 
     def get(self, reference):
-        if isinstance(reference, dict):
+        if isinstance(reference, ClientStack):
             return reference
         name, call = reference
         failing = self.failures.get(name, [])
@@ -107,8 +108,8 @@ class Stand:
 def stand(monkeypatch):
     """Puts a stand-in for Ray in its place."""
     monkeypatch.setattr(actors, "keep_freed_memory", lambda: None)
-    monkeypatch.setattr(actors, "_PAUSE", 0.0)
-    for name in actors._QUIET | actors._LOOPBACK_ALONE:
+    monkeypatch.setattr(actors, "_POLL_INTERVAL", 0.0)
+    for name in actors._QUIET | actors._LOOPBACK_ONLY:
         monkeypatch.setenv(name, "unset")
 
     def put(**options):
@@ -130,13 +131,13 @@ def stand(monkeypatch):
 def test_actors_are_hired_and_dismissed(case, stand, count, hired, threads):
     ray = stand()
     before = torch.get_num_threads()
-    spread = case.simulator(SFedHP(edge_rounds=2), elsewhere=partial(on_ray, address="", actors=count))
+    spread = case.simulator(SFedHP(edge_rounds=2), worker_factory=partial(on_ray, address="", actors=count))
     try:
         check_same(spread, case.simulator(SFedHP(edge_rounds=2)))
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert spread.captured == f"no: the work is done by {hired} Ray actors"
+    assert str(spread.graph_status) == f"no: the work is done by {hired} Ray actors"
     assert ray.killed == hired
     assert ray.options == {"num_cpus": threads, "max_restarts": -1}
     assert ray.given["address"] == "local"
@@ -147,14 +148,16 @@ def test_actors_are_hired_and_dismissed(case, stand, count, hired, threads):
 
 def test_a_run_that_is_left_dismisses_its_actors(case, stand):
     ray = stand(cpus=(1, 1))
-    for _ in case.simulator(FedAvg(local_steps=1), elsewhere=partial(on_ray, address="", actors=0)).run(5):
+    for _ in case.simulator(FedAvg(local_steps=1), worker_factory=partial(on_ray, address="", actors=0)).run(
+        5
+    ):
         break
     assert ray.killed == 2
 
 
 def test_ray_tells_of_errors_elsewhere_than_on_standard_output(stand, capsys):
     stand()
-    actors._connected("")
+    actors._connect("")
     sys.modules["ray._private.worker"].print_to_stdstream({"is_err": False, "pid": "raylet"}, end="")
     assert capsys.readouterr().out == "{'is_err': True, 'pid': 'raylet'}"
 
@@ -162,13 +165,13 @@ def test_ray_tells_of_errors_elsewhere_than_on_standard_output(stand, capsys):
 def test_a_cluster_is_joined_and_the_callers_signals_are_left_alone(stand):
     ray = stand()
     before = signal.getsignal(signal.SIGTERM)
-    assert actors._connected("head:6379") is ray
+    assert actors._connect("head:6379") is ray
     assert ray.given["address"] == "head:6379"
     assert "include_dashboard" not in ray.given
     assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "unset"
     assert signal.getsignal(signal.SIGTERM) == before
     ray.given = {"kept": True}
-    thread = threading.Thread(target=actors._connected, args=("head:6379",))
+    thread = threading.Thread(target=actors._connect, args=("head:6379",))
     thread.start()
     thread.join()
     assert ray.given == {"kept": True}
@@ -180,7 +183,7 @@ DEAD = RayError("The actor died.\nmore")
 def test_whoever_takes_a_dead_actors_place_is_asked_again(case, stand):
     ray = stand(cpus=(1, 1), work=[DEAD] * 3, ready=[DEAD])
     method = SFedHP(edge_rounds=1)
-    spread = case.simulator(method, elsewhere=partial(on_ray, address="", actors=0))
+    spread = case.simulator(method, worker_factory=partial(on_ray, address="", actors=0))
     check_same(spread, case.simulator(method))
     # Both start, one of them at the second try; both die, then one of them again.
     assert ray.asked[:3] == ["ready"] * 3
@@ -204,8 +207,8 @@ def test_whoever_takes_a_dead_actors_place_is_asked_again(case, stand):
 def test_what_goes_wrong_at_work_is_said_and_actors_end(case, stand, monkeypatch, options, words):
     ray = stand(cpus=(1, 1), **options)
     if "ready" in options:
-        monkeypatch.setattr(actors, "_PATIENCE", 0.0)
-    spread = case.simulator(SFedHP(edge_rounds=1), elsewhere=partial(on_ray, address="", actors=0))
+        monkeypatch.setattr(actors, "_START_TIMEOUT", 0.0)
+    spread = case.simulator(SFedHP(edge_rounds=1), worker_factory=partial(on_ray, address="", actors=0))
     with pytest.raises(InputError, match=words):
         next(spread.run(1))
     assert ray.killed == 2
@@ -225,7 +228,7 @@ def test_what_goes_wrong_at_work_is_said_and_actors_end(case, stand, monkeypatch
 )
 def test_what_cannot_start_is_said(case, stand, options, count, words):
     stand(**options)
-    spread = case.simulator(SFedHP(edge_rounds=1), elsewhere=partial(on_ray, address="", actors=count))
+    spread = case.simulator(SFedHP(edge_rounds=1), worker_factory=partial(on_ray, address="", actors=count))
     with pytest.raises(InputError, match=words):
         next(spread.run(1))
 

@@ -11,7 +11,7 @@ from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, 
 from sfedhp.checks.problem import EDGES
 from sfedhp.core.factored import Factored
 from sfedhp.core.trees import stored
-from sfedhp.engine.ray.shares import Share, divided, parts_of
+from sfedhp.engine.ray.shares import clients_of, split_evenly
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
@@ -25,31 +25,31 @@ def test_shares_give_the_same_as_the_whole(case, name, part, lost):
     method = ALGORITHMS[name]()
     sampled = (2 if method.tiers == 3 else 5) if part else 0
     asked = []
-    spread = case.simulator(method, sampled=sampled, lost=lost, elsewhere=in_shares(2, asked))
+    spread = case.simulator(method, sampled=sampled, lost=lost, worker_factory=in_shares(2, asked))
     check_same(spread, case.simulator(method, sampled=sampled, lost=lost))
-    assert spread.captured == "no: in shares"
+    assert str(spread.graph_status) == "no: in shares"
     what = "edge_rounds" if method.tiers == 3 else "client_steps"
     assert [call[:2] for call in asked] == [(what, turn) for turn in range(ROUNDS)]
 
 
 def test_members_are_divided_evenly():
-    assert [(piece.first, piece.width) for piece in divided(7, 3)] == [(0, 2), (2, 2), (4, 3)]
-    assert [piece.width for piece in divided(3, 3)] == [1, 1, 1]
+    assert [(part.first, part.width) for part in split_evenly(7, 3)] == [(0, 2), (2, 2), (4, 3)]
+    assert [part.width for part in split_evenly(3, 3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_any_number_of_shares_will_do(case, count):
     for method in (FedAvg(local_steps=2), HeurFedAMP(local_steps=2)):
-        check_same(case.simulator(method, elsewhere=in_shares(count)), case.simulator(method))
+        check_same(case.simulator(method, worker_factory=in_shares(count)), case.simulator(method))
     if count <= EDGES:
         method = SFedHP(edge_rounds=2)
-        check_same(case.simulator(method, elsewhere=in_shares(count)), case.simulator(method))
+        check_same(case.simulator(method, worker_factory=in_shares(count)), case.simulator(method))
 
 
 def test_a_share_of_whom_nobody_was_drawn_is_not_asked(case):
     asked = []
     method = PFedMe(local_rounds=2)
-    spread = case.simulator(method, sampled=2, elsewhere=in_shares(12, asked))
+    spread = case.simulator(method, sampled=2, worker_factory=in_shares(12, asked))
     check_same(spread, case.simulator(method, sampled=2))
     for _, turn, shares in asked:
         assert shares == spread.draw(turn).nonzero().flatten().tolist()
@@ -58,12 +58,12 @@ def test_a_share_of_whom_nobody_was_drawn_is_not_asked(case):
 def test_a_share_holds_its_own_members_data_and_no_more(case):
     for method in (FedAvg(), SFedHP()):
         simulator = case.simulator(method, clients_at_once=3)
-        pieces = divided(simulator.members, 3)
-        sizes = [len(pickle.dumps(parts_of(simulator, piece)["task"].inputs)) for piece in pieces]
+        slices = split_evenly(simulator.members, 3)
+        shares = [clients_of(simulator.client_stack, part) for part in slices]
+        sizes = [len(pickle.dumps(share.task.inputs)) for share in shares]
         assert sum(sizes) < 1.1 * len(pickle.dumps(case.task.inputs.clone()))
-        shares = [Share(parts_of(simulator, piece))._simulator for piece in pieces]
         assert torch.equal(torch.cat([share.ids for share in shares]), simulator.ids)
-        assert all(share.clients_at_once == 3 for share in shares)
+        assert all(share.at_once == 3 for share in shares)
 
 
 def test_personal_models_stay_factored_on_their_way(case):
@@ -73,7 +73,9 @@ def test_personal_models_stay_factored_on_their_way(case):
     case = replace(
         case, task=replace(case.task, network=network, inputs=inputs), initial=initial, statistics=statistics
     )
-    spread, whole = (case.simulator(SFedHP(edge_rounds=2), elsewhere=where) for where in (in_shares(2), None))
+    spread, whole = (
+        case.simulator(SFedHP(edge_rounds=2), worker_factory=factory) for factory in (in_shares(2), None)
+    )
     check_same(spread, whole)
     assert isinstance(whole.state.personal, Factored)
     assert isinstance(spread.state.personal, Factored)
@@ -88,7 +90,7 @@ def test_personal_models_stay_factored_on_their_way(case):
     ],
 )
 def test_what_clients_and_edges_carry_on_arrives(case, method):
-    check_same(case.simulator(method, elsewhere=in_shares(2)), case.simulator(method))
+    check_same(case.simulator(method, worker_factory=in_shares(2)), case.simulator(method))
 
 
 @pytest.mark.parametrize("lost", [None, some_lost])
@@ -98,7 +100,7 @@ def test_links_code_and_count_as_in_one_process(case, method, lost):
         "links": dict.fromkeys(Direction, Link(WireOptions(count="encode", difference=True))),
         "lost": lost,
     }
-    spread = case.simulator(method, elsewhere=in_shares(2), **options)
+    spread = case.simulator(method, worker_factory=in_shares(2), **options)
     check_same(spread, case.simulator(method, **options))
     if method.tiers == 3:
         assert stored(spread.state.sent[Direction.EDGE_CLIENT]).shape[:2] == (EDGES, 1)
@@ -112,7 +114,9 @@ def test_batch_norm_statistics_are_the_same(case, method, lost):
     network = Network(module)
     initial, statistics = network.initial()
     case = replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
-    simulators = [case.simulator(method, lost=lost, elsewhere=where) for where in (in_shares(2), None)]
+    simulators = [
+        case.simulator(method, lost=lost, worker_factory=factory) for factory in (in_shares(2), None)
+    ]
     check_same(*simulators)
     assert (simulators[0].state.statistics != statistics).any()
 
@@ -123,7 +127,7 @@ def test_clients_in_pieces_and_empty_seats(case, method):
     sizes[1, 2] = 0
     sizes[2] = 0
     case = replace(case, task=replace(case.task, sizes=sizes))
-    spread = case.simulator(method, clients_at_once=3, elsewhere=in_shares(2))
+    spread = case.simulator(method, clients_at_once=3, worker_factory=in_shares(2))
     check_same(spread, case.simulator(method, clients_at_once=3))
 
 
@@ -133,7 +137,7 @@ def test_a_checkpoint_goes_on_in_shares_or_without(case, method, before, after, 
     links = {Direction.EDGE_CLIENT: Link(WireOptions(count="size", difference=True))}
 
     def simulator(count):
-        return case.simulator(method, links=links, elsewhere=in_shares(count) if count else None)
+        return case.simulator(method, links=links, worker_factory=in_shares(count) if count else None)
 
     stopped, resumed, straight = simulator(before), simulator(after), simulator(0)
     next(stopped.run(1))

@@ -1,0 +1,105 @@
+"""All clients of a simulation, or some of them, computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.factored import Factored, SliceWriter
+from sfedhp.core.trees import keep, tree_map
+from sfedhp.core.types import Clock
+from sfedhp.engine.links import Delivery, Links
+from sfedhp.engine.rounds import Message
+from sfedhp.engine.slices import slices
+from sfedhp.engine.state import ClientState
+from sfedhp.nn.task import Task
+from sfedhp.wire.direction import Direction
+
+Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, whose replies are lost
+
+
+class Request(NamedTuple):
+    """What clients work on, and who they are. As a tree it can be cut down to some of the clients."""
+
+    received: Tensor  # (*lead, d)
+    clients: ClientState  # what they hold before the step
+    sizes: Tensor  # (*lead,), their rows
+    ids: Tensor  # (*lead,)
+
+
+class StepResult(NamedTuple):
+    """What the clients' steps leave: models for their server, and what they keep."""
+
+    model: Tensor | Factored
+    clients: ClientState
+
+
+class Replies(NamedTuple):
+    """What arrives at the server of the clients' steps."""
+
+    delivery: Delivery
+    weights: Tensor  # (*lead,); 0: no reply
+    clients: ClientState  # what they keep
+
+
+@dataclass(frozen=True)
+class ClientStack:
+    """Clients stacked over (runs?, edges, clients), or (runs?, clients) with two tiers."""
+
+    algorithm: Algorithm
+    task: Task
+    ids: Tensor  # (*lead,)
+    links: Links
+    lost: Lost | None  # None: every reply arrives
+    at_once: int  # clients of a run computed together; 0: all
+    runs: int  # leading axes that are runs: 0 or 1
+    never_empty: bool  # every server gets a reply in every turn
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> ClientStack:
+        """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
+        return replace(self, task=self.task.map(function), ids=function(self.ids))
+
+    def request(self, received: Tensor, clients: ClientState) -> Request:
+        """What all clients of the stack are asked to work on."""
+        return Request(received, clients, self.task.sizes, self.ids)
+
+    def step(self, received: Tensor, clients: ClientState, clock: Clock) -> StepResult:
+        """`client_step` of all clients, slice by slice where not all are computed at once."""
+        task = replace(self.task, statistics=clients.statistics)
+        axis, total = len(task.lead) - 1, task.lead[-1]
+        if not 0 < self.at_once < total:
+            return self._step(received, clients, task, clock)
+        whole: SliceWriter[Any] = SliceWriter(axis, total)
+        for part in slices(axis, total, self.at_once):
+            own = tree_map(part.cut, clients)
+            model, kept = self._step(part.cut(received), own, task.map(part.cut), clock)
+            same = model is kept.personal  # a model that is sent and kept is written once
+            whole.write((() if same else model, kept), part.first)
+        model, kept = whole.value
+        return StepResult(kept.personal if same else model, kept)
+
+    def replies(self, request: Request, result: StepResult, clock: Clock, direction: Direction) -> Replies:
+        """What arrives of the steps on a request.
+
+        A reply that is lost weighs zero, and its client keeps what it held before.
+        """
+        present = request.sizes > 0
+        clients = result.clients
+        if self.lost is not None:
+            present = present & ~self.lost(clock, request.ids)
+            kept = (keep(present, *pair) for pair in zip(clients, request.clients, strict=True))
+            clients = ClientState(*kept)
+        weights = present.to(request.received.dtype)
+        if self.algorithm.weighting == "size":
+            weights = weights * request.sizes
+        message = Message(result.model, clients.statistics)
+        return Replies(self.links.send_up(message, direction, request.received), weights, clients)
+
+    def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:
+        result = self.algorithm.client_step(received, clients.personal, task, clock)
+        assert task.statistics is not None, "the engine lends statistics for every step"
+        return StepResult(result.upload, ClientState(result.personal, task.statistics))

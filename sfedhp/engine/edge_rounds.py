@@ -1,0 +1,102 @@
+"""The edge rounds of one cloud round: every edge serves its clients, all edges at once."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.factored import SliceWriter
+from sfedhp.core.trees import keep, tree_map
+from sfedhp.core.types import Clock
+from sfedhp.engine.client_stack import ClientStack
+from sfedhp.engine.links import Base
+from sfedhp.engine.rounds import Message, Served, everybody, serve, stepping
+from sfedhp.engine.slices import slices
+from sfedhp.engine.state import ClientState
+from sfedhp.wire.direction import Direction
+from sfedhp.wire.ledger import Entry, Ledger
+
+BELOW_EDGES: Final = (Direction.EDGE_CLIENT, Direction.CLIENT_EDGE)
+
+
+class EdgeRoundsResult(NamedTuple):
+    """What the edge rounds leave."""
+
+    edges: Served
+    weights: Tensor  # (*lead,), what clients weighed in their edge's last round in which one answered
+    clients: ClientState
+    base: Base  # of the messages down to clients
+    traffic: tuple[Entry, ...]  # in the order of BELOW_EDGES
+
+
+def run_edge_rounds(
+    stack: ClientStack,
+    turn: int | Tensor,
+    received: Tensor,
+    statistics: Tensor,
+    clients: ClientState,
+    base: Base,
+) -> EdgeRoundsResult:
+    """Run the edge rounds; some edges after the others where not all clients are computed at once.
+
+    Edges do not meet before the cloud's turn. So what some of them hold stays near the processor until they
+    are done, and only then is it written into the state of all.
+
+    Args:
+        stack: the clients, (runs?, edges, clients).
+        turn: the number of the cloud round.
+        received: (runs?, edges, d), what the edges received from the cloud.
+        statistics: (runs?, s), those of the cloud; they are kept where no client answers.
+        clients: what the clients hold.
+        base: as the last cloud round returned it.
+    """
+    edges, clients_per_edge = stack.task.lead[-2:]
+    width = max(stack.at_once // clients_per_edge, 1) if stack.at_once else edges
+    if width >= edges:
+        return _run(stack, turn, received, statistics, clients, base)
+    whole = SliceWriter[EdgeRoundsResult](stack.runs, edges, shared_anchors=False)
+    for part in slices(stack.runs, edges, width):
+        own = tree_map(part.cut, (clients, base))
+        result = _run(stack.map(part.cut), turn, part.cut(received), statistics, *own)
+        whole.write(result, part.first)
+    return whole.value
+
+
+def _run(
+    stack: ClientStack,
+    turn: int | Tensor,
+    received: Tensor,
+    statistics: Tensor,
+    clients: ClientState,
+    base: Base,
+) -> EdgeRoundsResult:
+    """All edges of the stack at once."""
+    algorithm, members, ledger = stack.algorithm, stack.task.lead[-1], Ledger()
+
+    def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
+        nonlocal clients, base
+        clock = Clock(turn, edge_round)
+        messages, down = algorithm.edge_message(served.state, members), Direction.EDGE_CLIENT
+        message, base = stack.links.send_down(messages, down, stack.task.sizes, base, ledger)
+        if not algorithm.remembers and stack.lost is None:
+            clients = ClientState((), clients.statistics)  # personal models of all clients take much memory
+        result = stack.step(message, clients, clock)
+        replies = stack.replies(stack.request(message, clients), result, clock, Direction.CLIENT_EDGE)
+        clients, delivery = replies.clients, replies.delivery
+        ledger.book(Direction.CLIENT_EDGE, delivery.lengths, delivery.nonzeros, replies.weights)
+        return delivery.message, replies.weights
+
+    edges = Served(
+        algorithm.edge_start(received, members), statistics.unsqueeze(-2).expand(*received.shape[:-1], -1)
+    )
+    step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
+    last_weights = torch.zeros(stack.task.lead, dtype=received.dtype, device=received.device)
+    rounds = range(algorithm.edge_rounds)
+    for served, weights in serve(edges, step, gather, rounds, everybody, stack.never_empty):
+        edges = served
+        last_weights = weights if stack.never_empty else keep(weights.sum(-1) > 0, weights, last_weights)
+    booked = ledger.close()
+    traffic = tuple(booked[direction] for direction in BELOW_EDGES)
+    return EdgeRoundsResult(edges, last_weights, clients, base, traffic)

@@ -1,0 +1,78 @@
+"""The links of a simulation: what arrives of messages down and up, and the traffic they cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.factored import dense
+from sfedhp.core.trees import keep
+from sfedhp.engine.rounds import Message
+from sfedhp.wire.direction import Direction
+from sfedhp.wire.ledger import Ledger
+from sfedhp.wire.link import Link
+
+_UNCHANGED: Final = Link()
+Base = Tensor | tuple[()]  # what both ends of a link hold, (..., members, d); (): nothing yet, or never
+
+
+class Delivery(NamedTuple):
+    """What arrives of the members' messages up, and what it took."""
+
+    message: Message
+    lengths: Tensor  # (..., members), bytes
+    nonzeros: Tensor  # (..., members)
+
+
+@dataclass(frozen=True)
+class Links:
+    """A link for every direction; where none is given, messages arrive as they are."""
+
+    given: Mapping[Direction, Link]
+
+    def send_down(
+        self, messages: Tensor, direction: Direction, present: Tensor | None, base: Base, ledger: Ledger
+    ) -> tuple[Tensor, Base]:
+        """What members receive, and the base of the next difference.
+
+        Args:
+            messages: (..., members, d).
+            direction: from which tier to which.
+            present: (..., members), zero for a member to which nothing is sent; None: it is sent to all.
+            base: as the last call for this direction returned it.
+            ledger: where the traffic is booked.
+        """
+        link = self._link(direction)
+        held = base if isinstance(base, Tensor) else None
+        arrived, lengths, nonzeros = link.carry(messages, messages.shape[-1], held)
+        ledger.book(direction, lengths, nonzeros, present)
+        received = dense(arrived)
+        if not link.options.difference:
+            return received, base
+        if present is None:
+            return received, received
+        # A member that was never sent anything holds zeros, as its sender knows.
+        before = torch.zeros_like(received) if held is None else held
+        return received, keep(present > 0, received, before)
+
+    def send_up(self, message: Message, direction: Direction, received: Tensor) -> Delivery:
+        """What a server receives; differences are against what its members received, (..., members, d)."""
+        link, size = self._link(direction), received.shape[-1]
+        if not message.statistics.shape[-1]:
+            model, lengths, nonzeros = link.carry(message.model, size, received)
+            return Delivery(Message(model, message.statistics), lengths, nonzeros)
+        whole = torch.cat([dense(message.model), message.statistics], -1)
+        arrived, lengths, nonzeros = link.carry(whole, size, received)
+        flat = dense(arrived)
+        return Delivery(Message(flat[..., :size], flat[..., size:]), lengths, nonzeros)
+
+    def coded_on_host(self, direction: Direction) -> bool:
+        """Whether messages of this direction are coded on the host."""
+        return self._link(direction).on_host
+
+    def _link(self, direction: Direction) -> Link:
+        return self.given.get(direction, _UNCHANGED)

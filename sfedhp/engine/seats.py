@@ -1,0 +1,46 @@
+"""The seats of a simulated federation, and how an algorithm sees the clients on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Seats:
+    """Seats (runs?, edges, clients per edge), of which some may be empty.
+
+    A method of three tiers sees its clients as they sit. One of two tiers sees (runs?, clients): all edges in
+    a row, without the seats that are empty in every run.
+    """
+
+    tiers: Literal[2, 3]
+    runs: int  # leading axes that are runs: 0 or 1
+    edges: int
+    clients_per_edge: int
+    taken: Tensor  # the numbers of the seats that are taken in any run, edge by edge
+
+    @classmethod
+    def of(cls, sizes: Tensor, tiers: Literal[2, 3], runs: int) -> Seats:
+        """The seats of clients that hold so many rows, (runs?, edges, clients per edge); 0: an empty seat."""
+        edges, clients = sizes.shape[-2:]
+        taken = (sizes > 0).reshape(-1, edges * clients).any(0).nonzero().squeeze(-1)
+        return cls(tiers, runs, edges, clients, taken)
+
+    def arrange(self, tensor: Tensor) -> Tensor:
+        """A tensor over all seats as one over the clients that the method sees."""
+        if self.tiers == 3:
+            return tensor
+        flat = tensor.flatten(self.runs, self.runs + 1)
+        full = len(self.taken) == flat.shape[self.runs]
+        return flat if full else flat.index_select(self.runs, self.taken)
+
+    def index(self, edge: int, client: int) -> tuple[int, ...] | None:
+        """The index of a seat's client within a run, as the method sees it; None for an empty seat."""
+        seat = edge * self.clients_per_edge + client
+        found = (self.taken == seat).nonzero().flatten().tolist()
+        if client >= self.clients_per_edge or not found:
+            return None
+        return (edge, client) if self.tiers == 3 else (found[0],)
