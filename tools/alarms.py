@@ -24,7 +24,7 @@ from sfedhp.nn.models import ModelOptions
 from sfedhp.paper.published import TABLES
 from sfedhp.paper.records import read
 from sfedhp.runs.prepare import prepare
-from sfedhp.theory.curvature import Bend, bend
+from sfedhp.theory.curvature import BatchCurvature, batch_curvature
 from sfedhp.theory.limits import limit_lines
 
 COUNTS = {  # images per label and client: (train, test)
@@ -84,31 +84,34 @@ def _cell(row: dict[str, Any]) -> Cell:
     return Cell(row["dataset"], row["setting"], ALGORITHMS[method](**fields), f"{method}{mark}", collapsed)
 
 
-def bend_of(dataset: str, setting: int, scale: Any) -> Bend:
-    """How sharply mini-batches bend the loss; it is the same for every cell of a table."""
+def curvature_of(dataset: str, setting: int, scale: Any) -> BatchCurvature:
+    """The curvature of mini-batch losses; it is the same for every cell of a table."""
     train, test = COUNTS[dataset, setting]
     data = DataOptions(source=dataset, scale=scale, train_per_label=train, test_per_label=test)
     model = ModelOptions(name="vgg" if dataset == "cifar10" else "dnn")
     simulator = prepare(Experiment(data=data, model=model)).simulator
-    return bend(simulator.task, simulator.initial)
+    return batch_curvature(simulator.task, simulator.initial)
 
 
-def alarmed(cell: Cell, bent: Bend) -> bool:
+def alarmed(cell: Cell, curvature: BatchCurvature) -> bool:
     """Whether `sfedhp check` warns of the cell."""
-    if cell.algorithm.features:
+    if cell.algorithm.predicts_from_features:
         return False  # no limit is known for it
-    return any(line.alarm and not line.inside for line in limit_lines(cell.algorithm, bent))
+    return any(
+        line.alarm and not line.inside
+        for line in limit_lines(cell.algorithm, curvature, Experiment().density_threshold)
+    )
 
 
-def row(dataset: str, setting: int, scale: str, bent: Bend) -> str:
+def row(dataset: str, setting: int, scale: str, curvature: BatchCurvature) -> str:
     """One line of the table."""
     mine = [cell for cell in cells() if (cell.dataset, cell.setting) == (dataset, setting)]
-    warned = {cell.name for cell in mine if alarmed(cell, bent)}
+    warned = {cell.name for cell in mine if alarmed(cell, curvature)}
     fell = {cell.name for cell in mine if cell.collapsed}
     columns = [
         f"{dataset} {setting}",
         scale,
-        f"{bent.median:.1f}, {bent.worst:.1f}{' (normalized)' if bent.bounded else ''}",
+        f"{curvature.median:.1f}, {curvature.worst:.1f}{' (normalized)' if curvature.bounded else ''}",
         _listed(warned, mine),
         str(len(warned & fell)),
         _listed(fell - warned, mine),
@@ -140,7 +143,7 @@ def main() -> None:
         for dataset, setting in COUNTS:
             if dataset in arguments.datasets.split(","):
                 print(f"{dataset} {setting}, {scale} …", file=sys.stderr)
-                print(row(dataset, setting, scale, bend_of(dataset, setting, scale)), flush=True)
+                print(row(dataset, setting, scale, curvature_of(dataset, setting, scale)), flush=True)
 
 
 if __name__ == "__main__":

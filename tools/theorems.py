@@ -140,7 +140,7 @@ def bends_of_regression(axes: Any) -> None:
     torch.manual_seed(0)
     task = clients_with_data(nn.Linear(6, 3), 0.2)
     method = SFedHP(client_proximity=10.0, edge_proximity=5.0)
-    constants = Constants.of(method, curvature.linear_smoothness(task), 0.2)
+    constants = Constants.of_loss(method, curvature.linear_smoothness(task), 0.2)
     for size in (0.03, 0.3, 3.0):
         one, two = size * draws(21, 20), size * draws(21, 20, seed=1)
         for start, end in zip(one, two, strict=True):
@@ -193,7 +193,7 @@ def near(axes: Any) -> None:
     model, _ = task.network.initial()
     bend = curvature.measure(task, model).smoothness
     method = SFedHP(client_proximity=8 * bend, edge_proximity=8 * bend)
-    constants = Constants.of(method, bend)
+    constants = Constants.of_loss(method, bend)
     found, first, stated = [], [], []
     for _ in range(30):
         here = envelope(task, model, constants, steps=200)

@@ -13,6 +13,7 @@ from sfedhp.algorithms.perfedavg import PerFedAvg
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
 from sfedhp.algorithms.sfedhp import SFedHP
+from sfedhp.algorithms.steps import Option, StepRule
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "sfedhp": SFedHP,
@@ -33,8 +34,10 @@ __all__ = [
     "FedProx",
     "HeurFedAMP",
     "HierFAVG",
+    "Option",
     "PFedGP",
     "PFedMe",
     "PerFedAvg",
     "SFedHP",
+    "StepRule",
 ]

@@ -8,12 +8,15 @@ States and personals are tensors, or NamedTuples of tensors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
 
+from sfedhp.algorithms.steps import Option, StepRule
 from sfedhp.core.factored import Factored
-from sfedhp.core.options import check_options
+from sfedhp.core.options import Rate, Strength, check_options, fields_of_type
+from sfedhp.core.scalars import number
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.nn.task import Task
@@ -28,14 +31,15 @@ class ClientResult(NamedTuple):
     personal: Any = ()
 
 
+@dataclass(frozen=True)
 class Algorithm(ABC):
     """A federated method. Subclasses are final frozen dataclasses whose fields are the hyper-parameters."""
 
     tiers: ClassVar[Literal[2, 3]] = 2  # clients under the cloud, or clients under edges under the cloud
     weighting: ClassVar[Literal["size", "equal"]] = "size"  # what a member that answered weighs
-    keeps_members: ClassVar[bool] = False  # a server's state has a members axis
-    features: ClassVar[bool] = False  # the network ends in features, not in class scores
-    edge_rounds: int = 1
+    state_per_member: ClassVar[bool] = False  # a server's state has a members axis
+    predicts_from_features: ClassVar[bool] = False  # the network ends in features, not in class scores
+    edge_rounds = 1  # no field, unless a method of three tiers makes it one
 
     def __post_init__(self) -> None:
         check_options(self, "algorithm.")
@@ -54,7 +58,8 @@ class Algorithm(ABC):
 
     def global_model(self, state: Any) -> Tensor | None:
         """The global model, or None where the method has none."""
-        return state  # type: ignore[no-any-return]
+        model: Tensor = state  # by default the state is the model
+        return model
 
     def edge_start(self, received: Tensor, members: int) -> Any:
         """An edge's state at the start of a cloud round."""
@@ -70,11 +75,13 @@ class Algorithm(ABC):
 
     def edge_upload(self, state: Any) -> Tensor:
         """What an edge sends to the cloud after its edge rounds."""
-        return state  # type: ignore[no-any-return]
+        model: Tensor = state
+        return model
 
     def edge_model(self, state: Any) -> Tensor | None:
         """The edge's model for its site, or None where the method has none."""
-        return state  # type: ignore[no-any-return]
+        model: Tensor = state
+        return model
 
     def client_start(self, initial: Tensor, task: Task) -> Any:
         """What a client keeps before its first round."""
@@ -85,13 +92,8 @@ class Algorithm(ABC):
         """One answer of a client to its server."""
 
     @property
-    def caution(self) -> str:
-        """A sentence for whoever is about to run it with these values, if they are known to break runs."""
-        return ""
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a client's step depends on its personal state; where not, an engine may drop the last."""
+    def needs_personal_state(self) -> bool:
+        """Whether `client_step` reads its `personal`; if not, an engine need not keep it between rounds."""
         return True
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
@@ -101,3 +103,18 @@ class Algorithm(ABC):
     def predict(self, parameters: Any, task: Task, inputs: Tensor) -> Tensor:
         """Class scores (..., rows, classes) of what `personalize` or a model gave."""
         return task.scores(parameters, inputs)
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The steps whose rates decide whether training is stable; of one run, not of a stack.
+
+        By default one for each field typed `Rate`, with the only field typed `Strength` as its pull. A method
+        whose fields mean something else overrides it.
+        """
+        strengths = fields_of_type(type(self), Strength)
+        pull = self.option(strengths[0]) if len(strengths) == 1 else None
+        rates = fields_of_type(type(self), Rate)
+        return tuple(StepRule("a local step", self.option(rate), pull) for rate in rates)
+
+    def option(self, name: str) -> Option:
+        """A hyper-parameter by its name; of one run, not of a stack."""
+        return Option(name, number(getattr(self, name)))

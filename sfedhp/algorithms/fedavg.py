@@ -1,4 +1,9 @@
-"""FedAvg: McMahan, Moore, Ramage, Hampson and Agüera y Arcas, AISTATS 2017, Algorithm 1."""
+"""FedAvg, Algorithm 1 of:
+
+Communication-Efficient Learning of Deep Networks from Decentralized Data.
+H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. AISTATS 2017.
+https://arxiv.org/abs/1602.05629
+"""
 
 from __future__ import annotations
 

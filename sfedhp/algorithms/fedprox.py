@@ -1,4 +1,9 @@
-"""FedProx: Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, MLSys 2020, Algorithm 2."""
+"""FedProx, Algorithm 2 of:
+
+Federated Optimization in Heterogeneous Networks.
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. MLSys 2020.
+https://arxiv.org/abs/1812.06127
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""HeurFedAMP: Huang, Chu, Zhou, Wang, Liu, Pei and Zhang, AAAI 2021, Section 4."""
+"""HeurFedAMP, Section 4 of:
+
+Personalized Cross-Silo Federated Learning on Non-IID Data.
+Y. Huang, L. Chu, Z. Zhou, L. Wang, J. Liu, J. Pei, Y. Zhang. AAAI 2021.
+https://arxiv.org/abs/2007.03797
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help, Rate, Share, Strength
 from sfedhp.core.types import Clock
@@ -23,7 +29,7 @@ from sfedhp.nn.task import Task
 class HeurFedAMP(Algorithm):
     """Every client gets a cloud model of its own, in which the clients that are alike weigh more."""
 
-    keeps_members = True
+    state_per_member = True
     local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
     proximity: Annotated[Strength, Help("λ/α, how strongly a client is pulled to its cloud model")] = 0.1
@@ -50,7 +56,7 @@ class HeurFedAMP(Algorithm):
         return torch.where(weights.unsqueeze(-1) > 0, dense(uploads), state)
 
     def global_model(self, state: Tensor) -> None:
-        """There is none."""
+        """None: every client has a cloud model of its own."""
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """w_i before the first round."""
@@ -61,6 +67,10 @@ class HeurFedAMP(Algorithm):
         descent = Descent(self.local_steps, self.local_rate, self.proximity, new_batch_each_step=True)
         model = minimize(task, clock, received, descent)
         return ClientResult(model, model)
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The SGD steps; σ is no pull."""
+        return (StepRule("a local step", self.option("local_rate"), self.option("proximity")),)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w_i of this round."""

@@ -1,4 +1,9 @@
-"""HierFAVG: Liu, Zhang, Song and Letaief, ICC 2020, Algorithm 1."""
+"""HierFAVG, Algorithm 1 of:
+
+Client-Edge-Cloud Hierarchical Federated Learning.
+L. Liu, J. Zhang, S. H. Song, K. B. Letaief. ICC 2020.
+https://arxiv.org/abs/1905.06641
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Per-FedAvg: Fallah, Mokhtari and Ozdaglar, NeurIPS 2020, Algorithm 1."""
+"""Per-FedAvg, Algorithm 1 of:
+
+Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach.
+A. Fallah, A. Mokhtari, A. Ozdaglar. NeurIPS 2020.
+https://arxiv.org/abs/2002.07948
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import Annotated, Any, Literal, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Batch, Clock
 from sfedhp.inner.minimize import Descent, minimize
@@ -42,6 +48,13 @@ class PerFedAvg(Algorithm):
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:
         """One α-step from the new global model on a training batch, never on test data."""
         return self._adapt(received, task, task.batch(clock, role="adapt"))
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The α-step, and the β-step it looks ahead for."""
+        return (
+            StepRule("the adapting step", self.option("adaptation_rate")),
+            StepRule("the step from the start point", self.option("meta_rate")),
+        )
 
     def _adapt(self, model: Tensor, task: Task, batch: Batch) -> Tensor:
         return model - self.adaptation_rate * task.gradient(model, batch)

@@ -1,13 +1,20 @@
-"""pFedGP: Achituve, Shamsian, Navon, Chechik and Fetaya, NeurIPS 2021, in its full-data variant."""
+"""pFedGP, in the variant that uses all data of a client, of:
+
+Personalized Federated Learning with Gaussian Processes.
+I. Achituve, A. Shamsian, A. Navon, G. Chechik, E. Fetaya. NeurIPS 2021.
+https://arxiv.org/abs/2106.15482
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, final
 
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
 from sfedhp.core.options import Count, Help, Rate
 from sfedhp.core.types import Batch, Clock
@@ -28,7 +35,7 @@ class PFedGP(Algorithm):
     """Learn together how alike two inputs are; each client then classifies by likeness to its own rows."""
 
     weighting: ClassVar[Literal["size", "equal"]] = "equal"
-    features: ClassVar[bool] = True
+    predicts_from_features: ClassVar[bool] = True
 
     local_rate: Annotated[Rate, Help("η, the rate of the kernel network's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps a round, each on newly drawn rows")] = 1
@@ -43,10 +50,13 @@ class PFedGP(Algorithm):
         model = received
         for step in range(self.local_steps):
             rows, keys = self._draw(task, clock, step)
-
-            def loss(outputs: Tensor, labels: Tensor, real: Tensor, keys: Tensor = keys) -> Tensor:
-                return predictive_loss(outputs, labels, real, keys, **self._sampling(task))
-
+            loss = partial(
+                predictive_loss,
+                keys=keys,
+                classes=_classes(task),
+                chains=self.chains,
+                steps=self.gibbs_steps,
+            )
             # Differs from the reference code: plain SGD, as every method here; no momentum (the optimizer
             # is made anew for each client and round there), no clipping of the gradient's norm at 50.
             model = model - self.local_rate * task.gradient(model, rows, loss)
@@ -59,7 +69,16 @@ class PFedGP(Algorithm):
         """The posterior of the client's tree of Gaussian processes, given its rows."""
         rows, keys = self._draw(task, clock, self.local_steps)
         outputs = task.scores(received, rows.inputs)
-        return DeepKernel(received, fit(outputs, rows.labels, rows.real, keys, **self._sampling(task)))
+        posterior = fit(
+            outputs,
+            rows.labels,
+            rows.real,
+            keys,
+            classes=_classes(task),
+            chains=self.chains,
+            steps=self.gibbs_steps,
+        )
+        return DeepKernel(received, posterior)
 
     def predict(self, parameters: DeepKernel, task: Task, inputs: Tensor) -> Tensor:
         """log P(class), with the largest always at a class that the client holds."""
@@ -70,9 +89,16 @@ class PFedGP(Algorithm):
         keys = key(task.stream, clock.cloud_round, clock.edge_round, step)
         return task.batch(clock, step, role="support", count=self.support_rows), keys
 
-    def _sampling(self, task: Task) -> dict[str, int]:
-        if not task.classes:
-            raise ValueError(
-                "pFedGP's network has no class scores: its task must say how many classes there are"
-            )
-        return {"classes": task.classes, "chains": self.chains, "steps": self.gibbs_steps}
+
+def _classes(task: Task) -> int:
+    """The number of classes of a task.
+
+    Raises:
+        InputError: the task does not say it.
+    """
+    if not task.classes:
+        raise InputError(
+            "The network of pfedgp has no class scores, so its task must know the number of classes: build "
+            "it as Task(..., classes=...)."
+        )
+    return task.classes

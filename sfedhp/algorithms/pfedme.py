@@ -1,4 +1,9 @@
-"""pFedMe: Dinh, Tran and Nguyen, NeurIPS 2020, Algorithm 1."""
+"""pFedMe, Algorithm 1 of:
+
+Personalized Federated Learning with Moreau Envelopes.
+C. T. Dinh, N. H. Tran, T. D. Nguyen. NeurIPS 2020.
+https://arxiv.org/abs/2006.08848
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,12 @@ from typing import Annotated, Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help, Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import toward, weighted_mean
-from sfedhp.inner.minimize import Descent, even_steps_caution, minimize
+from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.task import Task
 
 
@@ -50,12 +56,22 @@ class PFedMe(Algorithm):
         """w ← (1 − β) w + β mean_i w_i."""
         return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
 
-    @property
-    def caution(self) -> str:
-        """An even K under a stiff spring."""
-        own: Any = self  # of one run, so its options are numbers
-        return even_steps_caution(own.personal_steps, own.personal_rate, own.client_proximity)
-
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_i of this round."""
         return personal
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """K steps of θ_i on each mini-batch, then one of w_i towards θ_i."""
+        pull = self.option("client_proximity")
+        return (
+            StepRule(
+                "a personal model's step",
+                self.option("personal_rate"),
+                pull,
+                repeats=self.option("personal_steps"),
+                new_batch_each_step=False,
+            ),
+            StepRule(
+                "the step of the client's global model", self.option("local_rate"), pull, uses_data=False
+            ),
+        )

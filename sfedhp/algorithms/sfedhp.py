@@ -1,6 +1,8 @@
-"""sFedHP: Liu, Wang, Shao and Li, Algorithm 1.
+"""sFedHP, Algorithm 1 of:
 
-Sparse Federated Learning with Hierarchical Personalization Models, IEEE Internet of Things Journal.
+Sparse Federated Learning with Hierarchical Personalization Models.
+X. Liu, Q. Wang, Y. Shao, Y. Li. IEEE Internet of Things Journal, 2024.
+https://arxiv.org/abs/2203.13517
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density, smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
-from sfedhp.inner.minimize import Descent, Penalty, Solver, even_steps_caution, minimize
+from sfedhp.inner.minimize import Descent, Penalty, Solver, minimize
 from sfedhp.nn.task import Task
 
 
@@ -123,8 +126,7 @@ class SFedHP(Algorithm):
         model = toward(state.model, personal, self.edge_rate * pull)
         if absent(self.edge_sparsity):
             return Edge(model, personal, centers)
-        acting = not self.edge_sparsity_rounds or clock.cloud_round < self.edge_sparsity_rounds
-        sparsity = self.edge_sparsity * (acting * torch.ones_like(state.model[..., :1]))
+        sparsity = self._edge_sparsity(state.model, clock)
         if self.penalty == "l1":
             model = soft_threshold(model, self.edge_rate * sparsity)
         else:
@@ -140,19 +142,34 @@ class SFedHP(Algorithm):
         return state.personal
 
     @property
-    def caution(self) -> str:
-        """An even K under a stiff spring."""
-        own: Any = self  # of one run, so its options are numbers
-        return even_steps_caution(own.personal_steps, own.personal_rate, own.client_proximity)
-
-    @property
-    def remembers(self) -> bool:
-        """The last θ_ij counts where it is carried on, or decides whether γ₁ rests."""
+    def needs_personal_state(self) -> bool:
+        """The last θ_ij is read where the next one starts there, or where it decides whether γ₁ rests."""
         return self.start == "carried" or not absent(self.client_sparsity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_ij of this round."""
         return personal
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """K steps of θ_ij on one mini-batch, then one of w_i towards φ_i."""
+        return (
+            StepRule(
+                "a personal model's step",
+                self.option("personal_rate"),
+                self.option("client_proximity"),
+                self.option("client_sparsity"),
+                self.option("personal_steps"),
+                new_batch_each_step=False,
+                nesterov=self.solver == "nesterov",
+            ),
+            StepRule(
+                "the edge's step",
+                self.option("edge_rate"),
+                self.option("edge_proximity"),
+                self.option("edge_sparsity"),
+                uses_data=False,
+            ),
+        )
 
     def _client_sparsity(self, personal: Any) -> Scalar | Tensor:
         """γ₁, but 0 for a client whose last θ_ij is sparser than the floor."""
@@ -161,3 +178,13 @@ class SFedHP(Algorithm):
         last = dense(personal)
         enough = (density(last, self.density_threshold) >= self.sparsity_floor).to(last.dtype)
         return self.client_sparsity * enough.unsqueeze(-1)
+
+    def _edge_sparsity(self, model: Tensor, clock: Clock) -> Tensor:
+        """γ₂ (..., 1), but 0 after the first `edge_sparsity_rounds` cloud rounds."""
+        sparsity = self.edge_sparsity * torch.ones_like(model[..., :1])
+        if not self.edge_sparsity_rounds:
+            return sparsity
+        acting = clock.cloud_round < self.edge_sparsity_rounds
+        if isinstance(acting, Tensor):  # the round is a tensor where a CUDA graph replays this step
+            return torch.where(acting, sparsity, 0.0)
+        return sparsity if acting else torch.zeros_like(sparsity)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from sfedhp.algorithms import (
 )
 from sfedhp.bench.client import Client, Parameters, copied, mean, towards
 from sfedhp.core.keys import ROLES, choose, key
+from sfedhp.core.scalars import number
 from sfedhp.gaussian.classifier import predictive_loss
 
 
@@ -73,22 +75,20 @@ def loop(
         classes: how many labels there are.
         seed: of what pFedGP draws.
     """
-    options = {
-        "rate": _option(algorithm, "personal_rate", "local_rate", "meta_rate"),
-        "proximity": _option(algorithm, "client_proximity", "proximity"),
-    }
+    rule = [rule for rule in algorithm.step_rules() if rule.uses_data][-1]  # after any look ahead
+    make_client = partial(
+        Client,
+        module,
+        batch_size=batch_size or labels.shape[-1],
+        rate=rule.rate.value,
+        proximity=0.0 if rule.pull is None else rule.pull.value,
+    )
     edges = [
-        [Client(module, rows, batch_size or labels.shape[-1], **options) for rows in zip(*edge, strict=True)]
-        for edge in zip(inputs, labels, strict=True)
+        [make_client(rows) for rows in zip(*edge, strict=True)] for edge in zip(inputs, labels, strict=True)
     ]
     ids = torch.arange(labels.shape[:2].numel()).view(labels.shape[:2])
     streams = key(seed, ROLES["client"], ids)
     return Loop(algorithm, edges, copied(module.parameters()), streams, classes)
-
-
-def _option(algorithm: Algorithm, *names: str) -> float:
-    """The first of these fields that the algorithm has, else 0."""
-    return float(next((getattr(algorithm, name) for name in names if hasattr(algorithm, name)), 0.0))
 
 
 def _average(clients: list[Client]) -> Parameters:
@@ -120,7 +120,7 @@ def _hierfavg(federation: Loop) -> None:
 def _perfedavg(federation: Loop) -> None:
     algorithm, clients = federation.algorithm, federation.clients
     assert isinstance(algorithm, PerFedAvg)
-    rate = _option(algorithm, "adaptation_rate")
+    rate = number(algorithm.adaptation_rate)
     for client in clients:
         client.receive(federation.model)
         for _ in range(algorithm.local_steps):
@@ -138,7 +138,7 @@ def _perfedavg(federation: Loop) -> None:
 def _pfedme(federation: Loop) -> None:
     algorithm = federation.algorithm
     assert isinstance(algorithm, PFedMe)
-    share = _option(algorithm, "local_rate") * _option(algorithm, "client_proximity")
+    share = number(algorithm.local_rate) * number(algorithm.client_proximity)
     models = []
     for client in federation.clients:
         client.receive(federation.model)
@@ -150,7 +150,7 @@ def _pfedme(federation: Loop) -> None:
             model = towards(model, client.parameters, share)
         models.append(model)
     average = mean(models, [1.0] * len(models))
-    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
+    federation.model = towards(federation.model, average, number(algorithm.cloud_mixing))
 
 
 def _heurfedamp(federation: Loop) -> None:
@@ -158,8 +158,8 @@ def _heurfedamp(federation: Loop) -> None:
     assert isinstance(algorithm, HeurFedAMP)
     models = federation.members or [federation.model] * len(clients)
     unit = normalize(torch.stack([torch.cat([part.flatten() for part in model]) for model in models]))
-    own, share = torch.eye(len(clients)).to(unit), _option(algorithm, "self_weight")
-    alike = (_option(algorithm, "attention") * (unit @ unit.mT)).masked_fill(own > 0, -torch.inf).softmax(-1)
+    own, share = torch.eye(len(clients)).to(unit), number(algorithm.self_weight)
+    alike = (number(algorithm.attention) * (unit @ unit.mT)).masked_fill(own > 0, -torch.inf).softmax(-1)
     for client, weights in zip(clients, share * own + (1 - share) * alike, strict=True):
         client.descend(mean(models, weights.tolist()), algorithm.local_steps)
     federation.members = [copied(client.parameters) for client in clients]
@@ -198,7 +198,7 @@ def _pfedgp(federation: Loop) -> None:
 def _sfedhp(federation: Loop) -> None:
     algorithm = federation.algorithm
     assert isinstance(algorithm, SFedHP)
-    own, pull = _option(algorithm, "client_proximity"), _option(algorithm, "edge_proximity")
+    own, pull = number(algorithm.client_proximity), number(algorithm.edge_proximity)
     models = []
     for edge in federation.edges:
         model = personal = federation.model
@@ -210,10 +210,10 @@ def _sfedhp(federation: Loop) -> None:
                     client.step(batch, personal)
             average = mean([client.parameters for client in edge], [1.0] * len(edge))
             personal = towards(model, average, own / (own + pull))
-            model = towards(model, personal, _option(algorithm, "edge_rate") * pull)
+            model = towards(model, personal, number(algorithm.edge_rate) * pull)
         models.append(model)
     average = mean(models, [1.0] * len(models))
-    federation.model = towards(federation.model, average, _option(algorithm, "cloud_mixing"))
+    federation.model = towards(federation.model, average, number(algorithm.cloud_mixing))
 
 
 _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {

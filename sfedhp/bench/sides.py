@@ -62,7 +62,7 @@ def plain(experiment: Experiment) -> Loop:
         classes=classes,
         seed=experiment.seed,
         dtype=rows.inputs.dtype,
-        features=experiment.algorithm.features,
+        features=experiment.algorithm.predicts_from_features,
     )
     return federation_of_clients(
         experiment.algorithm,

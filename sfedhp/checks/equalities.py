@@ -19,7 +19,7 @@ from sfedhp.checks.problem import (
     ROUNDS,
     CheckError,
     Problem,
-    dataclass_of,
+    check_is_dataclass,
     finish,
     leaves,
     outcome,
@@ -64,7 +64,7 @@ def equal_permuted(algorithm: Algorithm) -> None:
     finish(two)
     ranks = [simulator.ids.flatten().argsort() for simulator in (one, two)]
     for (name, first), (_, second) in zip(outcome(one), outcome(two), strict=True):
-        if name == "personal" or algorithm.keeps_members:
+        if name == "personal" or algorithm.state_per_member:
             first, second = (
                 tensor.reshape(len(rank), -1)[rank]
                 for tensor, rank in zip((first, second), ranks, strict=True)
@@ -74,14 +74,15 @@ def equal_permuted(algorithm: Algorithm) -> None:
 
 def equal_in_a_batch_of_runs(algorithm: Algorithm) -> None:
     """A run in a stack of runs gives the same as alone, its hyper-parameters differing from the others'."""
+    check_is_dataclass(algorithm)
     cases = [problem(seed) for seed in (0, 1)]
     varied = {
         option.name: getattr(algorithm, option.name)
-        for option in dataclasses.fields(dataclass_of(algorithm))
+        for option in dataclasses.fields(algorithm)
         if _may_vary(algorithm, option.name) and getattr(algorithm, option.name)
     }
-    methods: list[Any] = [
-        replace(dataclass_of(algorithm), **{name: factor * value for name, value in varied.items()})
+    methods = [
+        replace(algorithm, **{name: factor * value for name, value in varied.items()})
         for factor in (1.0, 0.9)
     ]
     apart = {name: PerRun([getattr(method, name) for method in methods]) for name in varied}
@@ -90,7 +91,7 @@ def equal_in_a_batch_of_runs(algorithm: Algorithm) -> None:
     both: dict[str, Any] = {name: torch.stack([getattr(task, name) for task in tasks]) for name in names}
     stacked = replace(tasks[0], **both)
     together = Simulator(
-        replace(dataclass_of(algorithm), **apart),
+        replace(algorithm, **apart),
         stacked,
         cases[0].ids,
         torch.stack([case.initial for case in cases]),

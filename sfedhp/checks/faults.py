@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from sfedhp.checks.problem import (
     EDGES,
     TOLERANCE,
     CheckError,
-    dataclass_of,
+    check_is_dataclass,
     leaves,
     outcome,
     problem,
@@ -100,8 +99,9 @@ def zero_weight_is_not_read(algorithm: Algorithm) -> None:
 
 def rests_without_gradient(algorithm: Algorithm) -> None:
     """Where no data pulls, a client stays where it started: no hidden weight decay."""
-    names = {option.name for option in dataclasses.fields(dataclass_of(algorithm))}
-    method: Any = replace(dataclass_of(algorithm), **dict.fromkeys(names & {"client_sparsity"}, 0.0))
+    check_is_dataclass(algorithm)
+    penalties = [rule.sparsity for rule in algorithm.step_rules() if rule.sparsity is not None]
+    method = replace(algorithm, **{penalty.name: 0.0 for penalty in penalties})
     simulator = problem().simulator(method)
     fields = {option.name: getattr(simulator.task, option.name) for option in dataclasses.fields(Task)}
     still = _Still(**fields | {"statistics": simulator.state.statistics, "force_autograd": True})
@@ -113,20 +113,23 @@ def rests_without_gradient(algorithm: Algorithm) -> None:
 
 def pull_changes_the_step(algorithm: Algorithm) -> None:
     """A stronger pull gives another client model: a proximal term without effect is no proximal term."""
-    names = [option.name for option in dataclasses.fields(dataclass_of(algorithm))]
-    for name in {"proximity", "client_proximity"} & set(names):
+    check_is_dataclass(algorithm)
+    # A step without data may be a server's.
+    pulls = {rule.pull for rule in algorithm.step_rules() if rule.uses_data and rule.pull is not None}
+    for name, strength in pulls:
         results = []
         for factor in (1.0, 2.0):
-            method: Any = replace(
-                dataclass_of(algorithm), **{name: factor * (getattr(algorithm, name) or 0.1)}
-            )
+            method = replace(algorithm, **{name: factor * (strength or 0.1)})
             simulator = problem().simulator(method)
             task = replace(simulator.task, statistics=simulator.state.statistics)
             result = method.client_step(simulator.received(), simulator.state.personal, task, Clock(0))
             personal = isinstance(result.personal, Tensor | Factored)
             results.append(dense(result.personal if personal else result.upload))
         if torch.allclose(results[0], results[1], rtol=1e-9, atol=0):
-            raise CheckError(f"the pull: {name} does not change what a client computes.")
+            raise CheckError(
+                f"the pull: {name} does not change what a client computes. If it is no pull, override "
+                f"step_rules()."
+            )
 
 
 def global_model_moves(algorithm: Algorithm) -> None:

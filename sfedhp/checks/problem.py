@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -96,10 +95,14 @@ def leaves(tree: Any) -> list[Tensor]:
     return [tensor for part in tree for tensor in leaves(part)]
 
 
-def dataclass_of(algorithm: Algorithm) -> Any:
-    """The method, if it is the dataclass it must be."""
-    if not dataclasses.is_dataclass(algorithm):
+def check_is_dataclass(algorithm: Algorithm) -> None:
+    """Refuse a method whose class is not a dataclass itself: it would have no hyper-parameters.
+
+    Raises:
+        CheckError: the class has no `@dataclass`.
+    """
+    if "__dataclass_fields__" not in vars(type(algorithm)):
         raise CheckError(
-            f"{type(algorithm).__name__} is not a dataclass: its fields are its hyper-parameters."
+            f"{type(algorithm).__name__} is not a dataclass: its fields are its hyper-parameters. Decorate "
+            f"it with @dataclass(frozen=True)."
         )
-    return algorithm

@@ -62,6 +62,13 @@ def help_of(kind: type[Any]) -> dict[str, str]:
     return {name: texts[-1] for name, texts in notes.items() if texts}
 
 
+def fields_of_type(kind: type[Any], alias: Any) -> list[str]:
+    """The names of a dataclass's fields of a type such as `Rate`, with or without a help text."""
+    hints, wanted = typing.get_type_hints(kind, include_extras=True), typing.get_args(alias)
+    names = [field.name for field in dataclasses.fields(kind)]
+    return [name for name in names if typing.get_args(hints[name])[: len(wanted)] == wanted]
+
+
 def check_options(options: Any, section: str = "") -> None:
     """Refuse a dataclass of options in which a value is not of its field's type, or outside its `Bounds`.
 

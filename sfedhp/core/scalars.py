@@ -115,6 +115,17 @@ def absent(scalar: Scalar) -> bool:
     return isinstance(scalar, int | float) and scalar == 0
 
 
+def number(scalar: Scalar) -> float:
+    """The value of a hyper-parameter of one run.
+
+    Raises:
+        TypeError: it is one value for each run of a stack.
+    """
+    if isinstance(scalar, PerRun):
+        raise TypeError(f"{scalar} is of a stack of runs, where the number of one run is meant")
+    return scalar
+
+
 def on_device(options: Options, device: torch.device) -> Options:
     """A dataclass of options with what differs between runs moved to the device that computes with it."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(cast(Any, options))}

@@ -80,7 +80,7 @@ def _run(
         clock = Clock(turn, edge_round)
         messages, down = algorithm.edge_message(served.state, members), Direction.EDGE_CLIENT
         message, base = stack.links.send_down(messages, down, stack.task.sizes, base, ledger)
-        if not algorithm.remembers and stack.lost is None:
+        if not algorithm.needs_personal_state and stack.lost is None:
             clients = ClientState((), clients.statistics)  # personal models of all clients take much memory
         result = stack.step(message, clients, clock)
         replies = stack.replies(stack.request(message, clients), result, clock, Direction.CLIENT_EDGE)

@@ -203,7 +203,7 @@ class Simulator:
         self.state = self.state.with_clients(of_all.clients)
         self.ledger.book(up, of_all.delivery.lengths, of_all.delivery.nonzeros, of_all.weights)
         # A server without a members axis needs no rows of clients that were not drawn.
-        counted = of_all if self.algorithm.keeps_members else replies
+        counted = of_all if self.algorithm.state_per_member else replies
         return counted.delivery.message, counted.weights
 
     def _put_back(self, chosen: Drawn, replies: Replies) -> Replies:
@@ -214,7 +214,7 @@ class Simulator:
             return chosen.put(part.new_zeros(*lead, *part.shape[len(lead) :]), part)
 
         message, lengths, nonzeros = replies.delivery
-        if self.algorithm.keeps_members:
+        if self.algorithm.state_per_member:
             message = Message(put(dense(message.model)), put(message.statistics))
         clients = tree_map(chosen.put, self.state.clients, replies.clients)
         return Replies(Delivery(message, put(lengths), put(nonzeros)), put(replies.weights), clients)

@@ -24,22 +24,6 @@ Penalty = Literal["smooth", "l1"]
 Path = Literal["sample-space", "stacked", "plain"]
 
 
-def even_steps_caution(steps: int, rate: float, proximity: float) -> str:
-    """What to say where K steps on one mini-batch tend to end above where they began; nothing elsewhere.
-
-    Across a valley with slopes ±G, and with a = 1 − ηλ, an even K of steps that swing over it end
-    ηG (1 − a^K)/(1 + a) up the wall they came from, steps that stay on one side ηG (1 − a^K)/(1 − a) down.
-    From ηλ = 1 on the way up is the longer one. An odd K ends below in both cases.
-    """
-    if steps % 2 or rate * proximity < 1:
-        return ""
-    return (
-        f"K = {steps} is even and ηλ = {rate * proximity:.3g} is not below 1: such steps tend to lead "
-        "uphill, and the run to collapse. Choose an odd algorithm.personal_steps, or a smaller "
-        "algorithm.personal_rate."
-    )
-
-
 @dataclass(frozen=True)
 class Descent:
     """What an algorithm says about its inner steps; the defaults are plain gradient steps."""

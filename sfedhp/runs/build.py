@@ -49,7 +49,7 @@ def build_network(
         classes=classes,
         seed=experiment.seed,
         dtype=getattr(torch, experiment.dtype),
-        features=experiment.algorithm.features,
+        features=experiment.algorithm.predicts_from_features,
     )
 
 
@@ -59,7 +59,7 @@ def probe_network(experiment: Experiment, network: Network, sample: Tensor, clas
     Raises:
         InputError: it does not.
     """
-    network.probe(sample, None if experiment.algorithm.features else classes)
+    network.probe(sample, None if experiment.algorithm.predicts_from_features else classes)
 
 
 def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, Tensor]:

@@ -103,7 +103,7 @@ class Evaluator:
     def _count(self, model: EvaluatedModel, rows: Rows) -> Counts:
         """What each client counts on these rows."""
         task, parameters = replace(self._task, statistics=model.statistics), model.parameters
-        if self.simulator.algorithm.features:
+        if self.simulator.algorithm.predicts_from_features:
             return self._count_by_size(parameters, task, rows)
         correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
         loss = torch.zeros_like(correct)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,10 +146,8 @@ def _taught(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | N
 
 def _slower(algorithm: Algorithm, halvings: int) -> Algorithm:
     """The same method with smaller rates."""
-    options: Any = algorithm
-    names = [option.name for option in dataclasses.fields(options) if option.name.endswith("_rate")]
-    changed: Algorithm = replace(options, **{name: getattr(options, name) / 2**halvings for name in names})
-    return changed
+    rates = [rule.rate for rule in algorithm.step_rules()]
+    return replace(algorithm, **{rate.name: rate.value / 2**halvings for rate in rates})
 
 
 def shared_models(run: Run) -> dict[str, nn.Module]:
@@ -291,7 +288,7 @@ def _score(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, flo
 
 
 def _kept(found: dict[str, nn.Module], where: str, experiment: Experiment) -> dict[str, nn.Module]:
-    if not found or experiment.algorithm.features:
+    if not found or experiment.algorithm.predicts_from_features:
         raise InputError(
             f"{where} has no global or edge's model that predicts ({experiment.algorithm_name}), and a "
             f"newcomer needs one to start from: use a run of sfedhp, or of another method that has one."

@@ -220,19 +220,18 @@ def _assembled(parts: Sequence[_Parts], stacked: bool) -> Prepared:
 
 def merged(algorithms: Sequence[Algorithm]) -> Algorithm:
     """One method for a stack of runs: what differs between them becomes a `PerRun`."""
-    first: Any = algorithms[0]
+    first = algorithms[0]
     apart = {
         option.name: [getattr(each, option.name) for each in algorithms]
         for option in dataclasses.fields(first)
         if any(getattr(each, option.name) != getattr(first, option.name) for each in algorithms)
     }
-    changed: Algorithm = replace(first, **{name: PerRun(values) for name, values in apart.items()})
-    return changed
+    return replace(first, **{name: PerRun(values) for name, values in apart.items()})
 
 
 def stackable(experiment: Experiment) -> Hashable:
     """What must be equal for experiments to run as one stack: all but seeds and what a `PerRun` can hold."""
-    algorithm: Any = experiment.algorithm
+    algorithm = experiment.algorithm
     hints = typing.get_type_hints(type(algorithm))
     # A term that is absent (a plain 0) is left out of the computation, so only non-zeros go together.
     fixed = tuple(

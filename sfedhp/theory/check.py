@@ -9,11 +9,10 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.config import Experiment
 from sfedhp.runs.build import Model
 from sfedhp.runs.prepare import Data, prepare
-from sfedhp.theory import curvature as curvatures
-from sfedhp.theory import forecast
+from sfedhp.theory import curvature, forecast
 from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.constants import Constants
-from sfedhp.theory.curvature import Bend
+from sfedhp.theory.curvature import BatchCurvature
 from sfedhp.theory.limits import limit_lines
 from sfedhp.theory.line import Line
 
@@ -24,7 +23,7 @@ class Check:
 
     experiment: Experiment  # as resolved
     parameters: int  # d
-    bend: Bend | None  # of mini-batches; None where the method's network gives no class scores
+    batch_curvature: BatchCurvature | None  # None where the method's network gives no class scores
     lines: tuple[Line, ...]
     notes: tuple[str, ...]  # on the data
 
@@ -40,7 +39,7 @@ class Check:
             "source": self.experiment.data.source,
             "model": self.experiment.model.name,
             "parameters": self.parameters,
-            "bend": None if self.bend is None else self.bend._asdict(),
+            "bend": None if self.batch_curvature is None else self.batch_curvature._asdict(),
             "alarms": [line.name for line in self.alarms],
             "lines": [line.as_dict() for line in self.lines],
         }
@@ -64,11 +63,11 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
     algorithm, task, initial = simulator.algorithm, simulator.task, simulator.initial
     lines: list[Line] = []
     if isinstance(algorithm, SFedHP):
-        curvature = curvatures.measure(task, initial)
-        constants = Constants.of(algorithm, curvature.smoothness, curvature.convexity)
-        lines += theory_lines(constants, curvature)
-    bend = None if algorithm.features else curvatures.bend(task, initial)
-    if bend is not None:
-        lines += limit_lines(algorithm, bend)
+        loss = curvature.measure(task, initial)
+        lines += theory_lines(Constants.of_loss(algorithm, loss.smoothness, loss.convexity), loss)
+    batches = None
+    if not algorithm.predicts_from_features:
+        batches = curvature.batch_curvature(task, initial)
+        lines += limit_lines(algorithm, batches, experiment.density_threshold)
     lines += forecast.forecast_lines(prepared, forecast.measure(prepared))
-    return Check(prepared.experiment, task.network.d, bend, tuple(lines), prepared.federation.notes)
+    return Check(prepared.experiment, task.network.d, batches, tuple(lines), prepared.federation.notes)

@@ -6,42 +6,25 @@ import math
 from dataclasses import dataclass
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.core.scalars import absent
+from sfedhp.theory.settings import Settings
 
 
 @dataclass(frozen=True)
-class Constants:
+class Constants(Settings):
     """What Theorems 1 to 3 are stated in: sFedHP's settings, and what is known of the clients' losses."""
 
-    client_proximity: float  # λ₁
-    edge_proximity: float  # λ₂
-    client_sparsity: float  # γ₁
-    edge_sparsity: float  # γ₂
-    smoothing: float  # ρ
-    edge_rate: float  # η₁
-    edge_rounds: int  # R
-    cloud_mixing: float  # β
     smoothness: float  # L, of a client's loss
     convexity: float = 0.0  # μ, of a client's loss; 0 where it is not strongly convex
-    exact_penalty: bool = False  # γ₁ or γ₂ weighs the exact ℓ1, of which the theorems say nothing
 
     @classmethod
-    def of(cls, algorithm: SFedHP, smoothness: float, convexity: float = 0.0) -> Constants:
-        """The constants of a method's settings."""
-        return cls(
-            client_proximity=_number(algorithm.client_proximity),
-            edge_proximity=_number(algorithm.edge_proximity),
-            client_sparsity=_number(algorithm.client_sparsity),
-            edge_sparsity=_number(algorithm.edge_sparsity),
-            smoothing=_number(algorithm.smoothing),
-            edge_rate=_number(algorithm.edge_rate),
-            edge_rounds=algorithm.edge_rounds,
-            cloud_mixing=_number(algorithm.cloud_mixing),
-            smoothness=smoothness,
-            convexity=convexity,
-            exact_penalty=algorithm.penalty == "l1"
-            and not (absent(algorithm.client_sparsity) and absent(algorithm.edge_sparsity)),
-        )
+    def of_loss(cls, algorithm: SFedHP, smoothness: float, convexity: float = 0.0) -> Constants:
+        """The constants of a method's settings, for clients' losses of this smoothness and convexity."""
+        return Constants(**vars(Settings.of(algorithm)), smoothness=smoothness, convexity=convexity)
+
+    @property
+    def exact_penalty(self) -> bool:
+        """Whether γ₁ or γ₂ weighs the exact ℓ1, of which the theorems say nothing."""
+        return self.penalty == "l1" and self.sparse
 
     @property
     def series_proximity(self) -> float:
@@ -119,8 +102,3 @@ class Constants:
         if not convex:
             return 0.0
         return min(1 / convex, 1 / (factor * smooth * (3 + 128 * smooth / (convex * self.cloud_mixing))))
-
-
-def _number(scalar: object) -> float:
-    assert isinstance(scalar, int | float), "theory is about one run, not a stack"
-    return float(scalar)

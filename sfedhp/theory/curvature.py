@@ -1,4 +1,4 @@
-"""How sharply clients' losses bend, by power iteration: on data, or on Hessians that are never built."""
+"""The curvature of clients' losses, by power iteration: on data, or on Hessians that are never built."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from sfedhp.core.types import Batch, Clock
 from sfedhp.nn.network import split
 from sfedhp.nn.task import Task
 
-BATCHES = 20  # mini-batches of a client whose curvature is looked at
-CLIENTS = 20  # clients that are looked at, evenly spaced; a larger federation is sampled
-FEW = 4  # clients whose loss over many rows is looked at
-ROWS = 200  # how many rows that are
+BATCHES = 20  # mini-batches of a client whose curvature is measured
+CLIENTS = 20  # clients whose mini-batches are measured, evenly spaced
+LOSS_CLIENTS = 4  # clients whose loss over many rows is measured
+LOSS_ROWS = 200  # rows of that loss, at most
 STEPS = 10  # products with a Hessian; Lanczos's method is then within a few percent
 
 
-class Bend(NamedTuple):
-    """How sharply mini-batches bend the clients' losses at the initial weights: the largest of a client."""
+class BatchCurvature(NamedTuple):
+    """The largest eigenvalue of a client's mini-batch losses at the initial weights, over the clients."""
 
     median: float  # h, the median over clients
-    worst: float  # what a tenth of the clients reach
+    worst: float  # reached by a tenth of the clients
     bounded: bool  # all layers but one, at most, are normalized: an overshoot cannot feed on itself
 
 
 class Curvature(NamedTuple):
-    """What is known of the clients' losses."""
+    """Smoothness and convexity of the clients' losses over all their rows."""
 
     smoothness: float  # L, the largest over clients
     convexity: float  # μ, 0 where a loss is not strongly convex
     exact: bool  # L holds everywhere and not only at the initial weights
 
 
-def bend(task: Task, model: Tensor) -> Bend:
-    """How sharply the mini-batches of some of a task's clients bend their losses at a model (d,)."""
-    task = _some(task, CLIENTS)
+def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
+    """Curvature of the mini-batch losses of up to `CLIENTS` of a task's clients at a model (d,)."""
+    task = _sampled(task, CLIENTS)
     bounded = is_bounded(task, model)
     # Where h is no limit, one batch shows its size.
     turns = range(1 if bounded else BATCHES)
     each = [largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in turns]
     clients = sorted(torch.stack(each).amax(0).tolist(), reverse=True)
-    return Bend(statistics.median(clients), clients[math.ceil(len(clients) / 10) - 1], bounded)
+    return BatchCurvature(statistics.median(clients), clients[math.ceil(len(clients) / 10) - 1], bounded)
 
 
 def measure(task: Task, model: Tensor) -> Curvature:
@@ -52,8 +52,8 @@ def measure(task: Task, model: Tensor) -> Curvature:
     if len(task.network.layers) == 1:
         # Cross-entropy of linear scores bends nowhere more than on the data, and is flat along (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)
-    few = _some(task, FEW)
-    rows = min(ROWS, few.labels.shape[-1])
+    few = _sampled(task, LOSS_CLIENTS)
+    rows = min(LOSS_ROWS, few.labels.shape[-1])
     whole = largest_eigenvalue(few, model, few.batch(Clock(0), count=rows))
     return Curvature(float(whole.max()), 0.0, False)
 
@@ -134,8 +134,8 @@ def linear_smoothness(task: Task, steps: int = 50) -> float:
     return 0.5 * float(value.max()) + task.weight_decay
 
 
-def _some(task: Task, most: int) -> Task:
-    """A few of the clients that hold data, as a stack of one axis."""
+def _sampled(task: Task, most: int) -> Task:
+    """Up to `most` of the clients that hold data, evenly spaced, as a stack of one axis."""
     axes = len(task.lead)
     flat = task.map(lambda tensor: tensor.reshape(-1, *tensor.shape[axes:]))
     held = (flat.sizes > 0).nonzero().flatten()

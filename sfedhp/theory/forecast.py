@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from torch import Tensor
 from sfedhp.algorithms import Algorithm, SFedHP
 from sfedhp.runs.prepare import Prepared
 from sfedhp.theory.line import Line
-from sfedhp.theory.overshoot import swings
+from sfedhp.theory.overshoot import overshoot
+from sfedhp.theory.settings import Settings
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
@@ -75,12 +76,12 @@ def densities(
 
     gaps = min(count - 1, rounds)
     marks = [round(rounds * place / gaps) for place in range(gaps + 1)]
-    if not isinstance(algorithm, SFedHP) or _swings(algorithm, threshold, zeroed):
+    if not isinstance(algorithm, SFedHP) or _overshoots(algorithm, threshold, zeroed):
         return [(turn, share(0.0)) for turn in marks]
-    own, edge = _shrinkage(algorithm)
-    method: Any = algorithm
-    acting = method.edge_sparsity_rounds or rounds  # so long the edge's penalty does
-    floor = method.sparsity_floor if method.client_sparsity else 0.0
+    settings = Settings.of(algorithm)
+    own, edge = _shrinkage(settings)
+    acting = settings.edge_sparsity_rounds or rounds  # for how many rounds the edge's penalty acts
+    floor = settings.sparsity_floor if settings.client_sparsity else 0.0
     # The clients' penalty acts until the floor is reached. Found by halves: there may be very many rounds.
     until = bisect_left(
         range(rounds), True, key=lambda turn: share(own * turn + edge * min(turn, acting)) <= floor
@@ -122,33 +123,31 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     return lines
 
 
-def _shrinkage(algorithm: SFedHP) -> tuple[float, float]:
+def _shrinkage(settings: Settings) -> tuple[float, float]:
     """How much the clients' and the edge's penalty take off every weight of w in a cloud round."""
-    method: Any = algorithm
-    # Steps that overshoot solve nothing, and their powers know no bounds.
-    left = max(-1.0, 1 - method.personal_rate * method.client_proximity)
-    pulled = method.client_sparsity / method.client_proximity * (1 - left**method.personal_steps)
-    return _lost(algorithm, pulled, 0.0), _lost(algorithm, 0.0, method.edge_rate * method.edge_sparsity)
+    # Where steps overshoot, a power of 1 − η₂λ₁ would grow without bound.
+    left = max(-1.0, 1 - settings.personal_rate * settings.client_proximity)
+    pulled = settings.client_sparsity / settings.client_proximity * (1 - left**settings.personal_steps)
+    return _lost(settings, pulled, 0.0), _lost(settings, 0.0, settings.edge_rate * settings.edge_sparsity)
 
 
-def _lost(algorithm: SFedHP, pulled: float, stepped: float) -> float:
-    """What w loses in R edge rounds from φ_i = w on, where θ lies `pulled` below φ_i and w_i steps down."""
-    method: Any = algorithm
-    part = method.client_proximity / (method.client_proximity + method.edge_proximity)
-    pull = method.edge_rate * method.edge_proximity
+def _lost(settings: Settings, pulled: float, stepped: float) -> float:
+    """What w loses in R edge rounds from φ_i = w on, where θ is `pulled` below φ_i and w_i steps down."""
+    part = settings.client_proximity / (settings.client_proximity + settings.edge_proximity)
+    pull = settings.edge_rate * settings.edge_proximity
     apart = lost = 0.0  # φ_i − w_i, and how far w_i is below w
-    for _ in range(method.edge_rounds):
+    for _ in range(settings.edge_rounds):
         # φ_i = w_i + λ₁/(λ₁+λ₂) (θ − w_i), then w_i ← w_i − η₁λ₂ (w_i − φ_i) − η₁γ₂
         apart = part * (apart - pulled)
         lost += stepped - pull * apart
         # An edge that overshoots has no forecast, but a bounded one is better than none.
         apart = max(-1.0, 1 - pull) * apart + stepped
-    return float(lost * method.cloud_mixing)
+    return lost * settings.cloud_mixing
 
 
-def _swings(algorithm: SFedHP, threshold: float, zeroed: bool) -> bool:
-    """Whether weights that were brought to zero still count."""
-    return not zeroed and threshold < swings(algorithm).client
+def _overshoots(algorithm: SFedHP, threshold: float, zeroed: bool) -> bool:
+    """Whether weights that were brought to zero still count, because they overshoot it."""
+    return not zeroed and threshold < overshoot(algorithm).client
 
 
 def _density_note(
@@ -156,9 +155,9 @@ def _density_note(
 ) -> str:
     if not isinstance(algorithm, SFedHP) or not (algorithm.client_sparsity or algorithm.edge_sparsity):
         return "no penalty: weights stay"
-    if _swings(algorithm, threshold, zeroed):
-        swing = f"the smooth ℓ1 leaves weights within {swings(algorithm).client:.2g} of zero"
-        return f"weights stay: {swing}, and a threshold of {threshold:g} takes few of them for zeros"
+    if _overshoots(algorithm, threshold, zeroed):
+        reach = f"the smooth ℓ1 leaves weights within {overshoot(algorithm).client:.2g} of zero"
+        return f"weights stay: {reach}, and a threshold of {threshold:g} takes few of them for zeros"
     half = next((turn for turn, share in curve if share < curve[0][1] / 2), None)
     when = f"half of the weights are gone by round {half}; " if half is not None else ""
     return f"{when}without what the data hold, and at the floor the global model may fall below it"

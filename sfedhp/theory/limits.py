@@ -2,103 +2,113 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sfedhp.algorithms import Algorithm, SFedHP
-from sfedhp.core.scalars import absent
-from sfedhp.theory.curvature import BATCHES, Bend
+from sfedhp.algorithms import Algorithm, SFedHP, StepRule
+from sfedhp.theory.curvature import BATCHES, BatchCurvature
 from sfedhp.theory.line import Line
-from sfedhp.theory.overshoot import swings
-
-_STEPS = {  # the field of a rate, what it drives
-    "personal_rate": "a personal model's step",
-    "adaptation_rate": "the adapting step",
-    "meta_rate": "the step from the start point",
-    "local_rate": "a local step",
-}
+from sfedhp.theory.overshoot import overshoot
+from sfedhp.theory.settings import Settings
 
 
-def limit_lines(algorithm: Algorithm, bend: Bend) -> list[Line]:
+def limit_lines(algorithm: Algorithm, curvature: BatchCurvature, density_threshold: float) -> list[Line]:
     """The practical limits of a method's rates.
 
     A gradient step on ℓ + s/2 ‖x − a‖² overshoots more each time where η(s + h) > 2. One client that breaks
     is enough to break the mean, so the worst tenth of the clients has a line of its own.
+
+    Args:
+        algorithm: the method, with the options of one run.
+        curvature: h, of the mini-batches.
+        density_threshold: τ, below which a weight counts as zero.
     """
-    method: Any = algorithm
+    rules = algorithm.step_rules()
     lines = [
-        _curvature("batch_curvature", "h, how sharply mini-batches bend the loss", bend.median, "half"),
-        _curvature("worst_curvature", "h of the worst tenth of the clients", bend.worst, "a tenth"),
+        _curvature_line(
+            "batch_curvature", "h, how sharply mini-batches bend the loss", curvature.median, "half"
+        ),
+        _curvature_line("worst_curvature", "h of the worst tenth of the clients", curvature.worst, "a tenth"),
     ]
-    springs = {"personal_rate": "client_proximity", "local_rate": "proximity"}
-    for field, what in _STEPS.items():
-        if not hasattr(method, field) or (field == "local_rate" and hasattr(method, "personal_rate")):
-            continue
-        rate, spring = getattr(method, field), float(getattr(method, springs.get(field, ""), 0.0))
-        limit = _stable(method) if field == "personal_rate" else 2.0
-        if bend.bounded:
-            note = "h is left out: the gradient of one layer is bounded, and others are normalized"
-            lines.append(_below(field, f"{what}: ηλ < {limit:.3g}", rate * spring, limit, note))
-            continue
-        formula = f"η(λ + h) < {limit:.3g}" if spring else f"ηh < {limit:.3g}"
-        lines.append(_below(field, f"{what}: {formula}", rate * (spring + bend.median), limit))
-        worst = rate * (spring + bend.worst)
-        lines.append(_below(f"{field}_worst", f"the same for the worst tenth: {formula}", worst, limit))
-    if hasattr(method, "personal_steps") and method.personal_steps % 2 == 0:
-        pull = method.personal_rate * method.client_proximity
-        what = f"ηλ < 1, because K = {method.personal_steps} is even"
-        lines.append(_below("even_steps", what, pull, 1.0, "an odd K has no such limit"))
+    for rule in rules:
+        if rule.uses_data:
+            lines += _data_lines(rule, curvature)
+    lines += [line for rule in rules for line in _even_steps_lines(rule)]
     if isinstance(algorithm, SFedHP):
-        lines += _edge_lines(algorithm)
-    elif hasattr(method, "personal_rate"):
-        pull = method.local_rate * method.client_proximity
-        lines.append(_below("model_step", "the step of the client's global model: ηλ < 2", pull, 2.0))
-    return lines
+        return [*lines, *_edge_lines(Settings.of(algorithm)), *_overshoot_lines(algorithm, density_threshold)]
+    moves = [rule for rule in rules if not rule.uses_data]
+    return [*lines, *(_below("model_step", f"{rule.what}: ηλ < 2", rule.pulled_share, 2.0) for rule in moves)]
 
 
-def _stable(method: Any) -> float:
-    """The largest η times a curvature at which a step on θ does not overshoot ever more."""
-    if getattr(method, "solver", "gradient") != "nesterov":
+def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
+    """The limit of a step on data, for half of the clients and for the worst tenth."""
+    name, rate, limit = rule.rate.name, rule.rate.value, _stable_below(rule)
+    pull = rule.pull.value if rule.pull is not None else 0.0
+    if curvature.bounded:
+        note = "h is left out: one layer has a bounded gradient, and the others are normalized"
+        return [_below(name, f"{rule.what}: ηλ < {limit:.3g}", rule.pulled_share, limit, note)]
+    formula = f"η(λ + h) < {limit:.3g}" if pull else f"ηh < {limit:.3g}"
+    worst = f"the same for the worst tenth: {formula}"
+    return [
+        _below(name, f"{rule.what}: {formula}", rate * (pull + curvature.median), limit),
+        _below(f"{name}_worst", worst, rate * (pull + curvature.worst), limit),
+    ]
+
+
+def _stable_below(rule: StepRule) -> float:
+    """What η times a curvature must stay below, so that steps do not overshoot more each time."""
+    if not rule.nesterov or rule.repeats is None:
         return 2.0
     # With momentum m the limit is (2 + 2m)/(1 + 2m); m is k/(k + 3) in step k, so largest in the last one.
-    momentum: float = (method.personal_steps - 1) / (method.personal_steps + 2)
+    momentum = (rule.repeats.value - 1) / (rule.repeats.value + 2)
     return (2 + 2 * momentum) / (1 + 2 * momentum)
 
 
-def _edge_lines(algorithm: SFedHP) -> list[Line]:
-    method: Any = algorithm
-    own, pull = method.client_proximity, method.edge_proximity
+def _even_steps_lines(rule: StepRule) -> list[Line]:
+    """The limit of an even number of steps on one mini-batch, where there is one."""
+    if rule.repeats is None or rule.even_steps_limit is None:
+        return []
+    limit = rule.even_steps_limit
+    what = f"ηλ < {limit:g}, because K = {rule.repeats.value:g} is even"
+    return [_below("even_steps", what, rule.pulled_share, limit, "an odd K has no such limit")]
+
+
+def _edge_lines(own: Settings) -> list[Line]:
+    """The limit of the edge's step."""
     # u = w_i − φ_i becomes λ₁/(λ₁+λ₂) (1 − η₁λ₂) u in an edge round, for φ_i holds a part of w_i.
-    lines = [
-        _below(
-            "edge_rate",
-            "the edge's step: η₁λ₂ < 1 + (λ₁+λ₂)/λ₁",
-            method.edge_rate * pull,
-            1 + (own + pull) / own,
-        )
-    ]
-    if method.penalty == "l1":
-        return lines  # its proximal step cannot overshoot zero
-    found = swings(algorithm)
-    for name, strength, rate, spring, symbols, swing in (
-        ("client_chatter", method.client_sparsity, method.personal_rate, own, "η₂(λ₁ + γ₁/ρ)", found.client),
-        ("edge_chatter", method.edge_sparsity, method.edge_rate, pull, "η₁(λ₂ + γ₂/ρ)", found.model),
-    ):
-        if not absent(strength):
-            value = rate * (spring + strength / method.smoothing)
-            lines.append(_chatter(name, symbols, value, swing, method.density_threshold))
+    limit = 1 + (own.client_proximity + own.edge_proximity) / own.client_proximity
+    value = own.edge_rate * own.edge_proximity
+    return [_below("edge_rate", "the edge's step: η₁λ₂ < 1 + (λ₁+λ₂)/λ₁", value, limit)]
+
+
+def _overshoot_lines(algorithm: SFedHP, density_threshold: float) -> list[Line]:
+    """Whether the smooth ℓ1 overshoots zero, at the clients and at the edges, where it has a weight."""
+    own = Settings.of(algorithm)
+    if own.penalty == "l1":
+        return []  # its proximal step cannot overshoot zero
+    size, lines = overshoot(algorithm), []
+    if own.client_sparsity:
+        value = own.personal_rate * (own.client_proximity + own.client_sparsity / own.smoothing)
+        note = _overshoot_note(value, size.client, density_threshold)
+        lines.append(_overshoot_line("client_chatter", "η₂(λ₁ + γ₁/ρ)", value, note))
+    if own.edge_sparsity:
+        value = own.edge_rate * (own.edge_proximity + own.edge_sparsity / own.smoothing)
+        note = _overshoot_note(value, size.model, density_threshold)
+        lines.append(_overshoot_line("edge_chatter", "η₁(λ₂ + γ₂/ρ)", value, note))
     return lines
 
 
-def _chatter(name: str, symbols: str, value: float, swing: float, threshold: float) -> Line:
-    """Above 2 the smooth ℓ1 overshoots zero, but not without end, for its gradient is at most 1."""
-    size = f"{swing:.0e}, {'below' if swing < threshold else 'above'} the threshold {threshold:.0e}"
-    note = "weights near zero come to rest there"
-    if value > 2:
-        note = f"weights will chatter around zero by up to {size}; the run does not diverge by it"
+def _overshoot_line(name: str, symbols: str, value: float, note: str) -> Line:
     return Line("limits", name, f"{symbols} < 2, or weights chatter", value, 2.0, note=note)
 
 
-def _curvature(name: str, what: str, value: float, share: str) -> Line:
+def _overshoot_note(value: float, size: float, threshold: float) -> str:
+    """Above 2 the smooth ℓ1 overshoots zero, but by a bounded amount, for its gradient is at most 1."""
+    if value <= 2:
+        return "weights near zero come to rest there"
+    side = "below" if size < threshold else "above"
+    reach = f"{size:.0e}, {side} the threshold {threshold:.0e}"
+    return f"weights will chatter around zero by up to {reach}; the run does not diverge by it"
+
+
+def _curvature_line(name: str, what: str, value: float, share: str) -> Line:
     note = f"at the initial weights, the largest of up to {BATCHES} batches: {share} of the clients reach it"
     return Line("limits", name, what, value, note=note)
 

@@ -281,11 +281,11 @@ def test_the_kernel_learns_and_the_clients_profit() -> None:
 def test_there_is_no_global_model_and_clients_weigh_equally() -> None:
     algorithm = PFedGP()
     assert algorithm.global_model(torch.zeros(3)) is None
-    assert (algorithm.weighting, algorithm.tiers, algorithm.features) == ("equal", 2, True)
+    assert (algorithm.weighting, algorithm.tiers, algorithm.predicts_from_features) == ("equal", 2, True)
     assert algorithm == PFedGP(local_rate=0.05, local_steps=1, support_rows=400, chains=20, gibbs_steps=5)
     with pytest.raises(InputError, match="chains = 0"):
         PFedGP(chains=0)
-    with pytest.raises(ValueError, match="how many classes"):
+    with pytest.raises(InputError, match="number of classes"):
         algorithm.personalize(model(task()), (), replace(task(), classes=0), CLOCK)
 
 

@@ -9,6 +9,7 @@ from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.checks import CheckError, check_algorithm
 from sfedhp.core.factored import dense
+from sfedhp.core.options import Rate, Strength
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.inner.minimize import Descent, minimize
 
@@ -17,7 +18,7 @@ from sfedhp.inner.minimize import Descent, minimize
 class Steps(Algorithm):
     """FedAvg's skeleton, to hang a fault on."""
 
-    local_rate: float = 0.05
+    local_rate: Rate = 0.05
     local_steps: int = 5
 
     def client_step(self, received, personal, task, clock):
@@ -29,7 +30,7 @@ class Steps(Algorithm):
 class ProximityWithoutGradient(Steps):
     """The proximal term is computed from detached values and contributes nothing."""
 
-    proximity: float = 0.1
+    proximity: Strength = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class PulledToItself(Steps):
     """pFedMe whose θ is pulled to θ."""
 
     weighting = "equal"
-    client_proximity: float = 15.0
+    client_proximity: Strength = 15.0
 
     def client_start(self, initial, task):
         return initial
@@ -82,7 +83,7 @@ class HiddenDecay(Steps):
 class OneCloudModelForAll(Steps):
     """HeurFedAMP in which every client receives the last client's u."""
 
-    keeps_members = True
+    state_per_member = True
 
     def cloud_start(self, initial, members):
         return spread(initial, members).clone()

@@ -174,4 +174,4 @@ def exact_method(task: Quadratics, **fields: Any) -> tuple[SFedHP, Constants]:
     least, most = float(eigenvalues.min()), float(eigenvalues.max())
     fields = {"client_proximity": 20.0, "edge_proximity": 20.0, "personal_steps": 40} | fields
     method = SFedHP(personal_rate=1 / (fields["client_proximity"] + most), **fields)
-    return method, Constants.of(method, most, least)
+    return method, Constants.of_loss(method, most, least)

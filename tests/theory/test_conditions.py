@@ -11,7 +11,7 @@ from sfedhp.theory.curvature import Curvature
 
 
 def constants(smoothness, convexity=0.0, **fields):
-    return Constants.of(SFedHP(**fields), smoothness, convexity)
+    return Constants.of_loss(SFedHP(**fields), smoothness, convexity)
 
 
 def lines(found, exact):

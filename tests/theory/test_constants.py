@@ -12,7 +12,7 @@ from sfedhp.theory.curvature import Curvature
 
 
 def constants(smoothness=1.0, convexity=0.0, **fields):
-    return Constants.of(SFedHP(**fields), smoothness, convexity)
+    return Constants.of_loss(SFedHP(**fields), smoothness, convexity)
 
 
 def both(strength):
@@ -84,8 +84,8 @@ def test_the_inner_error():
 
 
 def test_a_stack_has_no_single_theory():
-    with pytest.raises(AssertionError, match="one run"):
-        Constants.of(SFedHP(edge_rate=PerRun([0.1, 0.2])), 1.0)
+    with pytest.raises(TypeError, match="stack of runs"):
+        Constants.of_loss(SFedHP(edge_rate=PerRun([0.1, 0.2])), 1.0)
 
 
 def test_a_line_says_inside_or_outside_and_by_how_much():

@@ -128,8 +128,8 @@ def test_the_median_and_the_worst_tenth_of_the_clients():
     inputs = rows(1, 8, 10, 5, scale=0.5)
     task = task_of(perceptron(), inputs)
     model, _ = task.network.initial()
-    calm = curvature.bend(task, model)
-    loud = curvature.bend(
+    calm = curvature.batch_curvature(task, model)
+    loud = curvature.batch_curvature(
         replace(task, inputs=inputs * torch.where(torch.arange(8) == 3, 10.0, 1.0).view(1, 8, 1, 1)), model
     )
     assert calm.worst < 3 * calm.median
@@ -147,16 +147,16 @@ def test_a_tenth_of_twenty_clients_are_two():
     model, _ = task.network.initial()
     turns = [curvature.largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in range(20)]
     clients = torch.stack(turns).amax(0).flatten().sort().values
-    assert curvature.bend(task, model).worst == pytest.approx(float(clients[-2]))
+    assert curvature.batch_curvature(task, model).worst == pytest.approx(float(clients[-2]))
 
 
 def test_empty_seats_are_passed_over_and_large_federations_sampled():
     task = task_of(nn.Linear(2, 2), rows(5, 9, 4, 2), classes=2)
     task.sizes[0] = 0
-    some = curvature._some(task, 20)
+    some = curvature._sampled(task, 20)
     assert some.lead == (20,)
     assert bool((some.sizes > 0).all())
-    assert curvature._some(task, 100).lead == (36,)
+    assert curvature._sampled(task, 100).lead == (36,)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_normalized_network_shows_the_size_of_its_curvature_by_one_batch(monke
     monkeypatch.setattr(
         curvature, "largest_eigenvalue", lambda *words: seen.append(words) or real(*words, steps=2)
     )
-    found = curvature.bend(task, task.network.initial()[0])
+    found = curvature.batch_curvature(task, task.network.initial()[0])
     assert found.bounded
     assert len(seen) == 1
     assert found.median == found.worst > 0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sfedhp.theory.curvature import Bend
+from sfedhp.theory.curvature import BatchCurvature
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ def tool(name):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row[:3]))
 def test_the_alarms_follow_from_the_curvatures_in_the_table(row):
     dataset, setting, scale, median, worst, normalized = row
-    bend = Bend(float(median), float(worst), bool(normalized))
-    assert tool("alarms").row(dataset, int(setting), scale, bend) in PAGE.splitlines()
+    curvature = BatchCurvature(float(median), float(worst), bool(normalized))
+    assert tool("alarms").row(dataset, int(setting), scale, curvature) in PAGE.splitlines()
 
 
 def test_every_table_is_there_in_both_scalings_and_only_standardized_pixels_are_warned_of():

@@ -233,7 +233,7 @@ def test_a_check_knows_which_lines_fit_the_method():
     assert {line.name for line in flat.alarms} >= {"personal_rate", "model_step"}
     assert flat.as_dict()["alarms"] == [line.name for line in flat.alarms]
     kernel = check(replace(SMALL, algorithm=PFedGP(chains=2, gibbs_steps=1)))
-    assert kernel.bend is None
+    assert kernel.batch_curvature is None
     assert kernel.as_dict()["bend"] is None
     assert {line.group for line in kernel.lines} == {"forecast"}
 

@@ -4,28 +4,29 @@ import pytest
 
 from sfedhp import Experiment, run
 from sfedhp.algorithms import ALGORITHMS, FedAvg, FedProx, PerFedAvg, PFedMe, SFedHP
-from sfedhp.theory.curvature import Bend
+from sfedhp.algorithms.steps import caution
+from sfedhp.theory.curvature import BatchCurvature
 from sfedhp.theory.limits import limit_lines
 
-CALM = Bend(3.4, 4.0, False)
+CALM = BatchCurvature(3.4, 4.0, False)
 
 
-def named(algorithm, bend=CALM):
-    return {line.name: line for line in limit_lines(algorithm, bend)}
+def named(algorithm, curvature=CALM):
+    return {line.name: line for line in limit_lines(algorithm, curvature, Experiment().density_threshold)}
 
 
-def alarms(algorithm, bend=CALM):
-    return {name for name, line in named(algorithm, bend).items() if line.alarm and not line.inside}
+def alarms(algorithm, curvature=CALM):
+    return {name for name, line in named(algorithm, curvature).items() if line.alarm and not line.inside}
 
 
 def test_pfedme_breaks_where_the_worst_tenth_of_the_clients_does():
     """MNIST, per pixel: h = 6.7 and 13.6; with pixels from 0 to 1: 3.4 and 4.0."""
     method = PFedMe(client_proximity=30.0)
-    assert alarms(method, Bend(6.7, 13.6, False)) == {"personal_rate_worst"}
+    assert alarms(method, BatchCurvature(6.7, 13.6, False)) == {"personal_rate_worst"}
     assert alarms(method) == set()
-    assert alarms(PFedMe(client_proximity=25.0), Bend(6.7, 13.6, False)) == set()
-    assert alarms(method, Bend(11.0, 12.0, False)) == {"personal_rate", "personal_rate_worst"}
-    line = named(method, Bend(6.7, 13.6, False))["personal_rate_worst"]
+    assert alarms(PFedMe(client_proximity=25.0), BatchCurvature(6.7, 13.6, False)) == set()
+    assert alarms(method, BatchCurvature(11.0, 12.0, False)) == {"personal_rate", "personal_rate_worst"}
+    line = named(method, BatchCurvature(6.7, 13.6, False))["personal_rate_worst"]
     assert line.value == pytest.approx(0.05 * 43.6)
     assert "collapse" in line.note
     assert named(method)["model_step"].value == pytest.approx(1.5)
@@ -87,16 +88,18 @@ def test_nesterovs_steps_have_less_room():
 
 
 @pytest.mark.parametrize("method", [SFedHP, PFedMe])
-@pytest.mark.parametrize("bend", [CALM, Bend(150.0, 220.0, True)], ids=["a network", "a normalized one"])
-def test_an_even_number_of_steps_needs_a_softer_spring(method, bend):
+@pytest.mark.parametrize(
+    "curvature", [CALM, BatchCurvature(150.0, 220.0, True)], ids=["a network", "a normalized one"]
+)
+def test_an_even_number_of_steps_needs_a_softer_spring(method, curvature):
     for steps, spring, breaks in ((4, 20.0, True), (4, 19.0, False), (5, 20.0, False), (21, 30.0, False)):
         values = method(personal_steps=steps, client_proximity=spring)
-        assert ("even_steps" in alarms(values, bend)) is breaks
-        assert ("odd algorithm.personal_steps" in values.caution) is breaks
-        assert bool(values.caution) is breaks
-    line = named(method(personal_steps=4, client_proximity=15.0), bend)["even_steps"]
+        assert ("even_steps" in alarms(values, curvature)) is breaks
+        assert ("odd algorithm.personal_steps" in caution(values.step_rules())) is breaks
+        assert bool(caution(values.step_rules())) is breaks
+    line = named(method(personal_steps=4, client_proximity=15.0), curvature)["even_steps"]
     assert (line.value, line.limit, line.inside) == (pytest.approx(0.75), 1.0, True)
-    assert "even_steps" not in named(method(), bend)
+    assert "even_steps" not in named(method(), curvature)
 
 
 @pytest.mark.parametrize("pull", [0.4, 0.9, 1.1, 1.6])
@@ -136,15 +139,18 @@ def test_methods_without_springs_have_their_rates_alone():
 
 
 def test_a_normalized_network_leaves_the_springs_alone():
-    found = named(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True))
+    found = named(PFedMe(client_proximity=30.0), BatchCurvature(150.0, 220.0, True))
     assert found["personal_rate"].value == pytest.approx(1.5)
     assert "h is left out" in found["personal_rate"].note
-    assert alarms(PFedMe(client_proximity=30.0), Bend(150.0, 220.0, True)) == set()
-    assert alarms(PFedMe(client_proximity=41.0), Bend(150.0, 220.0, True)) == {"personal_rate", "model_step"}
+    assert alarms(PFedMe(client_proximity=30.0), BatchCurvature(150.0, 220.0, True)) == set()
+    assert alarms(PFedMe(client_proximity=41.0), BatchCurvature(150.0, 220.0, True)) == {
+        "personal_rate",
+        "model_step",
+    }
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "pfedgp"])
 def test_every_method_has_a_limit_and_its_defaults_keep_it(name):
     method = ALGORITHMS[name]()
-    assert any(line.alarm for line in limit_lines(method, CALM))
+    assert any(line.alarm for line in named(method).values())
     assert alarms(method) == set()

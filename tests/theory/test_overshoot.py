@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.theory.overshoot import swings
+from sfedhp.theory.overshoot import overshoot
 from tests.support.quadratics import quadratics, trajectory
 
 
 @pytest.mark.parametrize("spring", [5.0, 20.0, 30.0, 38.0])
-def test_algorithm_1_swings_as_far_as_is_said(spring):
+def test_algorithm_1_overshoots_as_far_as_is_said(spring):
     gamma = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3, "sparsity_floor": 0.0}
     method = SFedHP(client_proximity=spring, edge_proximity=spring, **gamma)
     task = quadratics(edges=1, clients_per_edge=1, size=1, convexity=0.0)
@@ -20,17 +20,17 @@ def test_algorithm_1_swings_as_far_as_is_said(spring):
     for start in torch.linspace(-8e-4, 8e-4, 17, dtype=torch.float64):
         *_, last = trajectory(still, method, 10, start.reshape(1))
         ends.append(abs(float(last.model)))
-    said = swings(method)
+    said = overshoot(method)
     assert 0.3 * said.model < max(ends) < 1.001 * said.model
 
 
 def test_a_step_back_across_zero_is_the_least():
     method = SFedHP(client_proximity=25.0, edge_proximity=25.0, client_sparsity=1e-3, edge_sparsity=2e-3)
-    assert swings(method) == pytest.approx((5e-5, 1e-4))
-    assert swings(replace(method, penalty="l1")) == (0.0, 0.0)
-    assert swings(SFedHP()) == (0.0, 0.0)
+    assert overshoot(method) == pytest.approx((5e-5, 1e-4))
+    assert overshoot(replace(method, penalty="l1")) == (0.0, 0.0)
+    assert overshoot(SFedHP()) == (0.0, 0.0)
 
 
 def test_springs_that_overshoot_without_end_swing_without_end():
     wild = SFedHP(client_proximity=400.0, client_sparsity=1e-3, personal_steps=1000)
-    assert swings(wild).client == float("inf")
+    assert overshoot(wild).client == float("inf")

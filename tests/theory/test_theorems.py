@@ -59,7 +59,7 @@ def test_theorem_1_gradient_formula(kind, penalty):
         edge_sparsity=2 * penalty,
         smoothing=0.05,
     )
-    constants = Constants.of(method, most, 0.1)
+    constants = Constants.of_loss(method, most, 0.1)
     model = 0.3 * random(task.network.d)
     found = envelope(task, model, constants, loss=loss, steps=400)
     for axis in (0, task.network.d - 1):
@@ -85,7 +85,7 @@ def test_theorem_1_on_logistic_regression():
     """Differences of gradients of F_ij along random pairs of models lie between μ_F and L_F."""
     task = logistic()
     method = SFedHP(client_proximity=2.0, edge_proximity=3.0, edge_sparsity=0.01, smoothing=0.1)
-    constants = Constants.of(method, curvature.linear_smoothness(task), task.weight_decay)
+    constants = Constants.of_loss(method, curvature.linear_smoothness(task), task.weight_decay)
     for seed, size in itertools.product(range(2), (0.1, 3.0)):
         one, two = (size * random(task.network.d, seed=2 * seed + turn) for turn in (0, 1))
         grads = [envelope(task, each, constants, steps=300).gradient for each in (one, two)]
@@ -177,7 +177,7 @@ def nearness(**fields):
         personal_rate=1 / (9 * bend),
         **fields,
     )
-    constants = Constants.of(method, bend)
+    constants = Constants.of_loss(method, bend)
     (last,) = trajectory(task, method, 1, model)
     grads = envelope(task, model, constants, steps=200).gradient
     near = float((last.personal - model).square().sum(-1).mean())

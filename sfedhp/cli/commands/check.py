@@ -81,7 +81,7 @@ def _print(found: Check) -> None:
             f"ALARM  {line.what}: {line.value:.3g} is {line.verdict}; {line.note}.",
             soft_wrap=not console.is_terminal,
         )
-    if found.bend is None:
+    if found.batch_curvature is None:
         console.print("No practical limits are known for a method without class scores.")
     elif not found.alarms:
         console.print("No practical limit is exceeded.")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
 from sfedhp.cli.options import METHOD, check_method, read_settings
 from sfedhp.cli.output.tables import Compared, print_comparison, print_json, stopped_after
@@ -58,11 +59,8 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
     lines = settings.left_out(methods)
     if asked:
         lines.append(f"{METHOD} of the file is left out: every method runs; choose some with --only.")
-    lines += [
-        f"{method}: {each.algorithm.caution}"
-        for method, each in experiments.items()
-        if each.algorithm.caution
-    ]
+    cautions = {name: caution(each.algorithm.step_rules()) for name, each in experiments.items()}
+    lines += [f"{method}: {text}" for method, text in cautions.items() if text]
     for line in lines:
         click.echo(line, err=True)
     for folder in [out, *(out / method for method in methods)] if out else []:

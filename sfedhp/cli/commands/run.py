@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.help import ConfigCommand
 from sfedhp.cli.options import read_settings
@@ -53,7 +54,9 @@ def _prepared(words: tuple[str, ...], out: Path | None) -> Prepared:
     """What the words ask for, ready to run, with what is to be said of it said."""
     settings = read_settings(words)
     experiment = settings.experiment()
-    for line in filter(None, [*settings.left_out([experiment.algorithm_name]), experiment.algorithm.caution]):
+    for line in filter(
+        None, [*settings.left_out([experiment.algorithm_name]), caution(experiment.algorithm.step_rules())]
+    ):
         click.echo(line, err=True)
     if out is not None:
         check_vacant(out)

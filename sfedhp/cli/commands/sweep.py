@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import click
 
+from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.options import full_key, is_file, option_of, read_settings
 from sfedhp.cli.output.columns import counted
@@ -66,7 +67,7 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
     experiments = with_own_draws([each.experiment() for each in settings])
     names = _names(points, experiments)
     lines = {line for each in settings for line in each.left_out([each.method])}
-    lines |= {each.algorithm.caution for each in experiments} - {""}
+    lines |= {caution(each.algorithm.step_rules()) for each in experiments} - {""}
     for line in sorted(lines):
         click.echo(line, err=True)
     if out is not None:
