@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
@@ -14,6 +14,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.task import DENSITY_THRESHOLD
 from sfedhp.wire.cost import LinksOptions
 from sfedhp.wire.link import WireOptions
 
@@ -71,7 +72,7 @@ class Experiment:
     device: Annotated[str, Help("cpu, cuda, or auto: a GPU where there is one")] = "auto"
     density_threshold: Annotated[
         float, Bounds(0), Help("τ: below it a weight counts as zero in densities")
-    ] = 5e-4
+    ] = DENSITY_THRESHOLD
     algorithm: Annotated[Algorithm, Help("the method and its hyper-parameters")] = field(
         default_factory=SFedHP
     )
@@ -98,9 +99,6 @@ class Experiment:
                 f"sampled_clients = {self.sampled_clients} is more than the {clients} clients: "
                 f"lower it, or set 0 for all."
             )
-        algorithm: Any = self.algorithm
-        filled = {f.name: getattr(self, f.name) for f in dataclasses.fields(algorithm) if _filled(f)}
-        object.__setattr__(self, "algorithm", replace(algorithm, **filled))
 
     @property
     def algorithm_name(self) -> str:
@@ -120,11 +118,6 @@ def tables_of(kind: type[Any]) -> dict[str, Any]:
 
 SECTIONS = tables_of(Experiment)
 del SECTIONS["algorithm"]  # its class is the method's
-
-
-def keys_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass of options that are keys of a config."""
-    return [option for option in dataclasses.fields(kind) if not _filled(option)]
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
@@ -184,7 +177,7 @@ def _lines(
 
 
 def _values(options: Any) -> dict[str, Any]:
-    values = {option.name: getattr(options, option.name) for option in keys_of(type(options))}
+    values = {option.name: getattr(options, option.name) for option in dataclasses.fields(type(options))}
     return {
         name: _values(value) if dataclasses.is_dataclass(value) else value
         for name, value in values.items()
@@ -211,14 +204,9 @@ def _table(section: str, values: Any) -> Mapping[str, Any]:
 
 
 def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str) -> None:
-    known = [option.name for option in keys_of(kind)]
+    known = [option.name for option in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {prefix}{near[0]}?" if near else "leave it out."
             raise InputError(f"There is no key {prefix}{name}: {hint}")
-
-
-def _filled(option: dataclasses.Field[Any]) -> bool:
-    """Whether the field is filled from the experiment rather than given by the user."""
-    return bool(option.metadata.get("filled"))

@@ -4,12 +4,14 @@ import dataclasses
 import tomllib
 
 import pytest
+import torch
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, SFedHP
-from sfedhp.config import SECTIONS, Experiment, from_dict, keys_of, tables_of, to_dict, to_toml
+from sfedhp.config import SECTIONS, Experiment, from_dict, tables_of, to_dict, to_toml
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import help_of
 from sfedhp.data import DataOptions
+from sfedhp.runs.prepare import prepare
 from sfedhp.wire.cost import ChannelOptions, LinksOptions
 
 
@@ -89,7 +91,7 @@ def test_each_method_has_the_designs_fields(name, fields):
 
 @pytest.mark.parametrize("kind", [Experiment, *ALGORITHMS.values()])
 def test_every_key_has_a_help_text(kind):
-    for option in keys_of(kind):
+    for option in dataclasses.fields(kind):
         if option.name not in SECTIONS:
             assert help_of(kind).get(option.name), f"{kind.__name__}.{option.name}"
 
@@ -138,9 +140,11 @@ def test_every_key_of_a_table_within_a_section_has_a_help_text(section):
         assert help_of(kind).keys() == {option.name for option in dataclasses.fields(kind)}
 
 
-def test_the_density_threshold_reaches_the_method_and_is_no_key_of_it():
-    experiment = Experiment(density_threshold=0.01)
-    assert experiment.algorithm.density_threshold == 0.01
+def test_the_density_threshold_reaches_the_task_and_is_no_key_of_the_method():
+    experiment = Experiment(density_threshold=0.01, data=DataOptions(train_per_label=2, test_per_label=2))
+    task = prepare(experiment).simulator.task
+    assert task.density_threshold == 0.01
+    assert float(task.density(torch.tensor([0.02, 0.009, 0.0, -0.01]))) == 0.5
     assert "density_threshold" not in to_dict(experiment)["algorithm"]
 
 

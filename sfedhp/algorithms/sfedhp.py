@@ -7,7 +7,7 @@ https://arxiv.org/abs/2203.13517
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, final
 
 import torch
@@ -19,7 +19,7 @@ from sfedhp.core.factored import dense
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import density, smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
+from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
 from sfedhp.inner.minimize import Descent, Penalty, Solver, minimize
 from sfedhp.nn.task import Task
 
@@ -74,8 +74,6 @@ class SFedHP(Algorithm):
     edge_sparsity_rounds: Annotated[
         CountOrOff, Help("γ₂ acts in the first so many cloud rounds; 0: in all")
     ] = 100
-    # τ, below it a weight counts as zero; the engine fills it from the experiment's density_threshold
-    density_threshold: float = field(default=5e-4, metadata={"filled": True})
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
         """w ← (1 − β) w + β/S Σ w_i."""
@@ -102,7 +100,7 @@ class SFedHP(Algorithm):
             steps=self.personal_steps,
             rate=self.personal_rate,
             proximity=self.client_proximity,
-            sparsity=self._client_sparsity(personal),
+            sparsity=self._client_sparsity(personal, task),
             smoothing=self.smoothing,
             penalty=self.penalty,
             solver=self.solver,
@@ -171,13 +169,12 @@ class SFedHP(Algorithm):
             ),
         )
 
-    def _client_sparsity(self, personal: Any) -> Scalar | Tensor:
+    def _client_sparsity(self, personal: Any, task: Task) -> Scalar | Tensor:
         """γ₁, but 0 for a client whose last θ_ij is sparser than the floor."""
         if absent(self.client_sparsity) or absent(self.sparsity_floor):
             return self.client_sparsity
-        last = dense(personal)
-        enough = (density(last, self.density_threshold) >= self.sparsity_floor).to(last.dtype)
-        return self.client_sparsity * enough.unsqueeze(-1)
+        density = task.density(personal).unsqueeze(-1)
+        return self.client_sparsity * (density >= self.sparsity_floor).to(density.dtype)
 
     def _edge_sparsity(self, model: Tensor, clock: Clock) -> Tensor:
         """γ₂ (..., 1), but 0 after the first `edge_sparsity_rounds` cloud rounds."""

@@ -6,6 +6,7 @@ command-line text into their types, and the library checks their ranges.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import tomllib
 import typing
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.config import Experiment, from_dict, keys_of, tables_of
+from sfedhp.config import Experiment, from_dict, tables_of
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import help_of
 from sfedhp.wire.direction import Direction
@@ -177,7 +178,7 @@ def check_method(key: str, name: Any) -> str:
 
 def _options(section: str, kind: Any) -> Iterator[Option]:
     hints, helps, tables = typing.get_type_hints(kind, include_extras=True), help_of(kind), tables_of(kind)
-    for field in keys_of(kind):
+    for field in dataclasses.fields(kind):
         key = f"{section}.{field.name}" if section else field.name
         if field.name in tables:
             yield from _options(key, tables[field.name])

@@ -14,6 +14,7 @@ from torch.nn.functional import log_softmax, pad
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
+from sfedhp.core.vectors import density
 from sfedhp.nn import mlp as perceptron
 from sfedhp.nn.conv.network import Convolutions
 from sfedhp.nn.kernels import available
@@ -21,6 +22,8 @@ from sfedhp.nn.mlp import CrossEntropy, Layers, distinct_models
 from sfedhp.nn.network import Network, split
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+DENSITY_THRESHOLD = 5e-4  # what an experiment takes for τ unless it is told
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
@@ -48,6 +51,7 @@ class Task:
     min_rows: int = 0  # rows that every client has at least, unless it has none; 0: not known
     force_autograd: bool = False  # autograd and built models even where the network could be worked by hand
     classes: int = 0  # of the federation's labels; a method that predicts without a head needs it
+    density_threshold: float = DENSITY_THRESHOLD  # τ, below which a weight counts as zero
 
     @property
     def lead(self) -> torch.Size:
@@ -131,6 +135,10 @@ class Task:
         else:
             slopes = self._by_autograd(dense(model), batch, loss)
         return slopes.add_(dense(model), alpha=self.weight_decay) if self.weight_decay else slopes
+
+    def density(self, model: Tensor | Factored) -> Tensor:
+        """The share (...) of weights of models (..., d) that do not count as zero."""
+        return density(dense(model), self.density_threshold)
 
     def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss = cross_entropy) -> Tensor:
         """The product of ∇²ℓ(x; D), weight decay included, with a direction (..., d)."""

@@ -106,7 +106,7 @@ def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tens
     """What a client, or a stack of clients, minimizes.
 
     Args:
-        experiment: with the batch size, the weight decay and the way gradients are computed.
+        experiment: with the batch size, the weight decay, τ, and the way gradients are computed.
         network: the run's.
         train: training rows (*lead, rows, *shape).
         keys: of the mini-batches, (*lead), as `client_keys` gives them.
@@ -123,4 +123,5 @@ def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tens
         min_rows=int(train.sizes[train.sizes > 0].min()),
         classes=classes,
         force_autograd=experiment.engine.inner == "plain",
+        density_threshold=experiment.density_threshold,
     )

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from sfedhp import algorithms
+from sfedhp.engine.simulator import Simulator
 from tests.reference import baselines, sfedhp
 from tests.reference.agreement import close
 from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network, Rows, Vector
-from tests.support.simulation import Models, drawn, finish, simulate, simulator
+from tests.support.simulation import Models, drawn, finish, simulator
 
 TOLERANCE = 1e-10
 ROUNDS = 4
@@ -79,7 +80,18 @@ VARIANTS = {
 
 
 def ours(settings: sfedhp.Settings) -> algorithms.SFedHP:
-    return algorithms.SFedHP(**dataclasses.asdict(settings))
+    options = dataclasses.asdict(settings)
+    del options["density_threshold"]  # of the task
+    return algorithms.SFedHP(**options)
+
+
+def engine_of(
+    network: Network, edges: list[list[Rows]], initial: Vector, settings: sfedhp.Settings, **options: Any
+) -> Simulator:
+    """The package's sFedHP, with the settings of the transcription."""
+    engine = simulator(ours(settings), network, edges, initial, **options)
+    engine.task.density_threshold = settings.density_threshold
+    return engine
 
 
 @pytest.mark.parametrize("network", SMALL_NETWORKS, ids=str)
@@ -87,7 +99,7 @@ def ours(settings: sfedhp.Settings) -> algorithms.SFedHP:
 def test_sfedhp_on_every_network(network: Network, settings: sfedhp.Settings) -> None:
     edges, initial = federation(), initial_model(network)
     agree(
-        simulate(ours(settings), network, edges, initial, ROUNDS),
+        finish(engine_of(network, edges, initial, settings), ROUNDS),
         sfedhp.run(network, edges, initial, ROUNDS, settings),
     )
 
@@ -97,7 +109,7 @@ def test_sfedhp_on_every_network(network: Network, settings: sfedhp.Settings) ->
 def test_sfedhp(network: Network, name: str) -> None:
     edges, initial, settings = federation(), initial_model(network), VARIANTS[name]
     agree(
-        simulate(ours(settings), network, edges, initial, ROUNDS),
+        finish(engine_of(network, edges, initial, settings), ROUNDS),
         sfedhp.run(network, edges, initial, ROUNDS, settings),
     )
 
@@ -140,7 +152,7 @@ def test_tolerance_splits_the_clients(network: Network) -> None:
 @pytest.mark.parametrize("name", ["sparse", "mixing", "own centers, carried"])
 def test_sfedhp_where_some_edges_count(network: Network, name: str) -> None:
     edges, initial, settings = federation(FOUR_EDGES), initial_model(network), VARIANTS[name]
-    engine = simulator(ours(settings), network, edges, initial, sampled=2)
+    engine = engine_of(network, edges, initial, settings, sampled=2)
     masks = drawn(engine, ROUNDS)
     assert masks is not None
     assert all(sum(mask) == 2 for mask in masks)
@@ -153,7 +165,7 @@ def test_sfedhp_where_some_edges_count(network: Network, name: str) -> None:
 def test_sfedhp_where_an_edge_has_fewer_clients(network: Network, name: str) -> None:
     edges, initial, settings = federation(SHORT_EDGE), initial_model(network), VARIANTS[name]
     agree(
-        simulate(ours(settings), network, edges, initial, ROUNDS),
+        finish(engine_of(network, edges, initial, settings), ROUNDS),
         sfedhp.run(network, edges, initial, ROUNDS, settings),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing
 
@@ -12,7 +13,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
 from sfedhp.cli.options import Option
 from sfedhp.cli.studies import ALL
-from sfedhp.config import SECTIONS, Experiment, LinksOptions, keys_of, tables_of
+from sfedhp.config import SECTIONS, Experiment, LinksOptions, tables_of
 from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.nn.models import MODELS
@@ -48,7 +49,7 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
     sections = {"": Experiment, **SECTIONS, **within, **ALGORITHMS}
     for section, kind in sections.items():
         prefix = "algorithm." if section in ALGORITHMS else f"{section}." if section else ""
-        for option in keys_of(kind):
+        for option in dataclasses.fields(kind):
             if option.name in tables_of(kind):
                 continue
             default = "…" if option.default is None else option.default
@@ -69,7 +70,7 @@ def test_every_choice_is_listed(sfedhp, monkeypatch, command):
     for section, kind in (sections | ALGORITHMS).items():
         prefix = "algorithm." if section in ALGORITHMS else f"{section}." if section else ""
         hints = typing.get_type_hints(kind)
-        for option in keys_of(kind):
+        for option in dataclasses.fields(kind):
             if typing.get_origin(hints[option.name]) is typing.Literal:
                 choices = ", ".join(typing.get_args(hints[option.name]))
                 text = f"{help_of(kind)[option.name]}; one of {choices}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.cli import main
 from sfedhp.cli.commands.sweep import grid
 from sfedhp.cli.options import read_settings
-from sfedhp.config import from_dict, keys_of
+from sfedhp.config import from_dict
 from tests.support.pages import DOCS, PAGES, blocks, prose, tables
 from tests.support.paths import ROOT
 
@@ -114,7 +115,7 @@ def test_option_tables_agree_with_the_code(name: str) -> None:
         for row in tables(DOCS / "algorithms" / f"{name}.md")
         if len(row) > 2 and re.fullmatch(r"`\w+`", row[0]) and re.fullmatch(r"`[^`]+`", row[1])
     }
-    assert documented == {option.name: option.default for option in keys_of(ALGORITHMS[name])}
+    assert documented == {option.name: option.default for option in dataclasses.fields(ALGORITHMS[name])}
 
 
 def test_readme_lists_the_methods_with_the_models_they_have() -> None:
