@@ -1,4 +1,4 @@
-"""How many clients fit in memory at once."""
+"""How many clients, and how many runs, fit in memory at once."""
 
 from __future__ import annotations
 
@@ -12,42 +12,64 @@ import torch
 from torch import Tensor
 
 from sfedhp.nn.network import Network, split
+from sfedhp.nn.task import Task
 
-_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # glibc's names for them are M_…
-_MEMORY: Final = Path("/proc/meminfo")  # Linux
-_COPIES = 6  # d-sized tensors of a client at once: model, anchor, gradient, and what follows them
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of glibc
+_MEMINFO: Final = Path("/proc/meminfo")  # Linux
+# Flat vectors (d,) of a client that are in memory at once. While it is computed: its model, its anchor, the
+# gradient and the temporaries of a step. In a round of all clients each has two more: what it received and
+# what it sends.
+_VECTORS_COMPUTED: Final = 6
+_VECTORS_HELD: Final = _VECTORS_COMPUTED + 2
 
 
 def clients_that_fit(network: Network, row: Tensor, rows: int, runs: int) -> int:
     """How many clients of each run can be computed together; at least one.
 
     Args:
-        network: whose weights and activations take the room.
+        network: whose weights and activations take the memory.
         row: one input (1, *shape), on the device that computes.
         rows: of a mini-batch.
-        runs: stacked beside each other.
+        runs: how many are stacked.
     """
-    kept = 0
+    saved = 0  # numbers that a forward pass of one row saves for its backward pass
 
     def count(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        kept += tensor.numel()
+        nonlocal saved
+        saved += tensor.numel()
         return tensor
 
     model, statistics = (part.to(row.device) for part in network.initial())
     weights = {name: part.requires_grad_() for name, part in split(model, network.weights).items()}
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         network.run(weights, statistics, row, torch.Size(), train=False)
-    activations = max(kept - network.d, row.numel())
-    each = (_COPIES * network.d + 2 * rows * activations) * row.element_size()
-    return max(1, int(free_memory(row.device) // 2 // (each * runs)))
+    activations = max(saved - network.d, row.numel())
+    each = (_VECTORS_COMPUTED * network.d + 2 * rows * activations) * row.element_size()
+    return _fitting(each * runs, row.device)
+
+
+def runs_that_fit(task: Task, rows: int) -> int:
+    """How many runs like this one can be stacked; at least one.
+
+    Args:
+        task: of one run alone, on the device that computes.
+        rows: that all its clients hold together, to train, to validate and to test.
+    """
+    row = task.inputs[(0,) * len(task.lead)][0]
+    weights = _VECTORS_HELD * task.sizes.numel() * task.network.d
+    return _fitting((rows * row.numel() + weights) * row.element_size(), row.device)
+
+
+def _fitting(size: int, device: torch.device) -> int:
+    """How many things of so many bytes fit in half of the free memory; at least one."""
+    return max(1, free_memory(device) // 2 // size)
 
 
 def keep_freed_memory() -> None:
     """Let the allocator of the C library reuse large arrays instead of returning each to the system.
 
-    On Linux with glibc every array above 32 MiB is mapped anew and faults in page by page; a round of pFedMe
-    on `dnn` then takes six times as long. Elsewhere this does nothing.
+    By default glibc on Linux maps every array above 32 MiB anew, and it faults in page by page; a round of
+    pFedMe on `dnn` then takes six times as long. On other systems this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -56,11 +78,11 @@ def keep_freed_memory() -> None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on this device."""
+    """Bytes that can still be allocated on this device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    if _MEMORY.exists():
-        named = dict(line.split(":") for line in _MEMORY.read_text().splitlines())
-        return int(named["MemAvailable"].split()[0]) * 1024
-    # Systems that do not say how much is free: half of what they have.
+    if _MEMINFO.exists():
+        entries = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
+        return int(entries["MemAvailable"].split()[0]) * 1024
+    # Other systems do not say how much is free; take half of all memory.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

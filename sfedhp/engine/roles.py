@@ -1,8 +1,8 @@
-"""Each role alone: a client, an edge and the cloud as on machines of their own, without leading axes.
+"""A client, an edge and the cloud, each as on a machine of its own, without leading axes.
 
-The roles call the same functions of an algorithm and the same loop as the simulator; what differs is how they
-ask: members in memory answer one by one, each message through `carry`; those on other machines are asked all
-at once (`Members`).
+The roles call the same functions of an algorithm and the same loop as the simulator. A server sends requests
+to its `Members`: those of a deployment are on other machines and work at the same time (`MemberGroup` in
+`sfedhp.deploy`), those in memory reply one after the other (`InMemoryMembers`).
 """
 
 from __future__ import annotations
@@ -21,31 +21,45 @@ from sfedhp.core.types import Clock
 from sfedhp.engine.rounds import Draw, Message, Served, everybody, serve, stepping
 from sfedhp.nn.task import Task
 
-Carry = Callable[[Tensor], Tensor]  # what arrives of a message (d + s,)
+Carry = Callable[[Tensor], Tensor]  # a message (d + s,) -> what arrives of it
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A member's upload, its statistics behind it, and what it weighs."""
+class Reply:
+    """What a member sends back: its upload with the running statistics behind, and what it weighs."""
 
-    upload: Tensor
+    upload: Tensor  # (d + s,)
     weight: float
 
 
 class Member(Protocol):
-    """Whoever stands below a server."""
+    """A client below an edge, or an edge or a client below the cloud."""
 
-    def answer(self, received: Tensor, clock: Clock) -> Answer | None:
-        """Reply to a message; None: it stays silent."""
+    def reply(self, received: Tensor, clock: Clock) -> Reply | None:
+        """The reply to a message (d,); None: there is none."""
 
 
 class Members(Protocol):
-    """All who stand below a server, asked together."""
+    """All members of a server."""
 
     def __len__(self) -> int: ...
 
-    def ask(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Answer | None]:
-        """What each replied to its row of the messages; None: silent, or not asked (`asked`: None is all)."""
+    def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
+        """The reply of each member to its message; None where there is none.
+
+        Args:
+            messages: (members, d).
+            clock: of the request.
+            asked: (members,) bool, to which of them the request goes; None: to all.
+        """
+
+
+class Before(NamedTuple):
+    """What a client held before a step."""
+
+    clock: Clock  # of the step
+    personal: Any
+    statistics: Tensor
 
 
 @dataclass
@@ -57,29 +71,29 @@ class Client:
     personal: Any
     statistics: Tensor  # (s,)
     silent: Callable[[Clock], bool] = lambda clock: False
-    before: tuple[Clock, Any, Tensor] | None = field(default=None, init=False)  # the last clock, what it held
+    before: Before | None = field(default=None, init=False)  # before the last step
 
-    def answer(self, received: Tensor, clock: Clock) -> Answer | None:
-        """One client step. Asked again for the same clock it answers from what it held before."""
+    def reply(self, received: Tensor, clock: Clock) -> Reply | None:
+        """One client step. A request for the same clock as the last one repeats that step."""
         if self.silent(clock):
             return None
-        if self.before is not None and self.before[0] == clock:
+        if self.before is not None and self.before.clock == clock:
             _, self.personal, self.statistics = self.before
-        self.before = (clock, self.personal, self.statistics)
+        self.before = Before(clock, self.personal, self.statistics)
         task = replace(self.task, statistics=self.statistics)
         result = self.algorithm.client_step(received, self.personal, task, clock)
         assert task.statistics is not None
         self.personal, self.statistics = result.personal, task.statistics
         weight = float(self.task.sizes) if self.algorithm.weighting == "size" else 1.0
-        return Answer(torch.cat([dense(result.upload), self.statistics]), weight)
+        return Reply(torch.cat([dense(result.upload), self.statistics]), weight)
 
 
-class Progress(NamedTuple):
+class EdgeProgress(NamedTuple):
     """How far an edge is within a cloud round."""
 
-    done: int  # edge rounds
+    rounds_done: int  # edge rounds
     served: Served
-    last: Tensor  # (members,), what the clients weighed in the last real step
+    weights: Tensor  # (members,), what the clients weighed in the last round in which one replied
 
 
 @dataclass
@@ -88,45 +102,45 @@ class Edge:
 
     algorithm: Algorithm
     clients: Sequence[Member] | Members
-    statistics: Tensor  # (s,), before anybody answered
+    statistics: Tensor  # (s,), the initial running statistics
     carry: Carry = lambda message: message
     served: Served | None = None  # after the last cloud round
 
-    def answer(self, received: Tensor, clock: Clock) -> Answer | None:
-        """Serve the clients for the edge rounds; silent where no client answered in any of them."""
-        start = self.begin(received)
-        return self.conclude([start, *self.run(start, clock)][-1])
+    def reply(self, received: Tensor, clock: Clock) -> Reply | None:
+        """All edge rounds of a cloud round; no reply where no client replied in any of them."""
+        *_, last = self.run(self.begin(received), clock)
+        return self.conclude(last)
 
-    def begin(self, received: Tensor) -> Progress:
-        """The state at the start of a cloud round."""
+    def begin(self, received: Tensor) -> EdgeProgress:
+        """How an edge begins a cloud round."""
         members = len(self.clients)
         start = Served(self.algorithm.edge_start(received, members), self.statistics)
-        return Progress(0, start, torch.zeros(members, dtype=received.dtype))
+        return EdgeProgress(0, start, torch.zeros(members, dtype=received.dtype))
 
-    def run(self, progress: Progress, clock: Clock) -> Iterator[Progress]:
-        """The edge rounds that are left; yields how far it is after each."""
+    def run(self, progress: EdgeProgress, clock: Clock) -> Iterator[EdgeProgress]:
+        """The edge rounds that are left; yields the progress after each."""
         algorithm, turn, members = self.algorithm, clock.cloud_round, len(self.clients)
-        asked = together(self.clients, self.carry)
+        clients = as_members(self.clients, self.carry)
 
         def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
             messages = algorithm.edge_message(served.state, members)
-            return collect(asked, messages, Clock(turn, edge_round), self.statistics)
+            return collect(clients, messages, Clock(turn, edge_round), self.statistics)
 
         step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
-        rounds = range(progress.done, algorithm.edge_rounds)
+        rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
-            last = keep(weights.sum(-1) > 0, weights, progress.last)
-            progress = Progress(progress.done + 1, served, last)
+            weights = keep(weights.sum(-1) > 0, weights, progress.weights)
+            progress = EdgeProgress(progress.rounds_done + 1, served, weights)
             yield progress
 
-    def conclude(self, progress: Progress) -> Answer | None:
-        """What the cloud is told after the edge rounds; nothing where no client answered in any of them."""
+    def conclude(self, progress: EdgeProgress) -> Reply | None:
+        """The reply to the cloud after the edge rounds; None where no client replied in any of them."""
         algorithm, self.served = self.algorithm, progress.served
-        total = float(progress.last.sum())
+        total = float(progress.weights.sum())
         if not total:
             return None
         upload = torch.cat([algorithm.edge_upload(self.served.state), self.served.statistics])
-        return Answer(upload, total if algorithm.weighting == "size" else 1.0)
+        return Reply(upload, total if algorithm.weighting == "size" else 1.0)
 
 
 @dataclass
@@ -144,13 +158,13 @@ class Cloud:
         self.served = Served(self.algorithm.cloud_start(self.initial, len(self.members)), self.statistics)
 
     def run(self, rounds: int, first: int = 0) -> Iterator[Served]:
-        """Cloud rounds from the first on; yields what the cloud holds after each."""
+        """Cloud rounds from `first` to `rounds`; yields what the cloud holds after each."""
         algorithm, count = self.algorithm, len(self.members)
-        members = together(self.members, self.carry)
+        members = as_members(self.members, self.carry)
 
         def gather(served: Served, turn: int, drawn: Tensor | None) -> tuple[Message, Tensor]:
             messages = algorithm.cloud_message(served.state, count)
-            # All edges train and those drawn count; of clients only those drawn are asked.
+            # All edges train, and those drawn count; of clients only those drawn train.
             asked = None if algorithm.tiers == 3 else drawn
             uploads, weights = collect(members, messages, Clock(turn), self.statistics, asked)
             return uploads, weights if drawn is None else weights * drawn
@@ -162,8 +176,8 @@ class Cloud:
 
 
 @dataclass(frozen=True)
-class InTurn:
-    """Members in memory, asked one by one, each message through `carry`."""
+class InMemoryMembers:
+    """Members in this process, which reply one after the other; each message goes through `carry`."""
 
     members: Sequence[Member]
     carry: Carry
@@ -171,32 +185,35 @@ class InTurn:
     def __len__(self) -> int:
         return len(self.members)
 
-    def ask(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Answer | None]:
-        """What each replied."""
-        answers: list[Answer | None] = []
+    def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
+        """See `Members.request`."""
+        replies: list[Reply | None] = []
         for index, member in enumerate(self.members):
-            wanted = asked is None or bool(asked[index])
-            reply = member.answer(self.carry(messages[index]), clock) if wanted else None
-            answers.append(None if reply is None else replace(reply, upload=self.carry(reply.upload)))
-        return answers
+            takes_part = asked is None or bool(asked[index])
+            reply = member.reply(self.carry(messages[index]), clock) if takes_part else None
+            replies.append(None if reply is None else replace(reply, upload=self.carry(reply.upload)))
+        return replies
 
 
-def together(members: Sequence[Member] | Members, carry: Carry) -> Members:
-    """Members who are asked together; a mere sequence of them is asked in turn."""
-    return InTurn(members, carry) if isinstance(members, Sequence) else members
+def as_members(members: Sequence[Member] | Members, carry: Carry) -> Members:
+    """The members of a server, of which a sequence is in memory."""
+    return InMemoryMembers(members, carry) if isinstance(members, Sequence) else members
 
 
 def collect(
     members: Members, messages: Tensor, clock: Clock, statistics: Tensor, asked: Tensor | None = None
 ) -> tuple[Message, Tensor]:
-    """Ask the members and stack their uploads. Whoever is silent weighs zero, and its row is never read."""
-    answers = members.ask(messages, clock, asked)
+    """Request replies and stack them: uploads (members, d), statistics (members, s) and weights (members,).
+
+    A member without a reply weighs zero; its row is NaN and never read.
+    """
+    replies = members.request(messages, clock, asked)
     weights = torch.tensor(
-        [0.0 if reply is None else reply.weight for reply in answers], dtype=messages.dtype
+        [0.0 if reply is None else reply.weight for reply in replies], dtype=messages.dtype
     )
     size = messages.shape[-1]
     rows = messages.new_full((len(members), size + len(statistics)), torch.nan)
-    for index, reply in enumerate(answers):
+    for index, reply in enumerate(replies):
         if reply is not None:
             rows[index] = reply.upload
     return Message(rows[:, :size], rows[:, size:]), weights

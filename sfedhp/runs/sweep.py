@@ -11,17 +11,15 @@ from typing import NamedTuple
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked, remove_temporary_files
-from sfedhp.engine.memory import free_memory
+from sfedhp.engine.memory import runs_that_fit
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.loop import Outcome, Report, Stop, drive, outcome_of
-from sfedhp.runs.prepare import Prepared, device_of, prepare, prepare_stack, stackable
+from sfedhp.runs.prepare import Prepared, prepare, prepare_stack, stackable
 from sfedhp.runs.provenance import SOURCE, contrast, difference
 from sfedhp.runs.records import History, rows_of_run
 from sfedhp.runs.run import check_belongs, check_vacant, new_folder, read_experiment
-
-_COPIES = 8  # d-sized tensors of a client that a round holds at its widest
 
 
 class Stack(NamedTuple):
@@ -247,7 +245,4 @@ def _runs_that_fit(experiment: Experiment, wanted: int) -> int:
     rows = sum(
         len(held) for kind in ("train", "test", "validation") for held in getattr(prepared.federation, kind)
     )
-    row = prepared.simulator.task.inputs[(0,) * len(prepared.simulator.task.lead)][0]
-    weights = _COPIES * prepared.simulator.task.sizes.numel() * prepared.simulator.task.network.d
-    each = (rows * row.numel() + weights) * row.element_size()
-    return max(1, min(wanted, free_memory(device_of(experiment.device)) // 2 // each))
+    return min(wanted, runs_that_fit(prepared.simulator.task, rows))

@@ -1,4 +1,4 @@
-"""How many clients fit at once."""
+"""How many clients, and how many runs, fit at once."""
 
 import os
 
@@ -33,6 +33,15 @@ def test_convolutions_are_counted_by_their_activations(monkeypatch):
     assert few < many / 10
 
 
+def test_runs_are_counted_by_their_rows_and_their_clients_models(case, monkeypatch):
+    """What a run takes: its rows of 6 float64 numbers, and eight vectors for each of its clients."""
+    rows, clients = 1000, case.task.sizes.numel()
+    each = 8 * (6 * rows + 8 * clients * case.task.network.d)
+    for free, runs in ((2 * each - 1, 1), (2 * each, 1), (5 * each, 2), (20 * each, 10)):
+        monkeypatch.setattr(memory, "free_memory", lambda device, free=free: free)
+        assert memory.runs_that_fit(case.task, rows) == runs
+
+
 def test_freed_memory_is_kept_only_where_that_is_known(monkeypatch):
     asked = []
     library = type("Library", (), {"mallopt": lambda self, *option: asked.append(option)})()
@@ -48,12 +57,12 @@ def test_freed_memory_is_kept_only_where_that_is_known(monkeypatch):
 def test_free_memory_counts_what_the_system_would_give_back(tmp_path, monkeypatch):
     listed = tmp_path / "meminfo"
     listed.write_text("MemTotal:  24 kB\nMemFree:  5 kB\nMemAvailable:  20 kB\nHugePages_Total:  0\n")
-    monkeypatch.setattr(memory, "_MEMORY", listed)
+    monkeypatch.setattr(memory, "_MEMINFO", listed)
     assert memory.free_memory(torch.device("cpu")) == 20 * 1024
 
 
 def test_a_system_that_does_not_say_has_half_of_its_memory_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
     monkeypatch.setattr(memory.os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert memory.free_memory(torch.device("cpu")) == 5 * 4096
 

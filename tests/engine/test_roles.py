@@ -6,7 +6,7 @@ import torch
 
 from sfedhp.algorithms import PFedMe, SFedHP
 from sfedhp.core.types import Clock
-from sfedhp.engine.roles import Answer, Client, Cloud, Edge
+from sfedhp.engine.roles import Client, Cloud, Edge, Reply
 
 
 def client(case, method, **options):
@@ -17,13 +17,13 @@ def client(case, method, **options):
 def test_a_client_asked_twice_answers_from_what_it_held_before(case):
     """A retry after a lost reply must not train twice."""
     member = client(case, SFedHP(start="carried"))
-    member.answer(case.initial, Clock(0, 0))
-    first = member.answer(case.initial, Clock(0, 1))
+    member.reply(case.initial, Clock(0, 0))
+    first = member.reply(case.initial, Clock(0, 1))
     after = member.personal
-    again = member.answer(case.initial, Clock(0, 1))
+    again = member.reply(case.initial, Clock(0, 1))
     assert torch.equal(first.upload, again.upload)
     assert torch.equal(member.personal, after)
-    onward = member.answer(case.initial, Clock(0, 2))
+    onward = member.reply(case.initial, Clock(0, 2))
     assert not torch.equal(onward.upload, again.upload)
 
 
@@ -31,14 +31,14 @@ def test_an_edge_that_nobody_answers_stays_silent(case):
     method = SFedHP(edge_rounds=2)
     silent = client(case, method, silent=lambda clock: True)
     edge = Edge(method, [silent, silent], case.statistics)
-    assert edge.answer(case.initial, Clock(0)) is None
+    assert edge.reply(case.initial, Clock(0)) is None
     cloud = Cloud(method, [edge], case.initial, case.statistics)
     for served in cloud.run(2):
         assert torch.equal(served.state, case.initial)
 
 
 def test_what_a_client_weighs(case):
-    assert client(case, PFedMe(local_rounds=1)).answer(case.initial, Clock(0)).weight == 1.0
+    assert client(case, PFedMe(local_rounds=1)).reply(case.initial, Clock(0)).weight == 1.0
     method = replace(PFedMe(local_rounds=1))
     assert method.weighting == "equal"
 
@@ -55,14 +55,14 @@ def test_an_edge_goes_on_from_any_of_its_rounds(case):
     """A restarted edge must not begin its cloud round again."""
     method = SFedHP(edge_rounds=4)
     straight = edge_of(case, method)
-    expected = straight.answer(case.initial, Clock(0))
+    expected = straight.reply(case.initial, Clock(0))
     first = edge_of(case, method)
     steps = first.run(first.begin(case.initial), Clock(0))
     half = [next(steps), next(steps)][-1]
-    assert half.done == 2
+    assert half.rounds_done == 2
     second = Edge(method, first.clients, case.statistics)
     *_, last = second.run(half, Clock(0))
-    assert last.done == 4
+    assert last.rounds_done == 4
     found = second.conclude(last)
     assert torch.equal(found.upload, expected.upload)
     assert found.weight == expected.weight
@@ -90,10 +90,10 @@ def test_members_that_are_asked_together(case):
         def __len__(self):
             return 3
 
-        def ask(self, messages, clock, asked):
+        def request(self, messages, clock, asked):
             self.asked += 1
             assert messages.shape == (3, len(case.initial))
-            return [Answer(2 * messages[0], 1.0), None, None]
+            return [Reply(2 * messages[0], 1.0), None, None]
 
     members = Silent()
     cloud = Cloud(PFedMe(local_rounds=1), members, case.initial, case.statistics)

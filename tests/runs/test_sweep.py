@@ -12,6 +12,7 @@ from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.core.scalars import PerRun
 from sfedhp.data import DataOptions
+from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
 from sfedhp.runs.prepare import merged
 from sfedhp.runs.sweep import check, plan, rounds_done, sweep
@@ -67,7 +68,7 @@ def test_only_what_has_one_shape_is_stacked():
 
 
 def test_memory_limits_a_stack(monkeypatch):
-    monkeypatch.setattr(sweeping, "free_memory", lambda device: 10_000_000)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 10_000_000)
     stacks = plan([replace(SMALL, seed=seed) for seed in range(6)])
     assert len(stacks) > 1
     assert sorted(place for stack in stacks for place in stack.places) == list(range(6))

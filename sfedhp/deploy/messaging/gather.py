@@ -29,7 +29,7 @@ from sfedhp.deploy.messaging.protocol import (
 from sfedhp.deploy.messaging.traffic import Books
 from sfedhp.deploy.messaging.transport import Post
 from sfedhp.deploy.messaging.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
-from sfedhp.engine.roles import Answer
+from sfedhp.engine.roles import Reply
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 
@@ -73,20 +73,20 @@ class Circle:
     def __len__(self) -> int:
         return len(self.names)
 
-    def ask(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Answer | None]:
+    def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
         """One turn of training: each member's row down, answers up."""
         seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
         rows = messages if asked is None else messages[seats]
         packed = dict(zip(seats, self._packed(rows, self.down), strict=True))
 
-        def read(seat: int, envelope: Envelope) -> Answer:
+        def read(seat: int, envelope: Envelope) -> Reply:
             self._heed(seat, envelope.facts)
             if not (math.isfinite(envelope.weight) and envelope.weight > 0):
                 raise RefusedError(f"its weight is {envelope.weight}")
             base = packed[seat][1][: len(self.like)]
             upload = unpack(envelope.parts, self.like, self.tail, base)
             self.books.book("up", seat, 0, 0, int((upload[: len(self.like)] != 0).sum()))
-            return Answer(upload, envelope.weight)
+            return Reply(upload, envelope.weight)
 
         nonzeros = {seat: int((held[: len(self.like)] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}

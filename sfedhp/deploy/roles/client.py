@@ -22,7 +22,7 @@ from sfedhp.deploy.roles.loading import holdings_of, model_of
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
-from sfedhp.engine.roles import Client
+from sfedhp.engine.roles import Before, Client
 from sfedhp.runs.build import Rows
 from sfedhp.runs.models import Predictor, save_model
 from sfedhp.wire import DecodeError
@@ -83,7 +83,7 @@ class ClientRole:
         self._desk.close()
         before = self._client.before
         self.journal.status(
-            now=True, run=self._run, round=before[0].cloud_round + 1 if before else 0, finished=True
+            now=True, run=self._run, round=before.clock.cloud_round + 1 if before else 0, finished=True
         )
         self.journal.write("over")
 
@@ -102,7 +102,7 @@ class ClientRole:
         """One step of the method; what goes back."""
         began = time.perf_counter()
         received = unpack(question.parts, self._initial, self._tail[:0])
-        reply = self._client.answer(received, question.clock)
+        reply = self._client.reply(received, question.clock)
         assert reply is not None
         parts, _ = pack(reply.upload, len(self._initial), self._link, received)
         self._save(question.clock)
@@ -173,8 +173,8 @@ class ClientRole:
         trees = {
             "personal": self._client.personal,
             "statistics": self._client.statistics,
-            "before_personal": before[1],
-            "before_statistics": before[2],
+            "before_personal": before.personal,
+            "before_statistics": before.statistics,
         }
         about = {"run": self._run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
         last = clock.edge_round == self.site.experiment.algorithm.edge_rounds - 1
@@ -191,6 +191,6 @@ class ClientRole:
         trees, about = found
         clock = Clock(int(about["cloud_round"]), int(about["edge_round"]))
         fresh.personal, fresh.statistics = trees["personal"], trees["statistics"]
-        fresh.before = (clock, trees["before_personal"], trees["before_statistics"])
+        fresh.before = Before(clock, trees["before_personal"], trees["before_statistics"])
         self._run = about["run"]
         self.journal.write("resumed", cloud_round=clock.cloud_round, edge_round=clock.edge_round)

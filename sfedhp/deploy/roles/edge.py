@@ -21,7 +21,7 @@ from sfedhp.deploy.messaging.turns import HopelessError
 from sfedhp.deploy.roles.loading import model_of
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
-from sfedhp.engine.roles import Edge, Progress
+from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
 from sfedhp.runs.models import save_model
 from sfedhp.wire import DecodeError
@@ -62,7 +62,7 @@ class EdgeRole:
         )
         self._edge = Edge(experiment.algorithm, self._circle, self._tail)
         self._key: Key | None = None  # the question at work
-        self._progress: Progress | None = None
+        self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
 
     def work(self) -> None:
@@ -171,11 +171,11 @@ class EdgeRole:
         """What the edge held at the end of its last cloud round, also after a restart."""
         if self._progress is None:
             template = self._edge.begin(self._initial)
-            found = load_state(self._state_path, {"served": template.served, "last": template.last})
+            found = load_state(self._state_path, {"served": template.served, "last": template.weights})
             if found is None or found[1]["run"] != question.run:
                 return None
             trees, about = found
-            self._progress = Progress(int(about["done"]), trees["served"], trees["last"])
+            self._progress = EdgeProgress(int(about["done"]), trees["served"], trees["last"])
         return self._progress.served
 
     def _look(self) -> None:
@@ -189,7 +189,7 @@ class EdgeRole:
             now,
             run=self._circle.run,
             round=self._round,
-            edge_round=self._progress and self._progress.done,
+            edge_round=self._progress and self._progress.rounds_done,
             members=self._circle.present(),
             **more,
         )
@@ -211,20 +211,20 @@ class EdgeRole:
     def _state_path(self) -> Path:
         return self.folder / "state.safetensors"
 
-    def _save(self, question: Envelope, progress: Progress) -> None:
+    def _save(self, question: Envelope, progress: EdgeProgress) -> None:
         about = {
             "run": question.run,
             "cloud_round": str(question.clock.cloud_round),
-            "done": str(progress.done),
+            "done": str(progress.rounds_done),
             "books": json.dumps(self._circle.books.saved()),
         }
-        trees = {"served": progress.served, "last": progress.last}
-        last = progress.done == self.site.experiment.algorithm.edge_rounds
+        trees = {"served": progress.served, "last": progress.weights}
+        last = progress.rounds_done == self.site.experiment.algorithm.edge_rounds
         self.journal.attempt(lambda: save_state(self._state_path, trees, about, durable=last))
 
-    def _restored(self, question: Envelope, start: Progress) -> Progress:
+    def _restored(self, question: Envelope, start: EdgeProgress) -> EdgeProgress:
         """How far the edge was in this very round before it was restarted; else the start."""
-        found = load_state(self._state_path, {"served": start.served, "last": start.last})
+        found = load_state(self._state_path, {"served": start.served, "last": start.weights})
         if found is None:
             return start
         trees, about = found
@@ -232,4 +232,4 @@ class EdgeRole:
             return start
         self.journal.write("resumed", round=question.clock.cloud_round, edge_round=int(about["done"]))
         self._circle.books = Books(len(self._circle), json.loads(about["books"]))
-        return Progress(int(about["done"]), trees["served"], trees["last"])
+        return EdgeProgress(int(about["done"]), trees["served"], trees["last"])

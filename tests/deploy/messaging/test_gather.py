@@ -91,7 +91,7 @@ def answers(wire, seat, *messages, after=0.0):
 
 
 def ask(circle, clock=NOW, asked=None):
-    return circle.ask(MODEL.expand(2, SIZE), clock, asked)
+    return circle.request(MODEL.expand(2, SIZE), clock, asked)
 
 
 def refusals(tmp_path):
@@ -263,7 +263,7 @@ def test_a_new_run_waits_for_everybody_to_come_up(circle, wire, tmp_path):
     answers(wire, 0, reply(0))
     answers(wire, 1, reply(1))
     threading.Timer(1.5, wire.say, ("second", hello(1))).start()
-    assert all(fresh.ask(MODEL.expand(2, SIZE), NOW, None))
+    assert all(fresh.request(MODEL.expand(2, SIZE), NOW, None))
 
 
 def test_only_those_drawn_are_asked(circle, wire):

@@ -99,7 +99,7 @@ def gather(tmp_path):
 def timed(circle, turn, asked=None):
     """How long a turn takes, and who answered in it."""
     began = time.monotonic()
-    answers = circle.ask(MODEL.expand(len(circle), SIZE), Clock(turn), asked)
+    answers = circle.request(MODEL.expand(len(circle), SIZE), Clock(turn), asked)
     return time.monotonic() - began, [answer is not None for answer in answers]
 
 
@@ -233,7 +233,7 @@ def waits(circle, asked, seconds):
 
     try:
         circle.look = look
-        circle.ask(MODEL.expand(len(circle), SIZE), Clock(0), asked)
+        circle.request(MODEL.expand(len(circle), SIZE), Clock(0), asked)
     except InterruptedError:
         return True
     return False

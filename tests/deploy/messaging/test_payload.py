@@ -143,7 +143,7 @@ def test_a_reply_without_form_is_refused_and_the_turn_goes_on(circle, tmp_path, 
     parts, _ = pack(MODEL, len(MODEL), WireOptions())
     circle.post.inbox.put(("second", sealed(Kind.REPLY, facts, parts=parts)))
     circle.post.inbox.put(("first", seal(Envelope(Kind.REPLY, RUN, CONFIG, 0, NOW, 1.0, {}, parts))))
-    first, second = circle.ask(MODEL.expand(2, -1), NOW, None)
+    first, second = circle.request(MODEL.expand(2, -1), NOW, None)
     assert first is not None
     assert second is None
     assert refused(tmp_path) == ["second"]
