@@ -22,7 +22,7 @@ from sfedhp.config import Experiment
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.paper.published import TABLES
-from sfedhp.paper.records import read
+from sfedhp.paper.records import read_records
 from sfedhp.runs.prepare import prepare
 from sfedhp.theory.curvature import BatchCurvature, batch_curvature
 from sfedhp.theory.limits import limit_lines
@@ -43,7 +43,7 @@ def ours(dataset: str, setting: int, scale: str) -> str:
     """The variants whose global model was at chance in the end of our runs, or gone, of how many that ran."""
     table = next(name for name, place in TABLES.items() if place == (dataset, setting))
     study = table if scale == "unit" else f"{table}-{scale.replace('_', '-')}"
-    found = read(RESULTS, [study])
+    found = read_records(RESULTS, [study])
     # A run that diverged before its first evaluation has no curve at all.
     finals = [each for each in found if ("gm" in each.curve or not each.curve) and each.rounds == 800]
     # Per-FedAvg's is only a start to adapt from, and the paper has no number for it.

@@ -1,6 +1,6 @@
 """The command `sfedhp`.
 
-A subcommand is imported when it is asked for, so that `sfedhp --help` answers at once.
+A subcommand is imported when it is used, so that `sfedhp --help` is fast.
 """
 
 from __future__ import annotations
@@ -15,64 +15,64 @@ import click
 
 from sfedhp import __version__
 
-# Threads that wait for each other spin only briefly (it must be said before torch is imported): where another
-# program takes a core, a run would otherwise crawl.
+# Waiting threads spin only briefly: otherwise a run is very slow if another program uses a core. This must be
+# set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 COMMANDS: Final = {
     "run": "Run one experiment; without arguments the embedded default.",
-    "compare": "Run all the methods on the same data and print one table.",
+    "compare": "Run all methods on the same data and print one table.",
     "sweep": "Run a grid of experiments and seeds, stacked on the device.",
-    "resume": "Go on where a run stopped, to the same bits.",
-    "reproduce": "Run the paper's tables and figures, ours beside the paper's.",
-    "check": "Hold a configuration against theory, practice and the clock.",
-    "personalize": "Give a client that was not in the training a model of its own.",
+    "resume": "Continue a run that was stopped, with bit-identical results.",
+    "reproduce": "Run the paper's tables and figures, and compare the numbers.",
+    "check": "Check a configuration against theory and practical limits.",
+    "personalize": "Train a model for a client that was not in the training.",
     "provision": "Make the start-up kits of a federation on several machines.",
-    "cloud": "Be the cloud of a federation.",
-    "edge": "Be an edge of a federation.",
-    "client": "Be a client of a federation, with data of its own.",
-    "deploy": "Try a whole federation on this machine.",
-    "status": "Show how a site of a federation stands.",
-    "data": "List, get, verify and show datasets.",
-    "bench": "Measure speed here, against a plain client-by-client loop.",
+    "cloud": "Run the cloud of a federation.",
+    "edge": "Run an edge of a federation.",
+    "client": "Run a client of a federation, with its own data.",
+    "deploy": "Run a whole federation on this machine.",
+    "status": "Show the status of a site of a federation.",
+    "data": "List, download, verify and show datasets.",
+    "bench": "Measure speed against a plain loop over the clients.",
 }
 
 
-class Refusal(click.ClickException):
+class BadInput(click.ClickException):
     """Bad input: one sentence, exit code 2."""
 
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the sentence where messages go."""
+        """Print the sentence to stderr."""
         click.echo(f"error: {self.message}", file=file, err=True)
 
 
 class Commands(click.Group):
-    """Subcommands, imported on demand; what the library refuses ends in a sentence and not in a traceback."""
+    """Subcommands, imported on demand; an `InputError` becomes a sentence instead of a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """The names of the commands, in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of the module of that name."""
+        """The command from the module of that name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"sfedhp.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing anything."""
+        """Write the list of commands, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand and turn what went wrong into a sentence and an exit code."""
+        """Run the subcommand; turn an error into a sentence and an exit code."""
         try:
             return self._invoke(ctx)
         except KeyboardInterrupt:
-            # Rounds hear the signal themselves (`execution`), so none is under way here.
+            # While rounds run, `execution` handles the signal; no round is running here.
             click.echo(
                 "Stopped." if ctx.invoked_subcommand else "Stopped before anything was done.", err=True
             )
@@ -81,25 +81,25 @@ class Commands(click.Group):
     def _invoke(self, ctx: click.Context) -> Any:
         from sfedhp.core.errors import InputError
 
-        # A user's own model (`model.name=my_module:Net`) most often lies in the folder where the user stands.
+        # A user's own model (`model.name=my_module:Net`) is usually in the current folder.
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.append(here)
         try:
             return super().invoke(ctx)
         except InputError as error:
-            raise Refusal(str(error)) from error
+            raise BadInput(str(error)) from error
         except BrokenPipeError:
-            raise  # the reader of our output left; click ends quietly
+            raise  # the reader of our output closed it; click exits quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            raise Refusal(f"{where}{error.strerror or error}.") from error
+            raise BadInput(f"{where}{error.strerror or error}.") from error
         except RuntimeError as error:
             if "without overflow" not in str(error):
                 raise
-            raise Refusal(
+            raise BadInput(
                 "A rate or strength is too large for the numbers of the run: set algorithm.… values that are "
-                "nearer to the defaults."
+                "closer to the defaults."
             ) from error
 
 
@@ -109,10 +109,11 @@ def main() -> None:
     """Federated learning with a model for every client, every edge server and the cloud.
 
     \b
-    A first run, on images that are part of the package:
+    A first run, on images that come with the package:
       sfedhp run
     The eight methods side by side:
       sfedhp compare
-    What can be set, with every default:
+    The common keys, and all keys, with their defaults:
       sfedhp run --help
+      sfedhp run --help-all
     """

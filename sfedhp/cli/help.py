@@ -1,4 +1,4 @@
-"""`sfedhp run --help`: every key with its default and its help text."""
+"""`--help` and `--help-all` of the commands that take config keys: the common keys, or all of them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,97 @@ from collections.abc import Iterable
 import click
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.cli.options import METHOD, Option, Settings, common_options, config_tables, method_options
+from sfedhp.runs.config_keys import Option, common_options, config_tables, method_options
+from sfedhp.runs.provenance import METHOD
+from sfedhp.runs.settings import Settings
+
+DEFAULT = Settings(()).method
+# What most runs set; of the method's keys those of the default method.
+COMMON = (
+    *("rounds", "edges", "clients_per_edge", "seed", "batch_size", "device"),
+    *("data.source", "data.partition", "model.name"),
+)
+COMMON_OF_METHOD = (
+    *("algorithm.edge_rounds", "algorithm.personal_steps"),
+    *("algorithm.edge_rate", "algorithm.personal_rate"),
+)
 
 
 class ConfigCommand(click.Command):
-    """A command whose help ends with the list of all keys."""
+    """A command whose `--help` ends with the common keys, and whose `--help-all` ends with all keys."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters of the command, with `--help-all`."""
+        everything = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=self._print_all,
+            help="Show this message with all keys and exit.",
+        )
+        *own, last = super().get_params(ctx)  # the last one is --help
+        return [*own, everything, last]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The keys by section, then those of each method."""
-        common = common_options()
-        for table, idea in {"": "", **config_tables()}.items():
-            own = [option for key, option in common.items() if key.rpartition(".")[0] == table]
-            if own:
-                _write(formatter, f"Keys of [{table}]" if table else "Keys", own, idea)
-        with formatter.section("The method"):
-            formatter.write_dl([(f"{METHOD}={Settings(()).method}", f"one of {', '.join(ALGORITHMS)}")])
-        for name, kind in ALGORITHMS.items():
-            _write(formatter, f"Keys of [algorithm] for {name}", method_options(name).values(), kind.__doc__)
+        """The common keys and the method, or every key by section and method."""
+        if ctx.meta.get("help_all"):
+            _write_all(formatter)
+        else:
+            _write_common(formatter, ctx.command_path)
+
+    @staticmethod
+    def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            ctx.meta["help_all"] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
 
 
-def _write(
-    formatter: click.HelpFormatter, title: str, options: Iterable[Option], idea: str | None = None
+def _write_common(formatter: click.HelpFormatter, command: str) -> None:
+    known = common_options()
+    _write_keys(formatter, "Common keys", [known[key] for key in COMMON])
+    _write_method(formatter)
+    known = method_options(DEFAULT)
+    _write_keys(formatter, f"Common keys of {DEFAULT}", [known[key] for key in COMMON_OF_METHOD])
+    formatter.write_paragraph()
+    formatter.write_text(f"`{command} --help-all` lists all keys, with those of every method.")
+
+
+def _write_all(formatter: click.HelpFormatter) -> None:
+    common = common_options()
+    for table, text in {"": "", **config_tables()}.items():
+        own = [option for key, option in common.items() if key.rpartition(".")[0] == table]
+        if own:
+            _write_keys(formatter, f"Keys of [{table}]" if table else "Keys", own, text)
+    _write_method(formatter)
+    for name, kind in ALGORITHMS.items():
+        title = f"Keys of [algorithm] for {name}"
+        _write_keys(formatter, title, method_options(name).values(), kind.__doc__)
+
+
+def _write_method(formatter: click.HelpFormatter) -> None:
+    with formatter.section("The method"):
+        formatter.write_dl([(f"{METHOD}={DEFAULT}", f"one of {', '.join(ALGORITHMS)}")])
+
+
+def _write_keys(
+    formatter: click.HelpFormatter, title: str, options: Iterable[Option], text: str | None = None
 ) -> None:
     with formatter.section(title):
-        if idea:
-            formatter.write_text(idea)
-        formatter.write_dl([(_shown(option), _explained(option)) for option in options], col_max=36)
+        if text:
+            formatter.write_text(text)
+        formatter.write_dl([(_key_and_default(option), _help(option)) for option in options], col_max=36)
 
 
-def _shown(option: Option) -> str:
-    """The key as it could be typed; a default that the data decide is left open."""
+def _key_and_default(option: Option) -> str:
+    """The key as it could be typed, with its default; `…` if the data decide it."""
     if option.default is None:
         return f"{option.key}=…"
     text = option.default if isinstance(option.default, str) else json.dumps(option.default)
     return f"{option.key}={text}"
 
 
-def _explained(option: Option) -> str:
+def _help(option: Option) -> str:
+    """The help text with the choices."""
     return f"{option.help}; one of {', '.join(option.choices)}" if option.choices else option.help

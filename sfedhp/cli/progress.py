@@ -1,4 +1,4 @@
-"""How far it is: a bar on a terminal, a plain line now and then elsewhere. Always where messages go."""
+"""Progress on stderr: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sfedhp.paper.campaign import Pace, Watch
+from sfedhp.paper.campaign import CampaignProgress, CampaignReport
 from sfedhp.runs.loop import Progress as Done
 from sfedhp.runs.loop import Report
 
@@ -29,24 +29,24 @@ Received = Callable[[str, int, int], None]  # a file's name, bytes so far, bytes
 
 
 @contextmanager
-def rounds_shown(title: str) -> Iterator[Report]:
-    """Shows the rounds of a run that are reported to it, with GM, PM and the time left."""
+def round_progress(title: str) -> Iterator[Report]:
+    """Shows the rounds of a run, with GM, PM and the time left."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(title).report
+        yield _RoundLines(title).report
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("{task.fields[accuracies]}"),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
     with Progress(*columns, console=console) as bar:
-        # Nothing is known of the rounds before the first one ends: a resumed run begins in the middle.
-        task = bar.add_task(title, total=None, figures="")
-        figures = _Figures()
+        # The first round is known only when it ends: a resumed run starts in the middle.
+        task = bar.add_task(title, total=None, accuracies="")
+        accuracies = _Accuracies()
         started = False
 
         def report(done: Done) -> None:
@@ -54,17 +54,17 @@ def rounds_shown(title: str) -> Iterator[Report]:
             if not started:
                 bar.reset(task, total=done.rounds)
                 started = True
-            bar.update(task, completed=done.row["round"], figures=figures.of(done.row))
+            bar.update(task, completed=done.row["round"], accuracies=accuracies.text(done.row))
 
         yield report
 
 
 @contextmanager
-def bytes_shown() -> Iterator[Received]:
-    """Shows files that grow."""
+def download_progress() -> Iterator[Received]:
+    """Shows the bytes of files that are downloaded."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _whole_files
+        yield _print_file
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
@@ -79,72 +79,73 @@ def bytes_shown() -> Iterator[Received]:
 
 
 @contextmanager
-def pace_shown() -> Iterator[Watch]:
-    """Shows how far a campaign of many runs is, and the time left at its pace so far."""
+def campaign_progress() -> Iterator[CampaignReport]:
+    """Shows the rounds of a campaign of many runs, and the time left."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Paces().report
+        yield _CampaignLines().report
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("left"), console=console) as bar:
         task = bar.add_task("", total=None)
 
-        def report(pace: Pace) -> None:
-            bar.update(task, description=pace.title, completed=pace.done, total=pace.total)
+        def report(progress: CampaignProgress) -> None:
+            bar.update(task, description=progress.title, completed=progress.done, total=progress.total)
 
         yield report
 
 
-def _whole_files(name: str, done: int, total: int) -> None:
+def _print_file(name: str, done: int, total: int) -> None:
     if done == total:
         click.echo(f"{name}: {total} bytes", err=True)
 
 
-class _Figures:
-    """The last evaluated GM and PM: not every round has some."""
+class _Accuracies:
+    """The last evaluated GM and PM; not every round is evaluated."""
 
     def __init__(self) -> None:
         self._last: dict[str, float] = {}
 
-    def of(self, row: dict[str, Any]) -> str:
+    def text(self, row: dict[str, Any]) -> str:
         self._last |= {kind: row[kind] for kind in ("gm", "pm") if kind in row}
         return "  ".join(f"{kind.upper()} {value:.2f}" for kind, value in self._last.items())
 
 
-class _Paces:
-    """A line for every stack of runs that begins, and one every few seconds."""
+class _CampaignLines:
+    """Prints a line when a stack of runs starts, and then every few seconds."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._printed = float("-inf")
         self._title = ""
 
-    def report(self, pace: Pace) -> None:
+    def report(self, progress: CampaignProgress) -> None:
         now = time.monotonic()
-        if pace.title == self._title and now - self._printed < _PAUSE:
+        if progress.title == self._title and now - self._printed < _PAUSE:
             return
-        self._title, self._printed = pace.title, now
-        left = timedelta(seconds=round((now - self._began) / pace.done * (pace.total - pace.done)))
-        click.echo(f"{pace.title}: {pace.done} of {pace.total} rounds, {left} left", err=True)
+        self._title, self._printed = progress.title, now
+        per_round = (now - self._started_at) / progress.done
+        left = timedelta(seconds=round(per_round * (progress.total - progress.done)))
+        click.echo(f"{progress.title}: {progress.done} of {progress.total} rounds, {left} left", err=True)
 
 
-class _Lines:
-    """The first round, the last, and one every few seconds."""
+class _RoundLines:
+    """Prints a line for the first round, the last, and every few seconds."""
 
     def __init__(self, title: str):
         self._title = title
-        self._figures = _Figures()
+        self._accuracies = _Accuracies()
         self._first: tuple[int, float] | None = None  # round and time of the first report
         self._printed = float("-inf")
 
     def report(self, done: Done) -> None:
         now, number = time.monotonic(), done.row["round"]
-        figures = self._figures.of(done.row)
+        accuracies = self._accuracies.text(done.row)
         first = self._first = self._first or (number, now)
         if number < done.rounds and now - self._printed < _PAUSE:
             return
         self._printed = now
-        parts = [f"{self._title}: round {number}/{done.rounds}", figures]
+        parts = [f"{self._title}: round {number}/{done.rounds}", accuracies]
         if first[0] < number < done.rounds:
             left = (now - first[1]) / (number - first[0]) * (done.rounds - number)
             parts.append(f"{timedelta(seconds=round(left))} left")

@@ -1,4 +1,4 @@
-"""Runs what has no record yet, stack by stack, and writes each stack's records as soon as it ends."""
+"""Runs the jobs of studies that have no record yet, and appends their records stack by stack."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfedhp.paper import records
-from sfedhp.paper.records import Record, commit_here
-from sfedhp.paper.studies import Effort, Job, Study, check, finals, trials
+from sfedhp.paper.jobs import Effort, Job, finals, trials
+from sfedhp.paper.newcomers import score_newcomers
+from sfedhp.paper.records import Record, append_records, current_commit, make_record, read_records_of
+from sfedhp.paper.studies import Study
 from sfedhp.runs.environment import versions
 from sfedhp.runs.loop import Progress, Stop
 from sfedhp.runs.prepare import device_of
@@ -16,7 +17,7 @@ from sfedhp.runs.sweep import plan, sweep
 
 
 @dataclass(frozen=True)
-class Pace:
+class CampaignProgress:
     """How far a campaign is, in rounds of single runs."""
 
     title: str  # what runs now
@@ -24,75 +25,95 @@ class Pace:
     total: int
 
 
-Watch = Callable[[Pace], None]
+CampaignReport = Callable[[CampaignProgress], None]
 
 
-def missing(studies: Sequence[Study], effort: Effort, known: Sequence[Record]) -> list[Job]:
-    """The runs without a record that can begin now: trials first, then the chosen."""
-    done = {each.key for each in known}
-    jobs = [job for study in studies for job in (*trials(study, effort), *finals(study, effort, known))]
+def missing_jobs(studies: Sequence[Study], effort: Effort, records: Sequence[Record]) -> list[Job]:
+    """The jobs without a record that can start now: trials, and the finals of variants already chosen."""
+    done = {each.key for each in records}
+    jobs = [job for study in studies for job in (*trials(study, effort), *finals(study, effort, records))]
     return [job for job in dict.fromkeys(jobs) if job.key not in done]
 
 
-def outstanding(studies: Sequence[Study], effort: Effort, known: Sequence[Record]) -> int:
-    """How many rounds of single runs are left, those of variants that are still to be chosen included."""
-    done = {each.key for each in known}
+def missing_rounds(studies: Sequence[Study], effort: Effort, records: Sequence[Record]) -> int:
+    """The rounds of all runs that are left, including those of variants not chosen yet."""
+    done = {each.key for each in records}
     total = 0
     for study in studies:
-        ready = finals(study, effort, known)
+        ready = finals(study, effort, records)
         total += sum(job.experiment.rounds for job in (*trials(study, effort), *ready) if job.key not in done)
-        waiting = study.variants.keys() - {job.variant for job in ready}
-        for variant in waiting:
-            wanted = study.variants[variant][0].experiment.rounds
-            total += effort.seeds * effort.rounds_of(wanted, effort.rounds)
+        for variant in study.variants.keys() - {job.variant for job in ready}:
+            total += effort.seeds * effort.limit_rounds(study.variants[variant][0].experiment.rounds)
     return total
 
 
-def run(
+def run_studies(
     studies: Sequence[Study],
-    effort: Effort,
-    folder: Path,
-    watch: Watch | None = None,
+    records: str | Path,
+    effort: Effort | None = None,
+    *,
+    report: CampaignReport | None = None,
     stop: Stop | None = None,
 ) -> bool:
-    """Run everything that has no record yet; False where `stop` ended it before.
+    """Run every job of the studies that has no record yet.
 
-    A run that diverges has a record like any other: a collapse is a result.
+    Args:
+        studies: what to run.
+        records: the folder of the records; one file per study.
+        effort: seeds, rounds and device; by default three seeds and the rounds of the files.
+        report: called after every round.
+        stop: asked after every round; True stops, and the stack under way leaves no record.
+
+    Returns:
+        Whether everything was run; False where `stop` ended it. A run that diverges has a record too.
+
+    Raises:
+        InputError: the records were run with other settings than the studies have.
     """
-    commit, made_with = commit_here(), versions(device_of(effort.device))
-    names = [study.name for study in studies]
-    known = records.read(folder, names)
-    check(studies, known)
-    total, done = outstanding(studies, effort, known), 0
-    while jobs := missing(studies, effort, known):
+    effort = effort or Effort()
+    commit, made_with = current_commit(), versions(device_of(effort.device))
+    known = read_records_of(studies, records)
+    total, done = missing_rounds(studies, effort, known), 0
+    while jobs := missing_jobs(studies, effort, known):
         for stack in plan([job.experiment for job in jobs]):
-            chosen = [jobs[place] for place in stack.places]
-            title = _title(chosen)
-
-            def report(
-                progress: Progress, title: str = title, before: int = done, runs: int = len(chosen)
-            ) -> None:
-                if watch is not None:
-                    watch(Pace(title, before + runs * progress.row["round"], total))
-
+            together = [jobs[place] for place in stack.places]
             outcomes = sweep(
-                [job.experiment for job in chosen], at_once=len(chosen), report=report, stop=stop
+                [job.experiment for job in together],
+                at_once=len(together),
+                report=report and _round_report(report, together, done, total),
+                stop=stop,
             )
             if stop is not None and stop():
                 return False
-            done += sum(job.experiment.rounds for job in chosen)
-            records.append(
-                folder,
+            done += sum(job.experiment.rounds for job in together)
+            append_records(
+                records,
                 [
-                    records.record(job.study, job.variant, job.words, outcome, commit, made_with)
-                    for job, outcome in zip(chosen, outcomes, strict=True)
+                    make_record(
+                        job.study,
+                        job.variant,
+                        job.words,
+                        outcome,
+                        newcomers=score_newcomers(outcome.run),
+                        commit=commit,
+                        versions=made_with,
+                    )
+                    for job, outcome in zip(together, outcomes, strict=True)
                 ],
             )
-        known = records.read(folder, names)
+        known = read_records_of(studies, records)
     return True
 
 
-def _title(jobs: Sequence[Job]) -> str:
+def _round_report(
+    report: CampaignReport, jobs: Sequence[Job], done: int, total: int
+) -> Callable[[Progress], None]:
+    """Turns the progress of a stack of runs into progress of the campaign."""
     names = list(dict.fromkeys(job.variant for job in jobs))
-    shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-    return f"{jobs[0].study}: {shown} ({len(jobs)} runs)"
+    variants = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+    title = f"{jobs[0].study}: {variants} ({len(jobs)} runs)"
+
+    def of_round(progress: Progress) -> None:
+        report(CampaignProgress(title, done + len(jobs) * progress.row["round"], total))
+
+    return of_round

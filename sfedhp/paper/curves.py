@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfedhp.paper.records import Record
-from sfedhp.paper.rows import finished
+from sfedhp.paper.rows import final_records
 from sfedhp.paper.studies import Study
 
-_LOOPS = ("edge_rounds", "local_rounds", "local_steps", "personal_steps")  # a client's, one within the other
+_LOOPS = ("edge_rounds", "local_rounds", "local_steps", "personal_steps")  # nested loops of a client
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Curve:
     """One line of a figure, round by evaluated round."""
 
     variant: str
-    kind: str  # the words of the variant's name but the first: which family it belongs to
-    columns: Mapping[str, Sequence[float]]  # means over seeds; "round" among them
-    runs: Mapping[int, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # the same of every seed
-    diverged: bool = False  # whether a run did
+    kind: str  # its family: the variant's name without the first word
+    columns: Mapping[str, Sequence[float]]  # means over seeds; including "round"
+    runs: Mapping[int, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # the columns of each seed
+    diverged: bool = False  # whether a run diverged
     steps: int = 1  # gradient steps of a client in a cloud round
 
     @property
@@ -32,36 +32,36 @@ class Curve:
         return float(self.variant.split()[0].partition("=")[2])
 
     def last(self, name: str) -> float:
-        """The last value."""
+        """The last value of a column."""
         return self.columns[name][-1]
 
     def best(self, name: str) -> float:
-        """The highest value."""
+        """The highest value of a column."""
         return max(self.columns[name])
 
-    def each_to(self, name: str, goals: Mapping[int, float]) -> dict[int, float]:
-        """The first evaluated round in which every seed reaches a goal of its own; infinite: never."""
-        return {seed: self._first(self.runs[seed], name, goal) for seed, goal in goals.items()}
+    def rounds_to(self, name: str, goals: Mapping[int, float]) -> dict[int, float]:
+        """By seed, the first evaluated round in which a column reaches the goal; infinite if never."""
+        return {seed: self._first_round(self.runs[seed], name, goal) for seed, goal in goals.items()}
 
-    def at_goal(self, what: str, name: str, goal: float) -> float | None:
-        """The value of one column where another first reaches the goal."""
+    def value_at_goal(self, what: str, name: str, goal: float) -> float | None:
+        """The value of column `what` where column `name` first reaches the goal; None if it never does."""
         pairs = zip(self.columns[what], self.columns[name], strict=True)
         return next((value for value, reached in pairs if reached >= goal), None)
 
     @staticmethod
-    def _first(run: Mapping[str, Sequence[Any]], name: str, goal: float) -> float:
+    def _first_round(run: Mapping[str, Sequence[Any]], name: str, goal: float) -> float:
         pairs = zip(run["round"], run[name], strict=True)
         return next((turn for turn, value in pairs if value >= goal), math.inf)
 
 
 def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
-    """One for each variant that has records."""
-    found = []
+    """The curve of each variant that has records."""
+    lines = []
     for variant in study.variants:
-        runs = finished(study, variant, records)
+        runs = final_records(study, variant, records)
         if not runs:
             continue
-        # A run that diverged ended early: the mean is shown as far as all seeds got.
+        # A run that diverged ended early: the mean goes as far as all seeds got.
         length = min(len(run.curve["round"]) for run in runs)
         names = [name for name in runs[0].curve if all(name in run.curve for run in runs)]
         columns = {
@@ -73,7 +73,7 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
             for name in names
         }
         columns = {name: column for name, column in columns.items() if len(column) == length}
-        found.append(
+        lines.append(
             Curve(
                 variant,
                 variant.partition(" ")[2],
@@ -83,4 +83,4 @@ def curves(study: Study, records: Sequence[Record]) -> list[Curve]:
                 math.prod(runs[0].config["algorithm"].get(name, 1) for name in _LOOPS),
             )
         )
-    return found
+    return lines

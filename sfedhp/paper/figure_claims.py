@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from sfedhp.paper.curves import Curve
-from sfedhp.paper.significance import LEVEL, paired, worded
-from sfedhp.paper.verdicts import Claim, Decided, Verdict, of_cells
+from sfedhp.paper.significance import LEVEL, format_p, paired_t_test
+from sfedhp.paper.verdicts import Claim, Decision, Verdict, claim_of_cells
 
 Figures = Mapping[str, Sequence[Curve]]  # by study
 
@@ -17,12 +17,12 @@ def faster(figures: Figures, study: str, case: str) -> Claim:
     """Does sFedHP need fewer rounds?"""
     curves = {curve.variant: curve for curve in figures.get(study, ())}
     ours = curves.get("sfedhp") or curves.get("sfedhp dense")
-    cells: list[Decided] = []
+    cells: list[Decision] = []
     for name in ("fedavg", "hierfavg", "pfedme"):
         rival = curves.get(name)
         if ours is not None and rival is not None:
-            cells.append(_sooner(ours, rival))
-    return of_cells(
+            cells.append(_needs_fewer_rounds(ours, rival))
+    return claim_of_cells(
         f"sFedHP converges faster than FedAvg, HierFAVG and pFedMe: {case}.",
         "To half a point below the other method's last GM, seed by seed, sFedHP needs fewer rounds, by a "
         f"paired t-test with p < {LEVEL}.",
@@ -31,38 +31,38 @@ def faster(figures: Figures, study: str, case: str) -> Claim:
     )
 
 
-def _sooner(ours: Curve, rival: Curve) -> Decided:
-    """Whether one method needs fewer rounds to almost where another ends, seed by seed."""
-    goals = {seed: end - 0.5 for seed, end in _ends(rival).items() if seed in ours.runs}
+def _needs_fewer_rounds(ours: Curve, rival: Curve) -> Decision:
+    """Whether sFedHP needs fewer rounds to half a point below the rival's last GM, seed by seed."""
+    goals = {seed: end - 0.5 for seed, end in _last_gm(rival).items() if seed in ours.runs}
     if not goals:
         return None, f"sFedHP and {rival.variant} have no seed in common"
-    mine, theirs = ours.each_to("gm", goals), rival.each_to("gm", goals)
+    mine, theirs = ours.rounds_to("gm", goals), rival.rounds_to("gm", goals)
     reached = all(map(math.isfinite, mine.values()))
-    chance = paired(mine, theirs) if reached else None
-    said = worded(chance) if reached else "not in every seed"
-    sure = chance is not None and chance < LEVEL
+    p = paired_t_test(mine, theirs) if reached else None
+    test = format_p(p) if reached else "not in every seed"
+    significant = p is not None and p < LEVEL
     line = (
-        f"sFedHP in rounds {_listed(mine)}, {rival.variant} in rounds {_listed(theirs)} "
-        f"({said}{'' if sure or chance is None else ', within the seeds'})"
+        f"sFedHP in rounds {_join(mine)}, {rival.variant} in rounds {_join(theirs)} "
+        f"({test}{'' if significant or p is None else ', not significant'})"
     )
     if reached:
         spent, others = (
-            _hundreds(sum(each.values()) / len(each) * steps)
+            _to_hundreds(sum(each.values()) / len(each) * steps)
             for each, steps in ((mine, ours.steps), (theirs, rival.steps))
         )
         line += f"; in gradient steps of a client {spent} against {others}"
-    return sure and sum(mine.values()) < sum(theirs.values()), line
+    return significant and sum(mine.values()) < sum(theirs.values()), line
 
 
-def _hundreds(steps: float) -> str:
+def _to_hundreds(steps: float) -> str:
     return f"{round(steps, -2):,.0f}".replace(",", " ")
 
 
-def _listed(turns: Mapping[int, float]) -> str:
+def _join(turns: Mapping[int, float]) -> str:
     return ", ".join(f"{turn:.0f}" if math.isfinite(turn) else "never" for turn in turns.values())
 
 
-def _ends(curve: Curve) -> dict[int, float]:
+def _last_gm(curve: Curve) -> dict[int, float]:
     """The last GM by seed."""
     return {seed: run["gm"][-1] for seed, run in curve.runs.items()}
 
@@ -77,7 +77,7 @@ def fewer_bytes(figures: Figures) -> Claim:
         similar = ours.last("gm") >= rival.last("gm") - 1
         saved = 100 * (1 - ours.last("formula") / rival.last("formula"))
         goal = rival.last("gm") - 0.5
-        mine, theirs = ours.at_goal("formula", "gm", goal), rival.at_goal("formula", "gm", goal)
+        mine, theirs = ours.value_at_goal("formula", "gm", goal), rival.value_at_goal("formula", "gm", goal)
         findings.append(
             f"last GM: sparse sFedHP {ours.last('gm'):.2f}, pFedMe {rival.last('gm'):.2f}; "
             f"{saved:.1f} % fewer bytes over all rounds by the paper's count for one edge and one client"
@@ -88,27 +88,27 @@ def fewer_bytes(figures: Figures) -> Claim:
             findings.append(f"half a point below pFedMe's last GM, {goal:.1f} %, is not reached")
         real = 100 * (1 - ours.last("sent") / rival.last("sent"))
         findings.append(
-            f"really encoded, all members and both directions of the cloud link: {real:.1f} % fewer"
+            f"encoded messages, all members and both directions of the cloud link: {real:.1f} % fewer"
         )
         full = curves.get("sfedhp dense")
         if full is not None:
             dense = 100 * (1 - full.last("sent") / rival.last("sent"))
             findings.append(
-                f"of that, {dense:.1f} % without any sparsity: sFedHP's edges speak to the cloud and not all "
-                f"its clients, whose messages to their edges are not in this count"
+                f"of that, {dense:.1f} % without any sparsity: only sFedHP's edges talk to the cloud; "
+                f"messages between its clients and edges are not in this count"
             )
         verdict = "holds" if similar and saved >= 80 else "holds partly" if saved >= 70 else "does not hold"
     return Claim(
         "sFedHP needs 80 % fewer bytes than pFedMe at a similar global accuracy.",
         "Figure 3, last round: sparse sFedHP's GM at most one point below pFedMe's and at least 80 % fewer "
-        "bytes by the paper's count. Partly: at least 70 % fewer, whatever the gap.",
+        "bytes by the paper's count. Partly: at least 70 % fewer, at any accuracy.",
         verdict,
         tuple(findings),
     )
 
 
 def cheap_sparsity(figures: Figures) -> Claim:
-    """What does sparsity cost?"""
+    """Does sparsity cost little accuracy?"""
     curves = {curve.variant: curve for curve in figures.get("fig3", ())}
     sparse, full = curves.get("sfedhp sparse"), curves.get("sfedhp dense")
     verdict: Verdict = "not run yet"
@@ -129,7 +129,7 @@ def cheap_sparsity(figures: Figures) -> Claim:
 
 
 def larger_proximity(figures: Figures) -> Claim:
-    """Does a larger λ help, and does it explode?"""
+    """Does a larger λ help until it explodes?"""
 
     def line(curve: Curve) -> str:
         return f"{curve.variant}: GM {curve.last('gm'):.2f}, best {curve.best('gm'):.2f}"
@@ -176,16 +176,16 @@ def _trend(
     for kind in dict.fromkeys(curve.kind for curve in curves):
         family = sorted((curve for curve in curves if curve.kind == kind), key=lambda curve: curve.strength)
         findings += map(line, family)
-        sound = list(itertools.takewhile(lambda curve: not curve.diverged, family))
+        stable = list(itertools.takewhile(lambda curve: not curve.diverged, family))
         steps = [
-            ((after.last("gm") > before.last("gm")) == rising, _sure(before, after))
-            for before, after in itertools.pairwise(sound)
+            ((after.last("gm") > before.last("gm")) == rising, _differ(before, after))
+            for before, after in itertools.pairwise(stable)
         ]
-        held.append(all(so for so, _ in steps))
+        held.append(all(right for right, _ in steps))
         findings.append(
-            f"so in {sum(so for so, _ in steps)} of {len(steps)} steps, in "
-            f"{sum(so and sure for so, sure in steps)} of them beyond the seeds; "
-            + ("none diverged" if len(sound) == len(family) else f"{family[len(sound)].variant} diverged")
+            f"true in {sum(right for right, _ in steps)} of {len(steps)} steps, significant in "
+            f"{sum(right and significant for right, significant in steps)} of them; "
+            + ("none diverged" if len(stable) == len(family) else f"{family[len(stable)].variant} diverged")
         )
     verdict: Verdict = "not run yet"
     if held:
@@ -193,27 +193,28 @@ def _trend(
     return Claim(statement, rule, verdict, tuple(findings))
 
 
-def _sure(before: Curve, after: Curve) -> bool:
-    """Whether two curves end further apart than the seeds, by a paired t-test."""
-    chance = paired(_ends(before), _ends(after))
-    return chance is not None and chance < LEVEL
+def _differ(before: Curve, after: Curve) -> bool:
+    """Whether two curves end significantly apart, by a paired t-test."""
+    p = paired_t_test(_last_gm(before), _last_gm(after))
+    return p is not None and p < LEVEL
 
 
 def speedup(figures: Figures) -> Claim:
-    """Do more edges save rounds in proportion?"""
+    """Do S times the edges need S times fewer rounds?"""
     curves = figures.get("speedup", ())
-    ends = [_ends(curve) for curve in curves]
+    ends = [_last_gm(curve) for curve in curves]
     common = [seed for seed in (ends[0] if ends else ()) if all(seed in each for each in ends)]
     goals = {seed: min(each[seed] for each in ends) - 0.5 for seed in common}
-    needed = [curve.each_to("gm", goals) for curve in curves]
+    needed = [curve.rounds_to("gm", goals) for curve in curves]
     findings = [
-        f"{curve.variant}: in rounds {_listed(each)} of the seeds, last GM {curve.last('gm'):.2f}"
+        f"{curve.variant}: in rounds {_join(each)}, seed by seed, last GM {curve.last('gm'):.2f}"
         for curve, each in zip(curves, needed, strict=True)
     ]
     verdict: Verdict = "not run yet"
     if len(needed) > 1 and common:
-        gain, chance = sum(needed[0].values()) / sum(needed[-1].values()), paired(needed[0], needed[-1])
-        findings.append(f"one edge needs {gain:.2f} times the rounds of four ({worded(chance)})")
+        gain = sum(needed[0].values()) / sum(needed[-1].values())
+        p = paired_t_test(needed[0], needed[-1])
+        findings.append(f"one edge needs {gain:.2f} times the rounds of four ({format_p(p)})")
         verdict = "holds" if gain >= 3 else "holds partly" if gain >= 1.5 else "does not hold"
     return Claim(
         "Linear speed-up: S times the edges, S times fewer rounds.",

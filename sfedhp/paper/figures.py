@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from records. Needs matplotlib: the extra `report`."""
+"""The paper's figures as SVG, drawn with matplotlib (the extra `report`)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _AXES: Final = {
     "round": "cloud round",
     "formula": "MB of one edge (or client) so far, the paper's count",
 }
-_LINE = 5  # curves that a legend of one line can name
+_LINE = 5  # curves that fit into a legend of one line
 _DASHES = ("-", "--", ":", "-.")
 
 
 def draw(study: str, curves: Sequence[Curve]) -> str:
-    """The figure as SVG, the same text from the same records.
+    """The figure as SVG; the same records give the same text.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -73,7 +73,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                     continue
                 across = curve.columns[panel.against]
                 across = [value / 1e6 for value in across] if panel.against == "formula" else across
-                # One color for a method or a value, one kind of dashes for a family of variants.
+                # One color per method or value, one dash pattern per family of variants.
                 color = colors[names.index(curve.variant.split(" ")[0]) % len(colors)]
                 dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
                 means = curve.columns[panel.column]
@@ -87,16 +87,16 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
             if panel.against == "formula":
                 axes.set_xscale("log")
             axes.grid(alpha=0.3)
-        # Below the panels, where it covers no curve; families of variants stand side by side.
-        named = figure.axes[0].get_legend_handles_labels()
-        figure.legend(*named, loc="outside lower center", fontsize=7, ncols=columns)
+        # Below the panels, where it covers no curve; one column per family of variants.
+        handles = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", fontsize=7, ncols=columns)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 
 
 def _band(curve: Curve, column: str) -> Iterator[tuple[float, float]]:
-    """A standard deviation over seeds below and above the mean, round by round."""
+    """The mean minus and plus one standard deviation over seeds, round by round."""
     for turn, mean in enumerate(curve.columns[column]):
         spread = statistics.stdev(run[column][turn] for run in curve.runs.values())
         yield mean - spread, mean + spread

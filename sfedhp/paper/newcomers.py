@@ -1,4 +1,4 @@
-"""How a client fares that joins after training: with the global model as it is, and with one of its own."""
+"""Accuracies of clients that join after training, with a shared model and with their own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sfedhp.runs.loop import Run
 from sfedhp.runs.newcomers import hold_out, personalize, shared_models
 from sfedhp.runs.prepare import federation_of
 
-# What is measured: which model, and whether the newcomer's own steps follow.
-MEASURED: Final = {
+# The four accuracies of a newcomer: what its row is called, and as which metric it counts.
+NEWCOMER_ROWS: Final = {
     "global": ("newcomer, global model as is", "gm"),
     "global_own": ("newcomer, personalized from the global model", "pm"),
     "best": ("newcomer, best-fitting model as is", "gm"),
@@ -20,20 +20,20 @@ MEASURED: Final = {
 }
 
 
-def scores(run: Run) -> dict[str, float]:
-    """The mean accuracy over the clients that were held out, by what they use; empty where nobody was."""
+def score_newcomers(run: Run) -> dict[str, float]:
+    """Train the models of the clients that were held out; their mean accuracies, empty if none was."""
     experiment = run.experiment
     if not experiment.data.held_out:
         return {}
     whole, _ = federation_of(replace(experiment, data=replace(experiment.data, held_out=0)))
     _, newcomers = hold_out(whole, held_out(whole, experiment.data.held_out), experiment.dtype)
-    # All its own rows in every step: a newcomer has only these few.
+    # A newcomer has few rows: every step uses all of them.
     alone = replace(experiment, batch_size=0)
     models = {name: model.cpu() for name, model in shared_models(run).items()}
-    found: dict[str, list[float]] = {name: [] for name in MEASURED}
+    accuracies: dict[str, list[float]] = {name: [] for name in NEWCOMER_ROWS}
     for newcomer in newcomers:
         for start in ("global", "best"):
-            made = personalize(alone, models, newcomer, start)
-            found[start].append(made.before)
-            found[f"{start}_own"].append(made.after)
-    return {name: round(statistics.fmean(values), 4) for name, values in found.items()}
+            own = personalize(alone, models, newcomer, start)
+            accuracies[start].append(own.before)
+            accuracies[f"{start}_own"].append(own.after)
+    return {name: round(statistics.fmean(values), 4) for name, values in accuracies.items()}

@@ -1,11 +1,17 @@
-"""One self-contained HTML page, and the same as Markdown for the docs."""
+"""The page of all results: claims, tables and figures, as self-contained HTML and as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 
-from sfedhp.paper.tables import Sheet
+from sfedhp.core.files import write_text
+from sfedhp.paper.distant_cells import distant_cells
+from sfedhp.paper.figures import TITLES, draw
+from sfedhp.paper.results import Results
+from sfedhp.paper.tables import TextTable, agreement, text_tables
 from sfedhp.paper.verdicts import Claim
 
 _STYLE = """
@@ -24,90 +30,119 @@ tr:hover td { background: #f3f6f9 }
 .not { border-color: #b23b3b } .not b { background: #b23b3b }
 .rule, .note { color: #5a6672; font-size: .9rem } ul { margin: .3rem 0 } svg { max-width: 100%; height: auto }
 """
-_KINDS = {"holds": "holds", "holds partly": "partly", "does not hold": "not"}
+_CLASSES = {"holds": "holds", "holds partly": "partly", "does not hold": "not"}
 _READING = (
-    "Accuracies are percent; PM is the personalized models, GM the global one, both on every client's own "
-    "test rows. “Last” is the last round, “validated” the round chosen on validation data, “best” the best "
-    "evaluated round, chosen on the test data itself: too optimistic, but the paper's likely convention. The "
-    "bands around a figure's curves are one standard deviation over seeds."
+    "Accuracies are in percent. PM is the accuracy of the personalized models, GM that of the global model, "
+    "both on each client's own test rows. “Last” is the last round, “validated” the round chosen on "
+    "validation data, “best” the best evaluated round. That one is chosen on the test data itself: too "
+    "optimistic, but likely the paper's convention. The bands around the curves of a figure are one standard "
+    "deviation over seeds."
 )
 
 
-def html(
-    claims: Sequence[Claim], sheets: Sequence[Sheet], lines: Sequence[str], figures: Mapping[str, str]
-) -> str:
-    """The page.
+@dataclass(frozen=True)
+class Page:
+    """What the page shows."""
 
-    Args:
-        claims: with their verdicts.
-        sheets: the tables.
-        lines: sentences on how well ours and the paper agree.
-        figures: SVG by title.
-    """
-    body = [
-        "<h1>sFedHP: the paper and this implementation, side by side</h1>",
-        f"<p>{escape(_READING)}</p>",
-        "<h2>The paper's claims</h2>",
-        *(_claim(claim) for claim in claims),
-        "<h2>Agreement</h2>",
-        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>",
-    ]
-    for sheet in sheets:
-        body.append(f"<h2>{escape(sheet.title)}</h2>")
-        heads = "".join(f"<th>{escape(head)}</th>" for head in sheet.heads)
-        rows = "".join(
-            "<tr>" + "".join(_cell(sheet, turn, cell) for turn, cell in enumerate(line)) + "</tr>"
-            for line in sheet.lines
+    claims: Sequence[Claim]
+    tables: Sequence[TextTable]
+    agreement: Sequence[str]  # sentences on how well our numbers and the paper's agree
+    figures: Mapping[str, str]  # SVG by the name of the study
+
+    def html(self) -> str:
+        """The page as one HTML file."""
+        body = [
+            "<h1>sFedHP: the paper and this implementation, side by side</h1>",
+            f"<p>{escape(_READING)}</p>",
+            "<h2>The paper's claims</h2>",
+            *(_claim_html(claim) for claim in self.claims),
+            "<h2>Agreement</h2>",
+            "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in self.agreement) + "</ul>",
+            *(_table_html(table) for table in self.tables),
+        ]
+        for name, drawing in self.figures.items():
+            body += [f"<h2>{escape(TITLES[name])}</h2>", drawing[drawing.index("<svg") :]]
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>sFedHP reproduced</title><style>{_STYLE}</style></head><body>"
+            + "\n".join(body)
+            + "</body></html>\n"
         )
-        body.append(f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>')
-        if sheet.note:
-            body.append(f'<p class="note">{escape(sheet.note)}</p>')
-    for title, drawing in figures.items():
-        body += [f"<h2>{escape(title)}</h2>", drawing[drawing.index("<svg") :]]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>sFedHP reproduced</title><style>{_STYLE}</style></head><body>"
-        + "\n".join(body)
-        + "</body></html>\n"
+
+    def markdown(self) -> str:
+        """The page as Markdown, with the figures as files in images/."""
+        images = [f"![{TITLES[name]}](images/{name}.svg)" for name in self.figures]
+        parts = [
+            "# The paper and this implementation, side by side",
+            "Written from the records in `results/` by:",
+            "```sh\nsfedhp reproduce --show --markdown docs/reproduction.md\n```",
+            _READING,
+            "## Agreement",
+            "\n".join(f"- {line}" for line in self.agreement),
+            "## The paper's claims",
+            *(_claim_markdown(claim) for claim in self.claims),
+            "## Tables",
+            *(_table_markdown(table) for table in self.tables),
+            *(("## Figures",) if images else ()),
+            *images,
+        ]
+        return "\n\n".join(parts) + "\n"
+
+    def write_html(self, path: str | Path) -> None:
+        """Write the HTML page; its folder is made."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, self.html())
+
+    def write_markdown(self, path: str | Path) -> None:
+        """Write the Markdown page, and its figures to images/ beside it."""
+        images = Path(path).parent / "images"
+        images.mkdir(parents=True, exist_ok=True)
+        for name, drawing in self.figures.items():
+            write_text(images / f"{name}.svg", drawing)
+        write_text(Path(path), self.markdown())
+
+
+def make_page(results: Results) -> Page:
+    """The page of all results; drawing its figures needs matplotlib.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    tables = dict.fromkeys(["table1", *results.tables.values()])
+    return Page(
+        results.claims,
+        [*text_tables(results.rows, tables), distant_cells(results.rows)],
+        agreement(results.rows),
+        {name: draw(name, lines) for name, lines in results.curves.items() if lines},
     )
 
 
-def _cell(sheet: Sheet, column: int, words: str) -> str:
-    kind = ' class="words"' if column and sheet.wordy(column) else ""
-    return f"<td{kind}>{escape(words)}</td>"
+def _claim_html(claim: Claim) -> str:
+    findings = "".join(f"<li>{escape(finding)}</li>" for finding in claim.findings)
+    return (
+        f'<div class="claim {_CLASSES.get(claim.verdict, "")}"><p>{escape(claim.statement)} '
+        f'<b>{claim.verdict}</b></p><p class="rule">{escape(claim.rule)}</p><ul>{findings}</ul></div>'
+    )
 
 
-def markdown(
-    claims: Sequence[Claim], sheets: Sequence[Sheet], lines: Sequence[str], images: Mapping[str, str]
-) -> str:
-    """The same for the docs; images are files by title."""
+def _table_html(table: TextTable) -> str:
+    heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
+    rows = "".join(
+        "<tr>" + "".join(_cell_html(table, column, cell) for column, cell in enumerate(line)) + "</tr>"
+        for line in table.lines
+    )
     parts = [
-        "# The paper and this implementation, side by side",
-        "Written from the records in `results/` by:",
-        "```sh\nsfedhp reproduce --show --markdown docs/reproduction.md\n```",
-        _READING,
-        "## Agreement",
-        "\n".join(f"- {line}" for line in lines),
-        "## The paper's claims",
-        *(_claim_markdown(claim) for claim in claims),
-        "## Tables",
-        *(_sheet_markdown(sheet) for sheet in sheets),
-        *(("## Figures",) if images else ()),
-        *(f"![{title}]({path})" for title, path in images.items()),
+        f"<h2>{escape(table.title)}</h2>",
+        f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div>',
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n".join([*parts, *((f'<p class="note">{escape(table.note)}</p>',) if table.note else ())])
 
 
-def _sheet_markdown(sheet: Sheet) -> str:
-    rows = [
-        f"### {sheet.title}",
-        "",
-        f"| {' | '.join(sheet.heads)} |",
-        f"|{''.join(' --- |' if sheet.wordy(turn) else ' ---: |' for turn in range(len(sheet.heads)))}",
-        *(f"| {' | '.join(line)} |" for line in sheet.lines),
-    ]
-    return "\n".join([*rows, *(("", sheet.note) if sheet.note else ())])
+def _cell_html(table: TextTable, column: int, cell: str) -> str:
+    kind = ' class="words"' if column and table.is_text(column) else ""
+    return f"<td{kind}>{escape(cell)}</td>"
 
 
 def _claim_markdown(claim: Claim) -> str:
@@ -117,9 +152,13 @@ def _claim_markdown(claim: Claim) -> str:
     )
 
 
-def _claim(claim: Claim) -> str:
-    findings = "".join(f"<li>{escape(finding)}</li>" for finding in claim.findings)
-    return (
-        f'<div class="claim {_KINDS.get(claim.verdict, "")}"><p>{escape(claim.statement)} '
-        f'<b>{claim.verdict}</b></p><p class="rule">{escape(claim.rule)}</p><ul>{findings}</ul></div>'
-    )
+def _table_markdown(table: TextTable) -> str:
+    columns = range(len(table.heads))
+    rows = [
+        f"### {table.title}",
+        "",
+        f"| {' | '.join(table.heads)} |",
+        f"|{''.join(' --- |' if table.is_text(column) else ' ---: |' for column in columns)}",
+        *(f"| {' | '.join(line)} |" for line in table.lines),
+    ]
+    return "\n".join([*rows, *(("", table.note) if table.note else ())])

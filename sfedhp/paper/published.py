@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-# Which detail table shows which dataset and setting.
+# The dataset and setting of each detail table.
 TABLES: Final = {
     "table2": ("mnist", 1),
     "table3": ("mnist", 2),
@@ -16,6 +16,7 @@ TABLES: Final = {
     "table6": ("cifar10", 1),
     "table7": ("cifar10", 2),
 }
+DATASET_NAMES: Final = {"mnist": "MNIST", "fmnist": "FMNIST", "cifar10": "CIFAR-10"}
 
 
 class Cell(NamedTuple):
@@ -32,7 +33,7 @@ class Cell(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """A global model of Table 1 with its spread; `lam` names the row of the detail table it stands for."""
+    """A global model of Table 1 with its standard deviation; `lam` names its row of the detail table."""
 
     dataset: str
     setting: int

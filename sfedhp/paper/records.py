@@ -1,4 +1,4 @@
-"""One line of JSON for each finished run: config, versions, curve, nothing that is large."""
+"""Records of runs: one line of JSON per finished run, with its config, versions and curve."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
-from sfedhp.paper import newcomers
+from sfedhp.paper.studies import Study
 from sfedhp.runs.loop import Outcome
+from sfedhp.runs.provenance import flat
 from sfedhp.wire.direction import Direction
 
 _CURVE = (
@@ -24,8 +25,9 @@ _CURVE = (
     *(
         "sent",
         "formula",
-    ),  # bytes to and from the cloud so far: of all messages; by the paper's count, of one member
+    ),  # bytes on the cloud link so far: of all messages; of one member, by the paper's count
 )
+_SET_BY_JOB = ("seed", "rounds", "device")  # not by the experiment file
 
 
 @dataclass(frozen=True)
@@ -37,37 +39,44 @@ class Record:
     words: str  # what the variant sets
     seed: int
     rounds: int
-    trouble: str | None  # what diverged
+    trouble: str | None  # a sentence, if the run diverged
     commit: str
     versions: dict[str, str]
     config: dict[str, Any]  # resolved
-    seconds: float  # of computing, its share where several runs were stacked
+    seconds: float  # of computing; its share if several runs were stacked
     curve: dict[str, list[Any]]  # the evaluated rounds, column by column
     newcomers: dict[str, float] = field(default_factory=dict)  # accuracies of clients that join afterwards
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
-        """What may be there only once."""
+        """Identifies the run; no two records have the same key."""
         return (self.study, self.variant, self.words, self.seed, self.rounds)
 
 
-def record(
-    study: str, variant: str, words: str, outcome: Outcome, commit: str, versions: dict[str, str]
+def make_record(
+    study: str,
+    variant: str,
+    words: str,
+    outcome: Outcome,
+    *,
+    newcomers: dict[str, float],
+    commit: str,
+    versions: dict[str, str],
 ) -> Record:
-    """The record of a run that ended."""
+    """The record of a run that ended, and of the newcomers that were scored with its models."""
     run = outcome.run
-    # What the paper counts is one edge's messages, or one client's where there are no edges.
+    # The paper counts the messages of one edge, or of one client where there are no edges.
     experiment = run.experiment
     members = experiment.edges * (1 if experiment.algorithm.tiers == 3 else experiment.clients_per_edge)
+    at_cloud = [direction for direction in Direction if direction.at_cloud]
     rows: list[dict[str, Any]] = []
     sent, formula = 0, 0.0
-    at_cloud = [direction for direction in Direction if direction.at_cloud]
     for row in run.history:
         sent += sum(row.get(f"bytes_{direction}", 0) for direction in at_cloud)
         formula += sum(row.get(f"formula_{direction}", 0) for direction in at_cloud) / members
         if "train_loss" in row:
             rows.append(row | {"sent": sent, "formula": formula})
-    columns = {name: [_short(row.get(name)) for row in rows] for name in _CURVE}
+    columns = {name: [_six_digits(row.get(name)) for row in rows] for name in _CURVE}
     return Record(
         study,
         variant,
@@ -80,38 +89,80 @@ def record(
         to_dict(run.experiment),
         round(sum(row["seconds"] for row in run.history), 2),
         {name: column for name, column in columns.items() if any(each is not None for each in column)},
-        newcomers.scores(run),
+        newcomers,
     )
 
 
-def read(folder: Path, studies: Iterable[str]) -> list[Record]:
-    """The records of these studies so far.
+def read_records(folder: str | Path, studies: Iterable[str]) -> list[Record]:
+    """The records of the studies with these names.
 
     Raises:
         InputError: a file is not text, or a line is not a record.
     """
-    found = []
+    records = []
     for study in studies:
-        path = folder / f"{study}.jsonl"
+        path = Path(folder) / f"{study}.jsonl"
         try:
             lines = path.read_text("utf-8").splitlines() if path.exists() else []
         except UnicodeDecodeError:
             raise InputError(
-                f"{path} holds no records, for it is not text in UTF-8: bring back what it was, or move it "
-                f"away, and its runs are repeated."
+                f"{path} is not a file of records, because it is not UTF-8 text: restore it, or move it away "
+                f"to repeat its runs."
             ) from None
         for number, line in enumerate(lines, 1):
             try:
-                found.append(Record(**json.loads(line)))
+                records.append(Record(**json.loads(line)))
             except (json.JSONDecodeError, TypeError):
                 raise InputError(
-                    f"Line {number} of {path} is not a record: remove it, and its run is repeated."
+                    f"Line {number} of {path} is not a record: remove the line to repeat its run."
                 ) from None
-    return found
+    return records
 
 
-def append(folder: Path, records: Sequence[Record]) -> None:
-    """Add records to their studies' files, at once and to the disk."""
+def read_records_of(studies: Sequence[Study], folder: str | Path) -> list[Record]:
+    """The records of these studies, checked against their experiment files.
+
+    Raises:
+        InputError: a file of records cannot be read, or a run had other settings than its file has now.
+    """
+    records = read_records(folder, [study.name for study in studies])
+    check_settings(studies, records)
+    return records
+
+
+def check_settings(studies: Iterable[Study], records: Iterable[Record]) -> None:
+    """Refuse records of runs whose settings differ from those of the experiment files.
+
+    Raises:
+        InputError: names the record and the setting.
+    """
+    by_name = {study.name: study for study in studies}
+    for record in records:
+        points = by_name[record.study].variants.get(record.variant)
+        if points is None:
+            continue
+        same = [point for point in points if point.words == record.words]
+        if not same:
+            raise InputError(
+                _outdated(record, repr(record.words), " or ".join(repr(each.words) for each in points))
+            )
+        before, now = flat(record.config), flat(to_dict(same[0].experiment))
+        for key in before.keys() & now.keys():
+            free = key in _SET_BY_JOB or key.startswith("engine.") or now[key] == "auto"
+            if not free and before[key] != now[key]:
+                raise InputError(_outdated(record, f"{key} = {before[key]}", str(now[key])))
+
+
+def _outdated(record: Record, before: str, now: str) -> str:
+    return (
+        f"A record of {record.variant!r} in {record.study}.jsonl was run with {before}, but the experiment "
+        f"file has {now}: remove such lines to run them again, or undo the change."
+    )
+
+
+def append_records(folder: str | Path, records: Sequence[Record]) -> None:
+    """Append records to the files of their studies, and flush them to disk."""
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for study in dict.fromkeys(each.study for each in records):
         lines = [json.dumps(asdict(each), ensure_ascii=False) for each in records if each.study == study]
@@ -121,13 +172,13 @@ def append(folder: Path, records: Sequence[Record]) -> None:
             os.fsync(file.fileno())
 
 
-def commit_here() -> str:
-    """The commit that runs: of the checkout, or as the environment says where there is no git."""
+def current_commit() -> str:
+    """The commit of the running code: from `SFEDHP_COMMIT`, or else from the checkout's git."""
     named = os.environ.get("SFEDHP_COMMIT")
     if named:
         return named
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             ["git", "rev-parse", "HEAD"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -136,8 +187,8 @@ def commit_here() -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return asked.stdout.strip()
+    return done.stdout.strip()
 
 
-def _short(value: Any) -> Any:
+def _six_digits(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value

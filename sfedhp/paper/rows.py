@@ -1,4 +1,4 @@
-"""From records to rows: ours (last, validation-chosen, best round; over seeds) beside the paper's."""
+"""Rows of the tables, from records: our accuracies (last, validated and best round) beside the paper's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sfedhp.paper.newcomers import MEASURED
+from sfedhp.paper.newcomers import NEWCOMER_ROWS
 from sfedhp.paper.published import TABLES, cells, overview
 from sfedhp.paper.records import Record
 from sfedhp.paper.studies import Study
 
 METRICS = ("pm", "gm")
-EARLY = 200  # a round in which many of the paper's numbers are passed
+EARLY = 200  # a round by which many of the paper's numbers are passed
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Row:
 
     @property
     def evaluated(self) -> bool:
-        """Whether there is any accuracy: not of runs that all diverged before the first evaluation."""
+        """Whether any run was evaluated; False if all diverged before their first evaluation."""
         return self.diverged < self.seeds or any(self.last.values())
 
     @property
     def compared(self) -> bool:
-        """Whether claims are judged by it: two labels a client, and batch norm as in the paper's numbers."""
+        """Whether claims are judged by it: two labels per client, batch-norm statistics as in the paper."""
         return self.reading in ("2-label", "2-label, local")
 
 
@@ -67,22 +67,22 @@ def rows(studies: Sequence[Study], records: Sequence[Record]) -> list[Row]:
         for study in studies
         if study.table in TABLES
         for variant in study.variants
-        for row in _of_variant(study, variant, finished(study, variant, records))
+        for row in _variant_rows(study, variant, final_records(study, variant, records))
     ]
 
 
-def finished(study: Study, variant: str, records: Sequence[Record]) -> list[Record]:
-    """The runs whose figures are shown: those of most rounds, so not the trials before a choice."""
+def final_records(study: Study, variant: str, records: Sequence[Record]) -> list[Record]:
+    """The runs whose numbers are shown: those with the most rounds, without the trials before a choice."""
     mine = [each for each in records if (each.study, each.variant) == (study.name, variant)]
     longest = max((each.rounds for each in mine), default=0)
-    # As long as nothing was chosen, a variant of several points has only trials, all of one length.
+    # Before a point was chosen, a variant of several points has only trials, all with the same rounds.
     if len(study.variants[variant]) > 1 and all(each.rounds == longest for each in mine):
         return []
     return sorted((each for each in mine if each.rounds == longest), key=lambda each: each.seed)
 
 
-def first_table(detail: Sequence[Row]) -> list[Row]:
-    """Table 1: the global models of five methods, each the row of its detail table that the paper shows."""
+def table1_rows(detail: Sequence[Row]) -> list[Row]:
+    """The rows of Table 1: of each of five methods the row of its detail table that the paper shows."""
     chosen = []
     for cell in overview():
         for row in detail:
@@ -92,21 +92,21 @@ def first_table(detail: Sequence[Row]) -> list[Row]:
     return chosen
 
 
-def _of_newcomers(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
-    """Of clients that join after training there is one accuracy a run."""
-    for name, (words, metric) in MEASURED.items():
+def _newcomer_rows(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
+    """The rows of clients that join after training: one accuracy per run."""
+    for name, (words, metric) in NEWCOMER_ROWS.items():
         values = {run.seed: run.newcomers[name] for run in runs if name in run.newcomers}
         if values:
             figures = {seed: _Figures(value, value, None, None) for seed, value in values.items()}
             yield _row(study, runs, f"{runs[0].variant}: {words}", metric, study.reading, None, figures)
 
 
-def _of_variant(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
+def _variant_rows(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
     if not runs:
         return
-    yield from _of_newcomers(study, runs)
+    yield from _newcomer_rows(study, runs)
     for metric in METRICS:
-        for column, reading in _columns(_evaluated(runs), metric, study.reading):
+        for column, reading in _columns(_with_curve(runs), metric, study.reading):
             beside = study.paper and not reading.endswith("averaged")
             paper = _paper(study, runs[0], metric) if beside else None
             figures = {run.seed: _figures(run, column) for run in runs}
@@ -145,9 +145,9 @@ def _row(
         ours_last=statistics.fmean(last),
         ours_validated=statistics.fmean(known) if known else None,
         ours_best=statistics.fmean(best),
-        sd=_spread(last),
-        sd_validated=_spread(known),
-        sd_best=_spread(best),
+        sd=_standard_deviation(last),
+        sd_validated=_standard_deviation(known),
+        sd_best=_standard_deviation(best),
         seeds=len(figures),
         rounds=runs[0].rounds,
         diverged=sum(run.trouble is not None for run in runs),
@@ -157,28 +157,28 @@ def _row(
 
 
 def _strength(run: Record) -> float | None:
-    """What the paper's tables print as λ."""
+    """The value that the paper's tables print as λ."""
     options = run.config["algorithm"]
     names = () if options["name"] == "heurfedamp" else ("client_proximity", "proximity")
     return next((options[name] for name in names if name in options), None)
 
 
-def _evaluated(runs: Sequence[Record]) -> Record:
-    """One that has a curve, if there is any."""
+def _with_curve(runs: Sequence[Record]) -> Record:
+    """A run that has a curve, if there is one."""
     return next((run for run in runs if run.curve), runs[0])
 
 
 def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]]:
-    """The curve's columns of a metric: two of a global model with batch-norm statistics."""
+    """The columns of a metric with their readings: two for global models with batch norm."""
     if f"{metric}_local" in run.curve:
-        yield from ((f"{metric}_{wears}", f"{reading}, {wears}") for wears in ("local", "averaged"))
+        yield from ((f"{metric}_{kind}", f"{reading}, {kind}") for kind in ("local", "averaged"))
     elif metric in run.curve or (metric == "gm" and not run.curve):
-        # A run that diverged before anything was evaluated has no column and no accuracy, but is shown.
+        # A run that diverged before its first evaluation has no column and no accuracy, but is shown.
         yield metric, reading
 
 
 class _Figures(NamedTuple):
-    """Of one run."""
+    """The accuracies of one run."""
 
     last: float
     best: float
@@ -187,13 +187,15 @@ class _Figures(NamedTuple):
 
 
 def _figures(run: Record, column: str) -> _Figures:
-    """What a run reached; a missing value is no accuracy."""
+    """The accuracies of a run in one column; a missing value counts as 0."""
     values = [0.0 if value is None else float(value) for value in run.curve.get(column, ())]
     if not values:
         return _Figures(0.0, 0.0, None, None)
-    metric, _, wears = column.partition("_")
+    metric, _, statistics_ = column.partition("_")
     reported = run.config["evaluation"]["norm_statistics"]
-    judged = run.curve.get(f"{metric}_validation" if wears in ("", reported) else f"{column}_validation")
+    judged = run.curve.get(
+        f"{metric}_validation" if statistics_ in ("", reported) else f"{column}_validation"
+    )
     if judged is None:
         return _Figures(values[-1], max(values), None, None)
     ranked = [0.0 if value is None else float(value) for value in judged]
@@ -201,14 +203,14 @@ def _figures(run: Record, column: str) -> _Figures:
 
 
 def _means(runs: Sequence[Record], column: str) -> dict[int, float]:
-    """The mean over runs by evaluated round."""
+    """The mean over runs, by evaluated round."""
     curves = [run.curve[column] for run in runs if column in run.curve]
-    together = zip(_evaluated(runs).curve.get("round", ()), *curves, strict=False)
+    together = zip(_with_curve(runs).curve.get("round", ()), *curves, strict=False)
     return {int(turn): statistics.fmean(value or 0.0 for value in values) for turn, *values in together}
 
 
 def _paper(study: Study, run: Record, metric: str) -> float | None:
-    """The number the paper has for this run's settings."""
+    """The paper's number for the settings of this run."""
     options = run.config["algorithm"]
     for cell in cells():
         same = (cell.dataset, cell.setting, cell.method) == (*TABLES[study.table], options["name"])
@@ -218,12 +220,12 @@ def _paper(study: Study, run: Record, metric: str) -> float | None:
     return None
 
 
-def _spread(values: Sequence[float]) -> float | None:
+def _standard_deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def plain(row: Row) -> Mapping[str, Any]:
-    """For programs: a flat object."""
+def row_to_dict(row: Row) -> Mapping[str, Any]:
+    """The row as a flat JSON object; accuracies are None if no run was evaluated."""
     values = {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}
     missing = () if row.evaluated else ("ours_last", "ours_best", "sd", "sd_best", "gap")
     return values | dict.fromkeys(missing)

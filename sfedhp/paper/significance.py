@@ -1,4 +1,4 @@
-"""Is a difference between two methods more than the seeds? A paired t-test, for few seeds."""
+"""A paired t-test: whether two methods differ by more than the seeds explain."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 LEVEL = 0.05  # two-sided
 
 
-def paired(left: Mapping[int, float], right: Mapping[int, float]) -> float | None:
-    """The two-sided p-value of the mean difference between values by seed: the same seed, the same split.
+def paired_t_test(left: Mapping[int, float], right: Mapping[int, float]) -> float | None:
+    """The two-sided p-value of the mean difference of values by seed; the same seed has the same split.
 
-    None with fewer than two seeds in common. Written out because the core has no statistics library.
+    None with fewer than two seeds in common. Written out because the core depends on no statistics library.
     """
     differences = [value - right[seed] for seed, value in left.items() if seed in right]
     if len(differences) < 2:
@@ -21,27 +21,28 @@ def paired(left: Mapping[int, float], right: Mapping[int, float]) -> float | Non
     if spread == 0:
         return 0.0 if mean else 1.0
     freedom = len(differences) - 1
-    return _beyond(abs(mean) / spread * math.sqrt(len(differences)), freedom)
+    return _tail_probability(abs(mean) / spread * math.sqrt(len(differences)), freedom)
 
 
-def worded(chance: float | None) -> str:
-    """A p-value for people; never rounded across the level."""
-    if chance is None:
+def format_p(p: float | None) -> str:
+    """A p-value as text; never rounded across the level."""
+    if p is None:
         return "one seed"
-    if chance < 0.001:
+    if p < 0.001:
         return "p < 0.001"
-    near = f"{chance:.3f}"
-    return f"p = {near}" if (float(near) < LEVEL) == (chance < LEVEL) else f"p = {chance:.4f}"
+    near = f"{p:.3f}"
+    return f"p = {near}" if (float(near) < LEVEL) == (p < LEVEL) else f"p = {p:.4f}"
 
 
-def _beyond(size: float, freedom: int, pieces: int = 2000) -> float:
-    """P(|T| > size) of Student's t: over the angle atan(t/√n) its density is a power of cos."""
+def _tail_probability(size: float, freedom: int, pieces: int = 2000) -> float:
+    """P(|T| > size) of Student's t; over the angle atan(t/√n) its density is a power of cos."""
     top, half = math.atan(size / math.sqrt(freedom)), math.pi / 2
     inside, whole = (_area(0.0, end, freedom - 1, pieces) for end in (top, half))
     return max(0.0, 1.0 - inside / whole)
 
 
 def _area(low: float, high: float, power: int, pieces: int) -> float:
+    """The integral of cos(x)^power from `low` to `high`, by Simpson's rule."""
     width = (high - low) / pieces
     total = math.cos(low) ** power + max(math.cos(high), 0.0) ** power
     total += sum((4 if turn % 2 else 2) * math.cos(low + turn * width) ** power for turn in range(1, pieces))

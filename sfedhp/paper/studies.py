@@ -1,17 +1,31 @@
-"""What to run: an experiment file's variants, its seeds, and the runs that are still missing."""
+"""Studies: experiment files with a [reproduce] table, and the list of those that `sfedhp reproduce` knows."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
 
-from sfedhp.config import Experiment, to_dict
+from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.paper.records import Record
-from sfedhp.runs.provenance import flat
+from sfedhp.runs.grid import grid
+from sfedhp.runs.settings import STUDY, read_settings, read_toml
 
-_SET_LATER = ("seed", "rounds", "device")  # by a job, not by a file
+_LISTS: Final[Mapping[str, Any]] = tomllib.loads(
+    files("sfedhp.paper").joinpath("studies.toml").read_text(encoding="utf-8")
+)
+MORE: Final[tuple[str, ...]] = tuple(_LISTS["more"])  # studies that are no table or figure of the paper
+STUDIES: Final[tuple[str, ...]] = (*_LISTS["paper"], *MORE)
+# Names that stand for several studies.
+COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "all": STUDIES,
+    **{name: tuple(members) for name, members in _LISTS["collections"].items()},
+}
+_REQUIRED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
+_OPTIONAL: Final[Mapping[str, tuple[type, Any]]] = {"paper": (bool, True), "choice_rounds": (int, 0)}
 
 
 @dataclass(frozen=True)
@@ -29,127 +43,118 @@ class Study:
     name: str
     table: str  # the table or figure of the paper it belongs to
     reading: str  # how the paper's text was understood
-    paper: bool  # whether rows of the paper stand beside it
-    choice_rounds: int  # of the runs that decide between the points of a variant
+    paper: bool  # whether the paper has numbers to compare it with
+    choice_rounds: int  # rounds of the trial runs that decide between the points of a variant
     variants: Mapping[str, tuple[Point, ...]]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run of a study."""
-
-    study: str
-    variant: str
-    words: str
-    experiment: Experiment  # with its seed, rounds and device
-
-    @property
-    def key(self) -> tuple[str, str, str, int, int]:
-        """As its record's."""
-        return (self.study, self.variant, self.words, self.experiment.seed, self.experiment.rounds)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is run."""
-
-    seeds: int = 3
-    rounds: int = 0  # at most so many; 0: as the files say
-    choice_rounds: int = 0  # likewise
-    device: str = "auto"
-
-    def rounds_of(self, wanted: int, most: int) -> int:
-        """The rounds a file asks for, or fewer."""
-        return min(wanted, most) if most else wanted
-
-
-def check(studies: Iterable[Study], records: Iterable[Record]) -> None:
-    """See that records were run as their experiment files are now.
+def read_study(path: str | Path) -> Study:
+    """Read the study of an experiment file.
 
     Raises:
-        InputError: one was run with other settings.
+        InputError: there is no such file, it is not TOML, its [reproduce] table is missing or not complete,
+            or one of its settings cannot be used.
     """
-    named = {study.name: study for study in studies}
-    for record in records:
-        points = named[record.study].variants.get(record.variant)
-        if points is None:
-            continue
-        same = [point for point in points if point.words == record.words]
-        if not same:
-            raise InputError(
-                _outdated(record, repr(record.words), " or ".join(repr(each.words) for each in points))
-            )
-        before, now = flat(record.config), flat(to_dict(same[0].experiment))
-        for key in before.keys() & now.keys():
-            settled = key in _SET_LATER or key.startswith("engine.") or now[key] == "auto"
-            if not settled and before[key] != now[key]:
-                raise InputError(_outdated(record, f"{key} = {before[key]}", str(now[key])))
-
-
-def _outdated(record: Record, before: str, now: str) -> str:
-    return (
-        f"A record of {record.variant!r} in {record.study}.jsonl was run with {before}, but the experiment "
-        f"file has {now}: take such lines out to run them again, or undo the change."
-    )
-
-
-def trials(study: Study, effort: Effort) -> list[Job]:
-    """The short runs that decide between the points of a variant."""
-    rounds = effort.rounds_of(study.choice_rounds, effort.choice_rounds)
-    return [
-        job
-        for variant, points in study.variants.items()
-        if len(points) > 1
-        for point in points
-        for job in _jobs(study, variant, point, effort, rounds)
-    ]
-
-
-def finals(study: Study, effort: Effort, records: Iterable[Record]) -> list[Job]:
-    """The runs whose figures are shown; of a variant with several points that of the chosen one."""
-    known = list(records)
-    jobs = []
-    for variant, points in study.variants.items():
-        chosen = choose(study, variant, points, effort, known)
-        if chosen is not None:
-            rounds = effort.rounds_of(chosen.experiment.rounds, effort.rounds)
-            jobs += _jobs(study, variant, chosen, effort, rounds)
-    return jobs
-
-
-def choose(
-    study: Study, variant: str, points: Sequence[Point], effort: Effort, records: Iterable[Record]
-) -> Point | None:
-    """The point with the best validation accuracy in the last round of the trials, mean over the seeds.
-
-    None as long as a trial is missing.
-    """
-    if len(points) == 1:
-        return points[0]
-    rounds = effort.rounds_of(study.choice_rounds, effort.choice_rounds)
-    scores = []
-    for point in points:
-        wanted = {job.key for job in _jobs(study, variant, point, effort, rounds)}
-        found = [each for each in records if each.key in wanted]
-        if len(found) < len(wanted):
-            return None
-        scores.append(statistics.fmean(_validation(each) for each in found))
-    return points[scores.index(max(scores))]
-
-
-def _validation(trial: Record) -> float:
-    """Of the personalized models, or of the global one where there are none; a run that diverged has lost."""
-    column = trial.curve.get("pm_validation") or trial.curve.get("gm_validation") or [None]
-    return float("-inf") if trial.trouble or column[-1] is None else float(column[-1])
-
-
-def _jobs(study: Study, variant: str, point: Point, effort: Effort, rounds: int) -> list[Job]:
-    return [
-        Job(
-            study.name,
-            variant,
-            point.words,
-            replace(point.experiment, seed=seed, rounds=rounds, device=effort.device),
+    path = Path(path)
+    if not path.exists():
+        known = ", ".join(studies_in(path.parent))
+        raise InputError(
+            f"There is no {path}{f' beside {known}' if known else ''}: run this in a checkout of sfedhp, or "
+            f"name the folder with --experiments."
         )
-        for seed in range(effort.seeds)
+    table = read_toml(path).get(STUDY)
+    if not isinstance(table, dict):
+        raise InputError(f"{path} has no [{STUDY}] table: see experiments/table2.toml for an example.")
+    _check_table(path, table)
+    variants = {name: tuple(_points(path, words)) for name, words in table["variants"].items()}
+    more = {key: table.get(key, default) for key, (_, default) in _OPTIONAL.items()}
+    return Study(path.stem, table["table"], table["reading"], variants=variants, **more)
+
+
+def read_studies(
+    experiments: str | Path = "experiments", names: Iterable[str] = ("all",), *, skip_missing: bool = False
+) -> list[Study]:
+    """Read several studies from the folder of the experiment files.
+
+    Args:
+        experiments: the folder.
+        names: studies, or collections of them: `all`, `table1`.
+        skip_missing: read of a collection only the studies that the folder has.
+
+    Raises:
+        InputError: a name is unknown, a study has no file, or a file cannot be used.
+    """
+    folder, names = Path(experiments), list(names)
+    wanted = expand(names)
+    if skip_missing:
+        kept = {*studies_in(folder), *expand(name for name in names if name not in COLLECTIONS)}
+        wanted = [name for name in wanted if name in kept] or wanted[:1]
+    return [read_study(folder / f"{name}.toml") for name in wanted]
+
+
+def studies_in(experiments: Path) -> list[str]:
+    """The names of the studies that a folder has files of."""
+    return [name for name in STUDIES if (experiments / f"{name}.toml").exists()]
+
+
+def expand(names: Iterable[str]) -> list[str]:
+    """The names of the studies, each once; a collection is replaced by its members.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    studies: list[str] = []
+    for name in names:
+        if name not in (*COLLECTIONS, *STUDIES):
+            choices = ", ".join((*COLLECTIONS, *STUDIES))
+            raise InputError(f"There is nothing called {name!r} to reproduce: choose from {choices}.")
+        studies += COLLECTIONS.get(name, (name,))
+    return list(dict.fromkeys(studies))
+
+
+def with_variants(studies: Sequence[Study], prefixes: Sequence[str]) -> list[Study]:
+    """The studies with only those variants whose names begin with one of the prefixes; without any, with all.
+
+    Raises:
+        InputError: no name begins with a prefix; lists the names.
+    """
+    names = list(dict.fromkeys(variant for study in studies for variant in study.variants))
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in names):
+            raise InputError(f"No variant begins with {prefix!r}: there are {'; '.join(names)}.")
+    return [
+        replace(
+            study,
+            variants={
+                name: points
+                for name, points in study.variants.items()
+                if not prefixes or name.startswith(tuple(prefixes))
+            },
+        )
+        for study in studies
     ]
+
+
+def _check_table(path: Path, table: Mapping[str, Any]) -> None:
+    for key, kind in _REQUIRED.items():
+        if not isinstance(table.get(key), kind):
+            raise InputError(
+                f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for an example."
+            )
+    for key, (exact, default) in _OPTIONAL.items():
+        if type(table.get(key, default)) is not exact:
+            raise InputError(
+                f"{key} = {table[key]!r} in {path} cannot be used: write for example {str(default).lower()}."
+            )
+    for name, words in table["variants"].items():
+        if not isinstance(words, str):
+            raise InputError(
+                f"The variant {name} = {words!r} in {path} cannot be used: write its settings as one string, "
+                f'for example "algorithm=fedavg".'
+            )
+
+
+def _points(path: Path, words: str) -> Iterator[Point]:
+    """One point for each combination of values separated by commas."""
+    for point in grid(words.split()):
+        yield Point(" ".join(point.words), read_settings([str(path), *point.words]).experiment())

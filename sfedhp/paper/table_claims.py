@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from sfedhp.paper.published import TABLES
-from sfedhp.paper.rows import Row, first_table
+from sfedhp.paper.published import DATASET_NAMES, TABLES
+from sfedhp.paper.rows import Row, table1_rows
 from sfedhp.paper.significance import LEVEL
-from sfedhp.paper.verdicts import Claim, Decided, compare, of_cells
+from sfedhp.paper.verdicts import Claim, Decision, claim_of_cells, compare
 
-# Who makes as many gradient steps as sFedHP, and who is pulled as strongly: λ̄ = λ₁λ₂/(λ₁ + λ₂) = λ/2.
-_EQUAL: tuple[Callable[[Row, Row], bool], ...] = (
+# Rivals with as many gradient steps as sFedHP, and the one with as strong a pull: λ̄ = λ₁λ₂/(λ₁ + λ₂) = λ/2.
+_EQUAL_EFFORT: tuple[Callable[[Row, Row], bool], ...] = (
     lambda row, ours: row.variant == "fedavg 100 steps",
     lambda row, ours: row.variant == "hierfavg 20×5 steps",
     lambda row, ours: row.method == "pfedme" and row.lam == (ours.lam or 0.0) / 2,
 )
-NAMES = {"mnist": "MNIST", "fmnist": "FMNIST", "cifar10": "CIFAR-10"}
 
 
 def best_global(rows: Sequence[Row]) -> Claim:
     """Is sFedHP's global model first everywhere?"""
-    overview = first_table(rows)
+    overview = table1_rows(rows)
 
-    def of_table(table: str) -> Iterator[Decided]:
-        mine = _of(overview, table)
+    def of_table(table: str) -> Iterator[Decision]:
+        mine = _rows_of(overview, table)
         yield compare(_best(mine, _last, "sfedhp"), _best(mine, _last))
 
     return _claim(
@@ -36,18 +35,18 @@ def best_global(rows: Sequence[Row]) -> Claim:
 
 
 def best_averaged(rows: Sequence[Row]) -> Claim:
-    """Is it first where the global model is one for everybody?"""
-    shown = {(row.table, row.variant) for row in first_table(rows)}
+    """Is it first where all clients use the same batch-norm statistics?"""
+    shown = {(row.table, row.variant) for row in table1_rows(rows)}
 
-    def of_table(table: str) -> Iterator[Decided]:
+    def of_table(table: str) -> Iterator[Decision]:
         mine = [row for row in rows if (row.table, row.reading) == (table, "2-label, averaged")]
         mine = [row for row in mine if (table, row.variant) in shown]
         if mine:
             yield compare(_best(mine, _last, "sfedhp"), _best(mine, _last))
 
     return _claim(
-        "The same on CIFAR-10 with averaged statistics: one model for everybody.",
-        "As above, for the two tables with batch norm, whose global models wear each client's own statistics "
+        "The same on CIFAR-10 with averaged statistics: one model for all clients.",
+        "As above, for the two tables with batch norm, whose global models use each client's own statistics "
         "in all other claims.",
         of_table,
         2,
@@ -55,11 +54,11 @@ def best_averaged(rows: Sequence[Row]) -> Claim:
 
 
 def best_tuned(rows: Sequence[Row]) -> Claim:
-    """Is it first where every method may choose its row on validation data?"""
+    """Is it first if every method chooses its row on validation data?"""
 
-    def of_table(table: str) -> Iterator[Decided]:
-        mine = [row for row in _of(rows, table) if row.paper is not None]
-        yield compare(_best(mine, _judged, "sfedhp"), _best(mine, _judged))
+    def of_table(table: str) -> Iterator[Decision]:
+        mine = [row for row in _rows_of(rows, table) if row.paper is not None]
+        yield compare(_best(mine, _validation_accuracy, "sfedhp"), _best(mine, _validation_accuracy))
 
     return _claim(
         "The same with every method's best row instead of the paper's choice.",
@@ -71,13 +70,13 @@ def best_tuned(rows: Sequence[Row]) -> Claim:
 
 
 def equal_work(rows: Sequence[Row]) -> Claim:
-    """Is sFedHP's global model first where the others work as much, or are pulled as strongly?"""
-    overview = first_table(rows)
+    """Is sFedHP's global model first against rivals with equal work, or an equally strong pull?"""
+    overview = table1_rows(rows)
 
-    def of_table(table: str) -> Iterator[Decided]:
-        ours = _best(_of(overview, table), _last, "sfedhp")
-        for rival in _EQUAL:
-            found = [row for row in _of(rows, table) if ours is not None and rival(row, ours)]
+    def of_table(table: str) -> Iterator[Decision]:
+        ours = _best(_rows_of(overview, table), _last, "sfedhp")
+        for rival in _EQUAL_EFFORT:
+            found = [row for row in _rows_of(rows, table) if ours is not None and rival(row, ours)]
             if found:
                 yield compare(ours, found[0])
 
@@ -93,10 +92,10 @@ def equal_work(rows: Sequence[Row]) -> Claim:
 
 def hierarchy(rows: Sequence[Row]) -> Claim:
     """Does HierFAVG beat the flat methods?"""
-    overview = first_table(rows)
+    overview = table1_rows(rows)
 
-    def of_table(table: str) -> Iterator[Decided]:
-        mine = _of(overview, table)
+    def of_table(table: str) -> Iterator[Decision]:
+        mine = _rows_of(overview, table)
         ours, fedavg, pfedme = (_best(mine, _last, name) for name in ("hierfavg", "fedavg", "pfedme"))
         yield compare(ours, fedavg)
         yield compare(pfedme, ours) if TABLES[table][0] == "cifar10" else compare(ours, pfedme)
@@ -113,9 +112,9 @@ def hierarchy(rows: Sequence[Row]) -> Claim:
 def personal(rows: Sequence[Row]) -> Claim:
     """Is sFedHP's personalized model as good as any?"""
 
-    def of_table(table: str) -> Iterator[Decided]:
-        mine = [row for row in _of(rows, table, "pm") if row.paper is not None and row.ours_validated]
-        ours, rival = _best(mine, _judged, "sfedhp"), _best(mine, _judged)
+    def of_table(table: str) -> Iterator[Decision]:
+        mine = [row for row in _rows_of(rows, table, "pm") if row.paper is not None and row.ours_validated]
+        ours, rival = _best(mine, _validation_accuracy, "sfedhp"), _best(mine, _validation_accuracy)
         if ours is None or rival is None:
             yield None, "not run yet"
             return
@@ -136,23 +135,23 @@ def personal(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _claim(statement: str, rule: str, of_table: Callable[[str], Iterator[Decided]], wanted: int) -> Claim:
-    """Decided table by table; `wanted` are the cells it speaks of."""
+def _claim(statement: str, rule: str, of_table: Callable[[str], Iterator[Decision]], wanted: int) -> Claim:
+    """A claim decided table by table; `wanted` is the number of cells it is about."""
     cells = [
-        (outcome, f"{NAMES[dataset]}, Setting {setting}: {line}")
+        (outcome, f"{DATASET_NAMES[dataset]}, Setting {setting}: {line}")
         for table, (dataset, setting) in TABLES.items()
         for outcome, line in of_table(table)
     ]
-    return of_cells(statement, rule, cells, wanted)
+    return claim_of_cells(statement, rule, cells, wanted)
 
 
-def _of(rows: Sequence[Row], table: str, metric: str = "gm") -> list[Row]:
-    """The rows of a table, the global models' if not asked otherwise."""
+def _rows_of(rows: Sequence[Row], table: str, metric: str = "gm") -> list[Row]:
+    """The rows of a table that count for claims; by default those of the global models."""
     return [row for row in rows if (row.table, row.metric) == (table, metric) and row.compared]
 
 
 def _best(rows: Sequence[Row], by: Callable[[Row], float], method: str | None = None) -> Row | None:
-    """The best row of a method, or of all but sFedHP."""
+    """The best row of a method; without one, the best row of all methods but sFedHP."""
     mine = [row for row in rows if (row.method == method if method else row.method != "sfedhp")]
     return max(mine, key=by, default=None)
 
@@ -161,7 +160,7 @@ def _last(row: Row) -> float:
     return row.ours_last
 
 
-def _judged(row: Row) -> float:
+def _validation_accuracy(row: Row) -> float:
     return row.validation or 0.0
 
 

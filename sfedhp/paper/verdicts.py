@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sfedhp.paper.rows import Row
-from sfedhp.paper.significance import LEVEL, paired, worded
+from sfedhp.paper.significance import LEVEL, format_p, paired_t_test
 
 Verdict = Literal["holds", "holds partly", "does not hold", "not run yet"]
 
-Decided = tuple[bool | None, str]  # whether it is so in a cell, None where that was not run; a line saying so
+Decision = tuple[bool | None, str]  # whether it is true in a cell (None: not run yet), and a line about it
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and what became of it."""
+    """A claim of the paper, and what our runs say about it."""
 
     statement: str
     rule: str
@@ -25,8 +25,8 @@ class Claim:
     findings: tuple[str, ...]  # one line each
 
 
-def of_cells(statement: str, rule: str, cells: Sequence[Decided], wanted: int) -> Claim:
-    """A claim about `wanted` cells: it holds if it does in all of them, and partly if in some."""
+def claim_of_cells(statement: str, rule: str, cells: Sequence[Decision], wanted: int) -> Claim:
+    """A claim about `wanted` cells: it holds if it is true in all of them, and partly if in some."""
     known = [outcome for outcome, _ in cells if outcome is not None]
     rule = f"{rule} Holds: in all {wanted}. Partly: in some."
     findings = tuple(line for _, line in cells)
@@ -36,23 +36,23 @@ def of_cells(statement: str, rule: str, cells: Sequence[Decided], wanted: int) -
     if all(known) and len(known) == wanted:
         verdict = "holds"
     missing = f"; {wanted - len(known)} are not run yet" if len(known) < wanted else ""
-    return Claim(statement, rule, verdict, (f"so in {sum(known)} of {len(known)}{missing}", *findings))
+    return Claim(statement, rule, verdict, (f"true in {sum(known)} of {len(known)}{missing}", *findings))
 
 
-def compare(left: Row | None, right: Row | None) -> Decided:
-    """Whether the left one is significantly above in the last round, over the seeds that both have."""
+def compare(left: Row | None, right: Row | None) -> Decision:
+    """Whether the left row is significantly above the right one in the last round, over common seeds."""
     if left is None or right is None:
         return None, "not run yet"
     common = left.last.keys() & right.last.keys()
     if not common:
         return None, f"{left.variant} and {right.variant} have no seed in common"
     ours, theirs = (statistics.fmean(row.last[seed] for seed in common) for row in (left, right))
-    gap, chance = ours - theirs, paired(left.last, right.last)
+    gap, p = ours - theirs, paired_t_test(left.last, right.last)
     word = "above" if gap > 0 else "below"
-    sure = chance is not None and chance < LEVEL
+    significant = p is not None and p < LEVEL
     fewer = f", {len(common)} seeds in common" if 1 < len(common) < max(left.seeds, right.seeds) else ""
     line = (
         f"{left.variant} {ours:.2f} is {abs(gap):.2f} {word} {right.variant} {theirs:.2f} "
-        f"({worded(chance)}{fewer}{'' if sure else ', within the seeds'})"
+        f"({format_p(p)}{fewer}{'' if significant else ', not significant'})"
     )
-    return gap > 0 and sure, line
+    return gap > 0 and significant, line

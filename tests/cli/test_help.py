@@ -11,12 +11,12 @@ import pytest
 from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
-from sfedhp.cli.options import Option
-from sfedhp.cli.studies import ALL
+from sfedhp.cli.help import COMMON, COMMON_OF_METHOD
 from sfedhp.config import SECTIONS, Experiment, LinksOptions, tables_of
 from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.nn.models import MODELS
+from sfedhp.paper.studies import STUDIES
 
 
 def test_the_version(sfedhp):
@@ -42,7 +42,7 @@ def test_each_command_teaches_with_examples(sfedhp, words):
 
 def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypatch):
     monkeypatch.setenv("COLUMNS", "112")
-    text = sfedhp("run", "--help").stdout
+    text = sfedhp("run", "--help-all").stdout
     flowing = "".join(text.split())  # words with a hyphen may be broken at it
     within = {f"links.{name}": kind for name, kind in tables_of(LinksOptions).items()}
     assert len(within) == 3
@@ -64,7 +64,7 @@ def test_every_key_is_listed_with_its_default_and_its_help_text(sfedhp, monkeypa
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_every_choice_is_listed(sfedhp, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "112")
-    flowing = "".join(sfedhp(command, "--help").stdout.split())
+    flowing = "".join(sfedhp(command, "--help-all").stdout.split())
     sections = {**SECTIONS, "": Experiment, "links.client_edge": tables_of(LinksOptions)["client_edge"]}
     listed = 0
     for section, kind in (sections | ALGORITHMS).items():
@@ -88,10 +88,20 @@ def test_every_choice_is_listed(sfedhp, monkeypatch, command):
         assert entry in flowing
 
 
-def test_choices_may_be_one_kind_among_others():
-    either = typing.Annotated[typing.Literal["a", "b"] | None, "bounds"]
-    assert Option("key", either, None, "").choices == ("a", "b")
-    assert Option("key", float | None, None, "").choices == ()
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_short_help_lists_the_common_keys_and_says_how_to_list_all(sfedhp, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "112")
+    text, everything = sfedhp(command, "--help").stdout, sfedhp(command, "--help-all").stdout
+    listed = re.findall(r"^  ([a-z_.]+)=", text, re.MULTILINE)
+    assert listed == [*COMMON, "algorithm.name", *COMMON_OF_METHOD]
+    assert 12 <= len(listed) <= 16
+    assert f"`sfedhp {command} --help-all` lists all keys" in text
+    # A common key has the same line in both, and both have the same usage, options and examples.
+    for key in COMMON:
+        (line,) = re.findall(rf"^  {re.escape(key)}=\S+ .*$", text, re.MULTILINE)
+        assert " ".join(line.split()) in " ".join(everything.split())
+    assert everything.startswith(text.partition("Common keys:")[0])
+    assert len(everything.splitlines()) > 3 * len(text.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,7 @@ def test_choices_may_be_one_kind_among_others():
         (["compare"], [*ALGORITHMS]),
         (["bench"], [*ALGORITHMS, *MODELS]),
         (["data", "get"], [*IMAGE_SETS]),
-        (["reproduce"], [name for name in ALL if not re.fullmatch(r"(table|fig)\d", name)]),
+        (["reproduce"], [name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name)]),
     ],
 )
 def test_what_can_be_chosen_is_named(sfedhp, monkeypatch, words, names):

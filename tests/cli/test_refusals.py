@@ -79,7 +79,7 @@ REFUSED = {
     "compare fedavg.local_rate=-1": "local_rate = -1.0 is out of range",
     "run rounds=0": "rounds = 0 is out of range: it must be at least 1.",
     "run range.toml": "rounds = 0 is out of range: it must be at least 1.",
-    "run rounds=many": "rounds = 'many' cannot be used: it should be a valid integer.",
+    "run rounds=many": "rounds = 'many' is not a number: it must be a whole number, at least 1.",
     "run seed=-1": "seed = -1 is out of range",
     "run sampled_edges=5": "sampled_edges = 5 is more than the 4 edges",
     "run algorithm=fedavg sampled_clients=21": "sampled_clients = 21 is more than the 20 clients",
@@ -98,7 +98,7 @@ REFUSED = {
     "run syntax.toml": "is not valid TOML: ",
     "run missing.toml": "There is no file missing.toml",
     "run folder.toml": "folder.toml cannot be read as a config file: Is a directory.",
-    "run latin.toml": "it is not text in UTF-8",
+    "run latin.toml": "it is not UTF-8 text",
     "run one.toml two.toml": "Only one config file can be given",
     "run rounds": "There is no file rounds: give a config file (.toml), and settings as key=value.",
     # data files

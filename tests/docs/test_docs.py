@@ -18,9 +18,9 @@ import torch
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.cli import main
-from sfedhp.cli.commands.sweep import grid
-from sfedhp.cli.options import read_settings
 from sfedhp.config import from_dict
+from sfedhp.runs.grid import grid
+from sfedhp.runs.settings import read_settings
 from tests.support.pages import DOCS, PAGES, blocks, prose, tables
 from tests.support.paths import ROOT
 

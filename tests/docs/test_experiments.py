@@ -3,9 +3,9 @@
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.cli.options import read_settings
-from sfedhp.cli.studies import ALL, read_study
 from sfedhp.paper.published import TABLES, cells
+from sfedhp.paper.studies import STUDIES, read_study
+from sfedhp.runs.settings import read_settings
 from tests.support.paths import ROOT
 
 FILES = sorted((ROOT / "experiments").glob("*.toml"))
@@ -16,7 +16,7 @@ def test_an_experiment_can_be_read(path):
     settings = read_settings([str(path)])
     for method in ALGORITHMS:
         assert settings.experiment(method).algorithm_name == method
-    assert settings.left_out([settings.method]) == []
+    assert settings.ignored_keys([settings.method]) == []
 
 
 def test_the_quickstart_is_the_default():
@@ -26,10 +26,10 @@ def test_the_quickstart_is_the_default():
 
 def test_every_study_is_an_experiment_file_and_the_other_way_round():
     studies = {path.stem for path in FILES if "[reproduce]" in path.read_text(encoding="utf-8")}
-    assert studies == set(ALL)
+    assert studies == set(STUDIES)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", STUDIES)
 def test_a_study_can_be_read_and_its_rows_are_the_papers(name):
     study = read_study(FILES[0].parent / f"{name}.toml")
     assert study.variants

@@ -44,14 +44,14 @@ def made() -> Callable[..., Record]:
         point: int = 0,
         rounds: int | None = None,
         trouble: str | None = None,
-        wears: str = "averaged",
+        statistics: str = "averaged",
         **curve: list[float | None],
     ) -> Record:
         chosen = study.variants[variant][point]
         own = replace(
             chosen.experiment,
             seed=seed,
-            evaluation=EvaluationOptions(norm_statistics=wears),  # type: ignore[arg-type]
+            evaluation=EvaluationOptions(norm_statistics=statistics),  # type: ignore[arg-type]
         )
         columns = {"round": [20 * (turn + 1) for turn in range(len(next(iter(curve.values()))))], **curve}
         return Record(

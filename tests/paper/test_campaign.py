@@ -3,8 +3,10 @@ import json
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.paper import campaign, records
-from sfedhp.paper.studies import Effort
+from sfedhp.paper import campaign
+from sfedhp.paper.campaign import run_studies
+from sfedhp.paper.jobs import Effort
+from sfedhp.paper.records import current_commit, read_records
 from tests.support.small_experiments import experiment
 
 
@@ -20,13 +22,13 @@ def small(study):
 def test_everything_runs_once_and_leaves_records(small, tmp_path, monkeypatch):
     effort = Effort(seeds=2, choice_rounds=1, device="cpu")
     seen = []
-    assert campaign.run([small], effort, tmp_path, seen.append)
-    kept = records.read(tmp_path, ["small"])
+    assert run_studies([small], tmp_path, effort, report=seen.append)
+    kept = read_records(tmp_path, ["small"])
     # Two runs of FedAvg, two trials of each of two points, two runs of the chosen one.
     assert len(kept) == 8
     assert len({each.key for each in kept}) == 8
     assert seen[-1].done == seen[-1].total == 16
-    assert all(1 <= pace.done <= pace.total for pace in seen)
+    assert all(1 <= each.done <= each.total for each in seen)
     chosen = [each for each in kept if each.variant == "meta" and each.rounds == 3]
     assert [each.seed for each in chosen] == [0, 1]
     assert len({each.words for each in chosen}) == 1
@@ -39,14 +41,14 @@ def test_everything_runs_once_and_leaves_records(small, tmp_path, monkeypatch):
         raise AssertionError("a finished run was repeated")
 
     monkeypatch.setattr(campaign, "sweep", never)
-    assert campaign.run([small], effort, tmp_path)
+    assert run_studies([small], tmp_path, effort)
 
 
 def test_seeds_change_the_numbers(small, tmp_path):
-    campaign.run([small], Effort(seeds=2, rounds=2, choice_rounds=1, device="cpu"), tmp_path)
+    run_studies([small], tmp_path, Effort(seeds=2, rounds=2, choice_rounds=1, device="cpu"))
     losses = {
         each.seed: each.curve["train_loss"]
-        for each in records.read(tmp_path, ["small"])
+        for each in read_records(tmp_path, ["small"])
         if each.variant == "fedavg"
     }
     assert losses[0] != losses[1]
@@ -55,11 +57,15 @@ def test_seeds_change_the_numbers(small, tmp_path):
 def test_a_campaign_that_is_stopped_keeps_what_was_finished(small, tmp_path):
     rounds = []
     effort = Effort(seeds=1, choice_rounds=1, device="cpu")
-    assert not campaign.run(
-        [small], effort, tmp_path, rounds.append, stop=lambda: bool(rounds) and "fedavg" in rounds[-1].title
+    assert not run_studies(
+        [small],
+        tmp_path,
+        effort,
+        report=rounds.append,
+        stop=lambda: bool(rounds) and "fedavg" in rounds[-1].title,
     )
-    assert len(records.read(tmp_path, ["small"])) == 2
-    assert not any(each.variant == "fedavg" for each in records.read(tmp_path, ["small"]))
+    assert len(read_records(tmp_path, ["small"])) == 2
+    assert not any(each.variant == "fedavg" for each in read_records(tmp_path, ["small"]))
 
 
 def test_bytes_are_counted_for_all_and_by_the_papers_count_for_one(study, tmp_path):
@@ -68,8 +74,8 @@ def test_bytes_are_counted_for_all_and_by_the_papers_count_for_one(study, tmp_pa
         flat=[experiment("fedavg", rounds=2)],
         deep=[experiment("sfedhp", rounds=2, edge_rounds=1)],
     )
-    campaign.run([tiers], Effort(seeds=1, device="cpu"), tmp_path)
-    flat, deep = sorted(records.read(tmp_path, ["tiers"]), key=lambda each: each.variant != "flat")
+    run_studies([tiers], tmp_path, Effort(seeds=1, device="cpu"))
+    flat, deep = sorted(read_records(tmp_path, ["tiers"]), key=lambda each: each.variant != "flat")
     weights = 7850
     # Up and down, two rounds; twenty clients, or four edges.
     assert flat.curve["sent"] == [2 * 20 * 4 * weights, 4 * 20 * 4 * weights]
@@ -82,12 +88,12 @@ def test_bytes_are_counted_for_all_and_by_the_papers_count_for_one(study, tmp_pa
 def test_a_line_that_is_no_record_is_named(tmp_path):
     (tmp_path / "small.jsonl").write_text(json.dumps({"study": "small"}) + "\n")
     with pytest.raises(InputError, match=r"Line 1 of .*small.jsonl is not a record"):
-        records.read(tmp_path, ["small"])
+        read_records(tmp_path, ["small"])
 
 
 def test_the_commit_can_be_named_from_outside(monkeypatch):
     monkeypatch.setenv("SFEDHP_COMMIT", "abc")
-    assert records.commit_here() == "abc"
+    assert current_commit() == "abc"
     monkeypatch.delenv("SFEDHP_COMMIT")
     monkeypatch.setenv("PATH", "")
-    assert records.commit_here() == "unknown"
+    assert current_commit() == "unknown"

@@ -57,7 +57,7 @@ def test_a_clear_winner_holds(study, made):
     claims = judge(first_tables(study, made, accuracy), {})
     assert claims[BEST].verdict == claims[TUNED].verdict == claims[HIERARCHY].verdict == "holds"
     assert claims[PERSONAL].verdict == "holds"
-    assert claims[BEST].findings[0] == "so in 6 of 6"
+    assert claims[BEST].findings[0] == "true in 6 of 6"
     assert len(claims[BEST].findings) == 7
     assert "10.01 above hierfavg" in claims[BEST].findings[1]
 
@@ -94,7 +94,7 @@ def test_another_reading_decides_nothing(study, made):
     claims = judge(of("table2", "2-label", 80.0) + of("table2-as-written", "as-written", 99.0), {})
     assert [claims[claim].verdict for claim in (BEST, TUNED, PERSONAL)] == ["does not hold"] * 3
     assert claims[PERSONAL].findings[:2] == (
-        "so in 0 of 1; 5 are not run yet",
+        "true in 0 of 1; 5 are not run yet",
         "MNIST, Setting 1: sfedhp 80.00, best other of pfedme: pfedme 90.00 (-10.00)",
     )
 
@@ -107,7 +107,7 @@ def test_a_gap_within_the_seeds_is_no_win(study, made):
     records += [made(main, "fedavg", seed, gm=[88.0]) for seed in range(3)]
     claim = judge(rows([main], records), {})[BEST]
     assert claim.verdict == "does not hold"
-    assert "within the seeds" in claim.findings[1]
+    assert "not significant" in claim.findings[1]
 
 
 def test_only_seeds_that_both_have_are_compared(study, made):
@@ -123,7 +123,7 @@ def test_only_seeds_that_both_have_are_compared(study, made):
     assert apart.verdict == "not run yet"
     assert "no seed in common" in apart.findings[0]
     one = judge(rows([main], [ours[0], *rival]), {})[BEST]
-    assert "(one seed, within the seeds)" in one.findings[1]
+    assert "(one seed, not significant)" in one.findings[1]
 
 
 def test_equal_work_is_compared_with_the_extras(study, made):
@@ -141,7 +141,7 @@ def test_equal_work_is_compared_with_the_extras(study, made):
         records += [made(extras, variant, seed, gm=[low + 1.1 * seed]) for seed in range(3)]
     claim = judge(rows([main, extras], records), {})[EQUAL]
     assert claim.verdict == "holds partly"
-    assert claim.findings[0] == "so in 1 of 2; 16 are not run yet"
+    assert claim.findings[0] == "true in 1 of 2; 16 are not run yet"
     assert len(claim.findings) == 3
     assert "below pfedme λ̄=10" in claim.findings[2]
 
@@ -179,7 +179,7 @@ def test_sooner_in_some_seeds_only_is_not_faster():
         "2 000 against 1 200"
     )
     assert mixed.verdict == never.verdict == "does not hold"
-    assert "(p = 0.423, within the seeds)" in mixed.findings[1]
+    assert "(p = 0.423, not significant)" in mixed.findings[1]
     assert never.findings[1].startswith("sFedHP in rounds 20, 20, never,")
     assert never.findings[1].endswith("(not in every seed)")
 
@@ -259,7 +259,7 @@ def test_speed_up_is_counted_seed_by_seed():
 
     claim = judge([], {"speedup": [rising("S=1", 60, 60, 60), rising("S=4", 20, 60, 60)]})[SPEED]
     assert claim.verdict == "does not hold"  # 180 against 140 rounds
-    assert claim.findings[1].startswith("S=4: in rounds 20, 60, 60 of the seeds")
+    assert claim.findings[1].startswith("S=4: in rounds 20, 60, 60, seed by seed, last GM ")
     assert claim.findings[-1] == "one edge needs 1.29 times the rounds of four (p = 0.423)"
 
 
@@ -280,7 +280,7 @@ def test_statistics_for_everybody_are_judged_by_themselves(study, made):
         others=[experiment("fedavg", local_steps=99)],
     )
     records = [
-        made(one, method, seed, wears="local", gm_local=[local + seed], gm_averaged=[mean + 1.1 * seed])
+        made(one, method, seed, statistics="local", gm_local=[local + seed], gm_averaged=[mean + 1.1 * seed])
         for method in ("sfedhp", "fedavg")
         for local, mean in [accuracy(method)]
         for seed in range(3)
@@ -288,7 +288,7 @@ def test_statistics_for_everybody_are_judged_by_themselves(study, made):
     claims = judge(rows([one], records), {})
     assert claims[BEST].verdict == "holds partly"  # one of the six tables
     assert claims[AVERAGED].verdict == "does not hold"
-    assert claims[AVERAGED].findings[0] == "so in 0 of 1; 1 are not run yet"
+    assert claims[AVERAGED].findings[0] == "true in 0 of 1; 1 are not run yet"
     assert "10.00 below fedavg" in claims[AVERAGED].findings[1]
 
 
@@ -301,6 +301,6 @@ def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
     (found,) = curves(one, records)
     assert found.columns["gm"] == [15.0, 30.0]
     assert "em" not in found.columns
-    assert found.each_to("gm", {0: 20.0, 1: 41.0}) == {0: 40, 1: math.inf}
+    assert found.rounds_to("gm", {0: 20.0, 1: 41.0}) == {0: 40, 1: math.inf}
     assert found.steps == experiment().algorithm.edge_rounds * experiment().algorithm.personal_steps
     assert found.best("gm") == 30

@@ -4,9 +4,11 @@ import pytest
 
 import sfedhp
 from sfedhp.data import DataOptions
-from sfedhp.paper import campaign, newcomers, records
+from sfedhp.paper.campaign import run_studies
+from sfedhp.paper.jobs import Effort
+from sfedhp.paper.newcomers import NEWCOMER_ROWS, score_newcomers
+from sfedhp.paper.records import read_records
 from sfedhp.paper.rows import rows
-from sfedhp.paper.studies import Effort
 from tests.support.small_experiments import experiment
 
 
@@ -17,21 +19,21 @@ def joining():
 
 def test_a_newcomer_gains_by_steps_of_its_own(joining):
     run = sfedhp.run(joining)
-    found = newcomers.scores(run)
-    assert set(found) == set(newcomers.MEASURED)
+    found = score_newcomers(run)
+    assert set(found) == set(NEWCOMER_ROWS)
     assert found["global_own"] > found["global"] + 10
     # The best-fitting of several models, the global one among them, is chosen on training rows.
     assert found["best"] >= found["global"]
 
 
 def test_where_nobody_is_held_out_there_are_no_newcomers():
-    assert newcomers.scores(sfedhp.run(experiment(rounds=1, edge_rounds=1))) == {}
+    assert score_newcomers(sfedhp.run(experiment(rounds=1, edge_rounds=1))) == {}
 
 
 def test_newcomers_have_rows_of_their_own(study, joining, tmp_path):
     extra = study("table2-extras", paper=False, joins=[joining])
-    campaign.run([extra], Effort(seeds=2, device="cpu"), tmp_path)
-    found = rows([extra], records.read(tmp_path, ["table2-extras"]))
+    run_studies([extra], tmp_path, Effort(seeds=2, device="cpu"))
+    found = rows([extra], read_records(tmp_path, ["table2-extras"]))
     mine = {row.variant: row for row in found if "newcomer" in row.variant}
     assert len(mine) == 4
     row = mine["joins: newcomer, global model as is"]

@@ -4,18 +4,19 @@ from dataclasses import replace
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.paper import figures, page
+from sfedhp.paper import figures
 from sfedhp.paper.curves import Curve
-from sfedhp.paper.tables import Sheet, claims_sheet
+from sfedhp.paper.page import Page
+from sfedhp.paper.tables import TextTable, claims_table
 from sfedhp.paper.verdicts import Claim
 
 CLAIM = Claim("A & B.", "A > B.", "holds partly", ("on <one>",))
-SHEET = Sheet("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")
+TABLE = TextTable("Table 2", ("cell", "paper"), (("fedavg GM", "91.63"),), "a note")
 CURVE = Curve("sfedhp sparse", "sparse", {"round": [20, 40], "gm": [1.0, 2.0], "formula": [1e6, 2e6]})
 
 
 def test_the_page_stands_alone_and_is_escaped():
-    text = page.html([CLAIM], [SHEET], ["a line"], {"Figure 3": figures.draw("fig3", [CURVE])})
+    text = Page([CLAIM], [TABLE], ["a line"], {"fig3": figures.draw("fig3", [CURVE])}).html()
     assert "A &amp; B." in text
     assert "on &lt;one&gt;" in text
     assert 'class="claim partly"' in text
@@ -28,11 +29,11 @@ def test_the_page_stands_alone_and_is_escaped():
 
 
 def test_markdown_has_the_same():
-    text = page.markdown([CLAIM], [SHEET], ["a line"], {"Figure 3": "images/fig3.svg"})
+    text = Page([CLAIM], [TABLE], ["a line"], {"fig3": "<svg/>"}).markdown()
     assert "**holds partly.** A > B." in text
     assert "| fedavg GM | 91.63 |" in text
-    assert "![Figure 3](images/fig3.svg)" in text
-    assert claims_sheet([CLAIM]).lines == (("A & B.", "holds partly", "A > B."),)
+    assert f"![{figures.TITLES['fig3']}](images/fig3.svg)" in text
+    assert claims_table([CLAIM]).lines == (("A & B.", "holds partly", "A > B."),)
 
 
 def test_a_figure_is_the_same_text_from_the_same_records():

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp.paper.distant_cells import far
-from sfedhp.paper.rows import finished, first_table, plain, rows
-from sfedhp.paper.tables import agreement, sheets
+from sfedhp.paper.distant_cells import distant_cells
+from sfedhp.paper.rows import final_records, row_to_dict, rows, table1_rows
+from sfedhp.paper.tables import agreement, text_tables
 from tests.support.small_experiments import experiment
 
 
@@ -34,8 +34,8 @@ def test_last_validated_and_best_are_three_things(sfedhp, made):
     assert (pm.paper, gm.paper) == (97.83, 94.93)
     assert gm.gap == pytest.approx(86 - 94.93)
     assert pm.seeds == 3
-    assert plain(pm)["ours_best"] == 99.0
-    assert first_table([pm, gm]) == [gm]
+    assert row_to_dict(pm)["ours_best"] == 99.0
+    assert table1_rows([pm, gm]) == [gm]
 
 
 def test_statistics_of_batch_norm_are_two_readings_and_one_is_the_papers(study, made):
@@ -44,7 +44,7 @@ def test_statistics_of_batch_norm_are_two_readings_and_one_is_the_papers(study, 
         cifar,
         "fedavg",
         0,
-        wears="local",
+        statistics="local",
         gm=[40.0],
         gm_local=[40.0],
         gm_averaged=[30.0],
@@ -55,7 +55,7 @@ def test_statistics_of_batch_norm_are_two_readings_and_one_is_the_papers(study, 
     assert (local.reading, local.paper, local.ours_validated) == ("2-label, local", 42.36, 40.0)
     assert (averaged.reading, averaged.paper, averaged.ours_last) == ("2-label, averaged", None, 30.0)
     assert local.sd is None
-    titles = [sheet.title for sheet in sheets([local, averaged], ["table6"])]
+    titles = [sheet.title for sheet in text_tables([local, averaged], ["table6"])]
     assert titles == ["Table 6: CIFAR-10, Setting 1, 2-label"]
 
 
@@ -65,34 +65,39 @@ def test_extras_have_no_number_of_the_paper(study, made):
     assert row.paper is None
     assert row.gap is None
     assert row.ours_validated is None
-    assert first_table([row]) == []
+    assert table1_rows([row]) == []
 
 
 def test_trials_are_not_results(study, made):
     tried = study(meta=[experiment("perfedavg", meta_rate=rate) for rate in (0.001, 0.01)])
     trials = [made(tried, "meta", 0, point=point, rounds=200, pm=[50.0]) for point in range(2)]
-    assert finished(tried, "meta", trials) == []
+    assert final_records(tried, "meta", trials) == []
     assert rows([tried], trials) == []
     final = made(tried, "meta", 0, point=1, pm=[60.0])
-    assert finished(tried, "meta", [*trials, final]) == [final]
+    assert final_records(tried, "meta", [*trials, final]) == [final]
 
 
 def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
     found = rows([sfedhp], [made(sfedhp, "sfedhp", 0, pm=[97.0], gm=[98.0, 90.0])])
     everybody, own = agreement(found)
-    assert "1 of 2 cells (50 %) on the best round, 1 (50 %) on the last" in everybody
+    assert (
+        "1 of 2 cells (50 %) are within 2.5 points of the paper by the best round, 1 (50 %) by the last."
+        in (everybody)
+    )
     assert own.startswith("tables 2–5, sFedHP")
     words = "our curve passes the paper's number at round 20"
-    assert far(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
+    assert distant_cells(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
 
 
 def test_the_text_s_own_reading_is_counted_by_itself(study, made):
     written = study("table2-as-written", reading="as-written", fedavg=[experiment("fedavg")])
     found = rows([written], [made(written, "fedavg", 0, gm=[96.0, 92.0])])
     (line,) = agreement(found)
-    assert line.startswith("tables 2–5, as the text has it (five labels a client): within 2.5 points")
-    assert "0 of 1 cells (0 %) on the best round, 1 (100 %) on the last" in line
-    assert not far(found).lines
+    assert line.startswith(
+        "tables 2–5, with five labels per client as in the text: 0 of 1 cells (0 %) are within 2.5 points"
+    )
+    assert line.endswith("of the paper by the best round, 1 (100 %) by the last.")
+    assert not distant_cells(found).lines
 
 
 def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, made):
@@ -100,17 +105,17 @@ def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, ma
     runs = [made(collapse, "pfedme", seed, gm=[10.0 * seed, 10.2, 12.0]) for seed in (0, 2)]
     assert [row.reached for row in rows([collapse], runs)] == [60]
     runs = [made(collapse, "pfedme", seed, gm=[99.0, 99.0], pm=[20.0, 30.0]) for seed in (0, 2)]
-    personal, common = far(rows([collapse], runs)).lines
+    personal, common = distant_cells(rows([collapse], runs)).lines
     assert personal[-1].startswith(
         "not reached in 800 rounds, though no other row is above ours; the paper's run"
     )
     assert common[-1].startswith("our curve passes the paper's number at round 20; ")
 
 
-def test_two_ways_to_wear_statistics_are_explained(sfedhp, made):
-    record = made(sfedhp, "sfedhp", 0, wears="local", gm_local=[50.0], gm_averaged=[40.0])
-    (detail,) = sheets(rows([sfedhp], [record]), ["table2"])
-    assert "one model for everybody" in detail.note
+def test_two_kinds_of_statistics_are_explained(sfedhp, made):
+    record = made(sfedhp, "sfedhp", 0, statistics="local", gm_local=[50.0], gm_averaged=[40.0])
+    (detail,) = text_tables(rows([sfedhp], [record]), ["table2"])
+    assert "one model for all clients" in detail.note
     assert [line[0] for line in detail.lines] == ["sfedhp GM (local)", "sfedhp GM (averaged)"]
 
 
@@ -118,7 +123,7 @@ def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp,
     record = made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[50.0, None], gm_validation=[10.0, None])
     (row,) = rows([sfedhp], [record])
     assert (row.ours_last, row.ours_best, row.diverged) == (0.0, 50.0, 1)
-    (detail,) = sheets([row], ["table2"])
+    (detail,) = text_tables([row], ["table2"])
     assert detail.lines[0][-1] == "1, 1 diverged"
 
 
@@ -128,12 +133,12 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
     (row,) = rows([sfedhp], [ended, replace(ended, seed=1)])
     assert (row.metric, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
     assert row.diverged == 2
-    assert sheets([row], ["table2"])[0].lines[0][2:] == ("–", "–", "–", "–", "2, 2 diverged")
-    assert (plain(row)["ours_last"], plain(row)["gap"]) == (None, None)
+    assert text_tables([row], ["table2"])[0].lines[0][2:] == ("–", "–", "–", "–", "2, 2 diverged")
+    assert (row_to_dict(row)["ours_last"], row_to_dict(row)["gap"]) == (None, None)
     personal, common = rows([sfedhp], [ended, whole])
     assert (personal.last, common.last) == ({0: 0.0, 1: 90.0}, {0: 0.0, 1: 80.0})
     assert common.diverged == 1
 
 
 def test_what_is_not_run_is_not_shown():
-    assert sheets([], ["table1", "table2", "fig2"]) == []
+    assert text_tables([], ["table1", "table2", "fig2"]) == []

@@ -3,12 +3,12 @@ import math
 import pytest
 
 from sfedhp.paper import significance
-from sfedhp.paper.significance import worded
+from sfedhp.paper.significance import format_p
 
 
 def paired(left, right):
     """Of seeds 0, 1, 2, …"""
-    return significance.paired(dict(enumerate(left)), dict(enumerate(right)))
+    return significance.paired_t_test(dict(enumerate(left)), dict(enumerate(right)))
 
 
 def test_three_seeds_as_in_a_table_of_students_t():
@@ -37,10 +37,10 @@ def test_the_order_does_not_matter_and_one_seed_says_nothing():
 
 
 def test_pairs_are_of_one_seed():
-    assert significance.paired({0: 9, 1: 1, 2: 3}, {2: 0, 1: 0, 5: 7}) == paired([1, 3], [0, 0])
-    assert significance.paired({0: 1, 1: 2}, {1: 1, 2: 2}) is None
+    assert significance.paired_t_test({0: 9, 1: 1, 2: 3}, {2: 0, 1: 0, 5: 7}) == paired([1, 3], [0, 0])
+    assert significance.paired_t_test({0: 1, 1: 2}, {1: 1, 2: 2}) is None
 
 
 def test_a_chance_in_words_is_never_rounded_across_the_level():
     words = {0.2: "p = 0.200", 0.0498: "p = 0.0498", 0.05: "p = 0.050", 0.0004: "p < 0.001", None: "one seed"}
-    assert {chance: worded(chance) for chance in words} == words
+    assert {chance: format_p(chance) for chance in words} == words

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.paper.studies import Effort, check, choose, finals, trials
+from sfedhp.paper.jobs import Effort, choose, finals, trials
+from sfedhp.paper.records import check_settings
 from tests.support.small_experiments import experiment
 
 EFFORT = Effort(seeds=2, device="cpu")
@@ -57,12 +58,14 @@ def test_a_record_of_other_settings_is_not_taken_for_these(study, made):
     before = study(fedavg=[experiment("fedavg")], hierfavg=[experiment("hierfavg")])
     records = [made(before, method, 1, rounds=40, gm=[50.0]) for method in ("fedavg", "hierfavg")]
     records[0].config["engine"]["clients_at_once"] = 7  # what a machine decides is no setting
-    check([before], records)
-    check([study(fedavg=[experiment("fedavg")])], records)  # nobody asks for HierFAVG any more
+    check_settings([before], records)
+    check_settings([study(fedavg=[experiment("fedavg")])], records)  # nobody asks for HierFAVG any more
     after = study(fedavg=[experiment("fedavg", local_rate=0.1)], hierfavg=[experiment("hierfavg")])
     with pytest.raises(
         InputError, match=r"table2.jsonl was run with algorithm.local_rate = 0.05, but .* 0.1:"
     ):
-        check([after], records)
+        check_settings([after], records)
     with pytest.raises(InputError, match="was run with 'fedavg 0', but the experiment file has 'other 0':"):
-        check([replace(before, variants={"fedavg": study(other=[experiment()]).variants["other"]})], records)
+        check_settings(
+            [replace(before, variants={"fedavg": study(other=[experiment()]).variants["other"]})], records
+        )

@@ -15,43 +15,51 @@ from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import RIVALS, installed, parse
-from sfedhp.cli.output.columns import Column, counted, print_table
-from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.options import json_option
+from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.formats import counted
 from sfedhp.core.errors import InputError
 from sfedhp.nn.models import MODELS
 from sfedhp.runs.prepare import device_of
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")
-_NAME = 12  # no name is longer
-_BUSY = 0.7  # a load average above which figures are not to be trusted
+_NAME = 12  # the longest name
+_BUSY = 0.7  # load average above which the numbers are not reliable
 
 
 @click.command()
 @click.option(
     "--methods",
     metavar="A,B,…",
-    help=f"These methods, of {', '.join(ALGORITHMS)}; by default {', '.join(_METHODS)}.",
+    help=f"Methods to measure, of {', '.join(ALGORITHMS)}; by default {', '.join(_METHODS)}.",
 )
 @click.option(
     "--models",
     metavar="A,B,…",
-    help=f"On these models, of {', '.join(MODELS)}; by default {', '.join(_MODELS)}.",
+    help=f"Models to measure, of {', '.join(MODELS)}; by default {', '.join(_MODELS)}.",
 )
 @click.option(
     "--rival",
     "rivals",
     multiple=True,
     metavar="NAME[=PATH]",
-    help=f"Also against {', '.join(RIVALS)}: a checkout of pfedme or pfllib, the python that has another.",
+    help=f"Also measure {', '.join(RIVALS)}; PATH: a checkout of pfedme or pfllib, or the python of another.",
 )
-@click.option("--scale", is_flag=True, help="Also how cost grows: to 20 000 clients, to 64 runs in a batch.")
-@click.option("--all", "everything", is_flag=True, help="All methods, models and installed rivals; hours.")
+@click.option(
+    "--scale",
+    is_flag=True,
+    help="Also measure how the cost grows, up to 20 000 clients and 64 runs in a batch.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="All methods, models and installed rivals; takes hours."
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or auto.")
 @click.option(
-    "--pairs", type=click.IntRange(min=1), default=Plan().pairs, show_default=True, help="Rounds measured."
+    "--pairs", type=click.IntRange(min=1), default=Plan().pairs, show_default=True, help="Rounds to measure."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON list.")
+@json_option("Print the rows as one JSON list.")
 def bench(
     methods: str | None,
     models: str | None,
@@ -62,12 +70,12 @@ def bench(
     pairs: int,
     as_json: bool,
 ) -> None:
-    """Measure the speed of this machine's training rounds against a plain loop over the clients.
+    """Measure the time of training rounds on this machine against a plain loop over the clients.
 
-    The loop has a module, an optimizer and a DataLoader for each client, as public code has it. All sides get
-    the same data (made up, in MNIST's shape), model, mini-batches and number of gradient steps in the paper's
-    setting: 4 edges of 5 clients, 400 rows each, batch 20, R = 20, K = 5. They run in processes of their own,
-    a round each in turn; the median counts, with one thread or two, whichever is better for the side.
+    The loop has a module, an optimizer and a DataLoader for each client, like most public code. All sides get
+    the same data (synthetic, in MNIST's shape), model, mini-batches and number of gradient steps in the
+    paper's setting: 4 edges with 5 clients each, 400 rows per client, batch 20, R = 20, K = 5. They run in
+    separate processes, one round each in turn. The median counts, with one or two threads (the faster one).
 
     \b
     Examples:
@@ -77,27 +85,27 @@ def bench(
       sfedhp bench --scale
     """
     chosen = [parse(word) for word in rivals]
-    names = _listed("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
-    networks = _listed("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
+    names = _names("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
+    networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
     if everything:
         chosen += installed(chosen)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
-        names.append("pfedme")  # whether the loop is as fast as the code it stands for is part of the answer
+        names.append("pfedme")  # to show that the loop is as fast as the code it stands for
     device = device_of(device).type
     plan = Plan(pairs=pairs, threads=_threads(device))
     load = os.getloadavg()[0]
     if load > _BUSY:
-        click.echo(f"The machine is busy (load {load:.2f}): these figures are not to be trusted.", err=True)
+        click.echo(f"The machine is busy (load {load:.2f}): these numbers are not reliable.", err=True)
     limits = ceilings(device, max(plan.threads))
     click.echo(_heading(device, limits, load), err=as_json)
     rows: list[Row] = []
     for model in networks:
         for method in names:
-            rows += _told(compare(Case(method, model, device), chosen, plan, limits))
+            rows += _announce(compare(Case(method, model, device), chosen, plan, limits))
     grown: list[Row] = []
     if scale or everything:
         for row in grow(Case("sfedhp", "dnn-small", device), plan, limits):
-            grown += _told([row])
+            grown += _announce([row])
     if as_json:
         print_json([asdict(row) for row in rows + grown])
         return
@@ -110,7 +118,12 @@ def bench(
         _print_growth(grown)
 
 
-def _listed(option: str, given: str | None, default: Sequence[str], known: Iterable[str]) -> list[str]:
+def _names(option: str, given: str | None, default: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The names of an option, separated by commas, each checked.
+
+    Raises:
+        InputError: one is unknown.
+    """
     if given is None:
         return list(default)
     names = list(dict.fromkeys(name.strip() for name in given.split(",")))
@@ -121,7 +134,7 @@ def _listed(option: str, given: str | None, default: Sequence[str], known: Itera
 
 
 def _threads(device: str) -> tuple[int, ...]:
-    """One and two; on a GPU the host only launches."""
+    """The numbers of threads to try: one and two on a CPU; on a GPU the host only launches kernels."""
     cores = os.cpu_count() or 1
     return (1, 2) if device == "cpu" and cores > 1 else (1,)
 
@@ -135,12 +148,12 @@ def _heading(device: str, limits: Ceilings, load: float) -> str:
     )
 
 
-def _told(rows: list[Row]) -> list[Row]:
-    """Say what was found, while more is being measured."""
+def _announce(rows: list[Row]) -> list[Row]:
+    """Print measured rows to stderr while others are being measured."""
     for row in rows:
         size = f"{counted(row.clients, 'client')}, {counted(row.runs, 'run')}"
         words = f"{row.algorithm}, {row.model}, {size}: "
-        words += f"{row.seconds_per_round:.4f} s a round"
+        words += f"{row.seconds_per_round:.4f} s per round"
         if row.ratio is not None:
             words += f", {row.against} {row.against_seconds_per_round:.4f} s, ratio {row.ratio:.1f}"
         click.echo(words, err=True)
@@ -173,10 +186,10 @@ def _print_rows(rows: Sequence[Row]) -> None:
     console = results()
     print_table(console, columns, lines)
     console.print(
-        "ratio: theirs / ours. Two figures in a column: ours, theirs. MB: memory taken at the peak, beyond "
-        "what the interpreter and its imports take. % of matmul, of copying: the share of this machine's "
-        "ceilings that a round reaches, its operations and bytes counted by formula; what stays in caches "
-        "can pass the ceiling of copying."
+        "ratio: theirs / ours. Two numbers in a column: ours, theirs. MB: peak memory, without the "
+        "interpreter and its imports. % of matmul, of copying: the share of this machine's ceilings that a "
+        "round reaches; its operations and bytes are counted by formula. Data in caches can exceed the "
+        "ceiling of copying."
     )
 
 

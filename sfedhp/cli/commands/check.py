@@ -10,11 +10,12 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from sfedhp.cli.help import ConfigCommand
-from sfedhp.cli.options import read_settings
+from sfedhp.cli.options import json_option
 from sfedhp.cli.output.columns import Cell, Column, print_table
-from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.output.console import print_json, print_notes, results
+from sfedhp.runs.settings import read_settings
 from sfedhp.theory import Check, Line
-from sfedhp.theory import check as checked
+from sfedhp.theory import check as check_experiment
 
 _TITLES = {
     "constants": "Constants of the theory",
@@ -23,24 +24,24 @@ _TITLES = {
     "limits": "Practical limits",
     "forecast": "Forecast",
 }
-_WORDS = 24  # so narrow sentences may be set
-_VERDICT = 10  # and verdicts
+_TEXT = 24  # least width of a column of sentences
+_VERDICT = 10  # least width of the verdicts
 _LONGEST = timedelta.max.total_seconds()
-_ROOMY = 110  # from this width on notes have a column of their own
+_ROOMY = 110  # from this width on notes are a column
 _STYLES = {"inside": "green", "outside": "yellow"}
 
 
 @click.command(cls=ConfigCommand)
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
-@click.option("--json", "as_json", is_flag=True, help="Print the lines as one JSON object.")
+@json_option("Print the lines as one JSON object.")
 def check(words: tuple[str, ...], as_json: bool) -> None:
-    """Hold a configuration against theory, practice and the clock before running it.
+    """Check a configuration against the theory and practical limits, and forecast its cost.
 
-    Takes what `sfedhp run` takes. Prints the constants, conditions and step bounds of the paper's theorems
-    (sFedHP only), the practical limits beyond which training breaks, and a forecast of time, bytes and
-    density. Every line that has a limit says inside or outside, and by how many times. Nothing is refused:
-    the paper's own settings are far outside the theorems' bounds and train well. An exceeded practical limit
-    is another matter; it is repeated at the end. A round or two are run to measure time.
+    Takes the same arguments as `sfedhp run`. Prints the constants, conditions and step bounds of the paper's
+    theorems (sFedHP only), the practical limits beyond which training breaks, and a forecast of time, bytes
+    and density. Every line with a limit says inside or outside, and by what factor. Nothing is refused: the
+    paper's own settings are far outside the theorems' bounds and train well. A practical limit that is
+    exceeded is serious and is repeated at the end. One or two rounds are run to measure the time.
 
     \b
     Examples:
@@ -51,47 +52,45 @@ def check(words: tuple[str, ...], as_json: bool) -> None:
     """
     settings = read_settings(words)
     experiment = settings.experiment()
-    for line in settings.left_out([experiment.algorithm_name]):
-        click.echo(line, err=True)
-    found = checked(experiment)
-    for line in found.notes:
-        click.echo(line, err=True)
+    print_notes(settings.ignored_keys([experiment.algorithm_name]))
+    result = check_experiment(experiment)
+    print_notes(result.notes)
     if as_json:
-        print_json(found.as_dict())
+        print_json(result.as_dict())
     else:
-        _print(found)
+        _print(result)
 
 
-def _print(found: Check) -> None:
-    console, experiment = results(), found.experiment
+def _print(result: Check) -> None:
+    console, experiment = results(), result.experiment
     console.print(
         f"{experiment.algorithm_name} on {experiment.data.source}, {experiment.model.name} with "
-        f"{found.parameters:,} parameters, {experiment.rounds} rounds",
+        f"{result.parameters:,} parameters, {experiment.rounds} rounds",
         style="bold",
         soft_wrap=True,
     )
     for group, title in _TITLES.items():
-        lines = [line for line in found.lines if line.group == group]
+        lines = [line for line in result.lines if line.group == group]
         if lines:
             _print_lines(console, title, lines)
     if experiment.algorithm_name != "sfedhp":
-        console.print("The theorems speak of sFedHP alone.")
-    for line in found.alarms:
+        console.print("The theorems are about sFedHP only.")
+    for line in result.alarms:
         console.print(
             f"ALARM  {line.what}: {line.value:.3g} is {line.verdict}; {line.note}.",
             soft_wrap=not console.is_terminal,
         )
-    if found.batch_curvature is None:
+    if result.batch_curvature is None:
         console.print("No practical limits are known for a method without class scores.")
-    elif not found.alarms:
+    elif not result.alarms:
         console.print("No practical limit is exceeded.")
 
 
 def _print_lines(console: Console, title: str, lines: list[Line]) -> None:
-    """The lines of a group; on a narrow terminal a note stands below what it is about."""
+    """Print the lines of a group; on a narrow terminal a note is below its line instead of in a column."""
     beside = console.width >= _ROOMY
     columns = [
-        *(Column(title, words=_WORDS, title=True), Column("value"), Column("limit")),
+        *(Column(title, words=_TEXT, title=True), Column("value"), Column("limit")),
         Column("", words=_VERDICT),
     ]
     rows: list[list[Cell]] = []
@@ -100,7 +99,7 @@ def _print_lines(console: Console, title: str, lines: list[Line]) -> None:
         verdict = Text(line.verdict, style=_STYLES.get(line.verdict.partition(",")[0], ""))
         note = f"\n({line.note})" if line.note and not beside else ""
         rows.append([f"{line.what}{note}", _value(line), limit, verdict, *([line.note] if beside else [])])
-    print_table(console, [*columns, *([Column("note", words=_WORDS)] if beside else [])], rows)
+    print_table(console, [*columns, *([Column("note", words=_TEXT)] if beside else [])], rows)
 
 
 def _value(line: Line) -> str:

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.options import read_settings
-from sfedhp.cli.roles import become
+from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.roles.client import check_start
 from sfedhp.deploy.roles.loading import SHARED, own_data
 from sfedhp.deploy.site import read_site
+from sfedhp.runs.settings import read_settings
 
 
 @click.command()
 @click.argument("kit", type=click.Path(path_type=Path))
 @click.argument("words", nargs=-1, metavar="[data.KEY=VALUE]...")
 def client(kit: Path, words: tuple[str, ...]) -> None:
-    """Be a client: train on its own data, which never leave the machine.
+    """Run a client: train on its own data, which never leaves the machine.
 
-    `data.source` names a file of the client's own (npz with `inputs` and `labels`, optionally `test`); all
-    its rows are the client's. Its data.scale, data.test_share and data.validation_per_label are the
-    federation's unless given. Without a file the client takes its share of the experiment's data, as in a
-    simulation. The personal model is in KIT/run; started again, the client goes on with it.
+    `data.source` names the client's own file (npz with `inputs` and `labels`, optionally `test`); all its
+    rows belong to the client. data.scale, data.test_share and data.validation_per_label are those of the
+    federation unless given. Without a file the client uses its share of the experiment's data, as in a
+    simulation. The personal model is in KIT/run; a restarted client continues with it.
 
     \b
     Examples:
@@ -35,19 +35,20 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
     site = read_site(kit, "client")
     options, data = None, None
     if words:
-        strange = [word for word in words if not word.startswith("data.")]
-        if strange or not any(word.startswith("data.source=") for word in words):
+        other = [word for word in words if not word.startswith("data.")]
+        if other or not any(word.startswith("data.source=") for word in words):
             raise InputError(
-                "A client takes data.source=FILE.npz and other data.KEY=VALUE; the rest is in its kit."
+                "A client takes data.source=FILE.npz and other data.KEY=VALUE; other settings are in its kit."
             )
         settings = read_settings(words)
         given = settings.experiment(site.experiment.algorithm_name).data
-        said = {entry.key for entry in settings.entries}
-        # What the client does not say of its rows is as the federation has it.
-        kept = {name: getattr(site.experiment.data, name) for name in SHARED if f"data.{name}" not in said}
+        # What is not given is as the federation has it.
+        kept = {
+            name: getattr(site.experiment.data, name) for name in SHARED if not settings.sets(f"data.{name}")
+        }
         options = own_data(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
         if not given.source.endswith(".npz") or not Path(options.source).is_file():
             raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
     check_start(site, kit, options)
-    become("client", kit, kit, data)
+    exec_role("client", kit, kit, data)

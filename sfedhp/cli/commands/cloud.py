@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.roles import become
+from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
 from sfedhp.deploy.site import read_site
@@ -15,12 +15,12 @@ from sfedhp.deploy.site import read_site
 @click.command()
 @click.argument("kit", type=click.Path(path_type=Path))
 @click.option(
-    "--new", is_flag=True, help="Begin a new run; the folder of the old one is kept as run-1, run-2, …"
+    "--new", is_flag=True, help="Start a new run; the folder of the old one is kept as run-1, run-2, …"
 )
 def cloud(kit: Path, new: bool) -> None:
-    """Be the cloud of a federation: wait for the members, run the rounds, end.
+    """Run the cloud of a federation: wait for the members, run the rounds, exit.
 
-    The records are in KIT/run, as those of `sfedhp run`; started again, it goes on from its last round.
+    KIT/run has the same files as a folder of `sfedhp run`. A restarted cloud continues from its last round.
 
     \b
     Examples:
@@ -30,11 +30,12 @@ def cloud(kit: Path, new: bool) -> None:
     read_site(kit, "cloud")
     if new and (kit / "run").exists():
         with locked(kit):
-            _put_away(kit)
-    become("cloud", kit, kit)
+            _rename_run(kit)
+    exec_role("cloud", kit, kit)
 
 
-def _put_away(kit: Path) -> None:
+def _rename_run(kit: Path) -> None:
+    """Rename the folder of the old run to the first free run-N."""
     number = 1
     while (kit / f"run-{number}").exists():
         number += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -10,14 +12,28 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.algorithms.steps import caution
-from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_go_on
-from sfedhp.cli.options import METHOD, check_method, read_settings
-from sfedhp.cli.output.tables import Compared, print_comparison, print_json, stopped_after
-from sfedhp.cli.paths import Target, new_folder
+from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_resume
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.comparison import MethodResult, print_comparison
+from sfedhp.cli.output.console import print_json, print_notes
+from sfedhp.cli.output.summaries import stopped_after
+from sfedhp.cli.paths import new_folder
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import check_method
 from sfedhp.runs.prepare import prepare, with_own_draws
+from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.run import check_vacant, start
+from sfedhp.runs.settings import Settings, read_settings
+
+
+@dataclass
+class Comparison:
+    """The results of the methods that ran so far."""
+
+    folder: Path | None = None  # above the runs; made with the first run if none was given
+    rows: list[MethodResult] = field(default_factory=list)
+    exit_code: int = 0
 
 
 @click.command()
@@ -25,19 +41,16 @@ from sfedhp.runs.run import check_vacant, start
 @click.option(
     "--only", metavar="A,B,…", help=f"Only these methods, of {', '.join(ALGORITHMS)}; by default all."
 )
-@click.option(
-    "--out",
-    type=Target(),
-    metavar="DIR",
-    help="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
+@output_options(
+    out="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
+    json="Print the final summaries as one JSON list.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON list.")
 def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool) -> None:
-    """Run all the methods on the same data, one after another, and print one table.
+    """Run all methods on the same data, one after another, and print one table.
 
-    The keys are those of `sfedhp run --help`. Of `algorithm.KEY` each method takes the keys it has;
-    `METHOD.KEY` (or a section [METHOD] of the file) sets one method's alone. A method that diverges is
-    marked, the others go on, and the exit code is 3.
+    The keys are those of `sfedhp run --help-all`. Each method uses those keys of `algorithm.KEY` that it has;
+    `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method alone. If a method diverges, it
+    is marked, the others still run, and the exit code is 3.
 
     \b
     Examples:
@@ -46,67 +59,92 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
       sfedhp compare experiment.toml --only sfedhp,pfedme --json
     """
     settings = read_settings(words)
-    asked = [entry for entry in settings.entries if entry.key == METHOD]
-    if any(not entry.typed for entry in asked):
-        raise InputError(
-            f"{METHOD}={asked[-1].value} has no effect here, for every method runs: choose with "
-            f"--only {asked[-1].value}."
-        )
-    named = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
-    methods = list(dict.fromkeys(named))
-    chosen = with_own_draws([settings.experiment(method) for method in methods])
-    experiments = dict(zip(methods, chosen, strict=True))
-    lines = settings.left_out(methods)
-    if asked:
-        lines.append(f"{METHOD} of the file is left out: every method runs; choose some with --only.")
-    cautions = {name: caution(each.algorithm.step_rules()) for name, each in experiments.items()}
-    lines += [f"{method}: {text}" for method, text in cautions.items() if text]
-    for line in lines:
-        click.echo(line, err=True)
-    for folder in [out, *(out / method for method in methods)] if out else []:
+    experiments = _experiments(settings, only)
+    print_notes(_notes(settings, experiments))
+    for folder in [out, *(out / method for method in experiments)] if out else []:
         check_vacant(folder)
-    rows: list[Compared] = []
-    code = 0
+    comparison = _run_methods(experiments, out)
+    if as_json:
+        _print_json(comparison)
+    else:
+        print_comparison(comparison.rows)
+        click.echo(f"Each method's run is in its own folder below {comparison.folder}")
+    if missing := list(experiments)[len(comparison.rows) :]:
+        again = ["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(comparison.folder)]
+        click.echo(f"Not started: {', '.join(missing)}. Run them with: {shlex.join(again)}", err=True)
+    raise click.exceptions.Exit(comparison.exit_code)
+
+
+def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
+    """The experiment of each method.
+
+    Raises:
+        InputError: the command line sets `algorithm`, a method is unknown, or a value cannot be used.
+    """
+    for entry in settings.entries:
+        if entry.key == METHOD and not entry.typed:
+            raise InputError(
+                f"{METHOD}={entry.value} has no effect here, because every method runs: choose with "
+                f"--only {entry.value}."
+            )
+    names = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
+    methods = list(dict.fromkeys(names))
+    experiments = with_own_draws([settings.experiment(method) for method in methods])
+    return dict(zip(methods, experiments, strict=True))
+
+
+def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[str]:
+    lines = settings.ignored_keys(list(experiments))
+    if settings.sets(METHOD):
+        lines.append(f"{METHOD} of the file is ignored: every method runs; choose some with --only.")
+    cautions = {method: caution(each.algorithm.step_rules()) for method, each in experiments.items()}
+    return lines + [f"{method}: {text}" for method, text in cautions.items() if text]
+
+
+def _run_methods(experiments: Mapping[str, Experiment], folder: Path | None) -> Comparison:
+    """Run one method after another, until a signal stops one.
+
+    Raises:
+        InputError: the first method cannot start; most likely no other can.
+    """
+    comparison = Comparison(folder)
     for method, experiment in experiments.items():
         try:
-            out, ending = _one(method, experiment, out, quiet=bool(rows))
+            ending = _run_method(method, experiment, comparison)
         except InputError as error:
-            if not rows:
-                raise  # most likely it is not this method's trouble alone
-            code = code or 2
-            rows.append(Compared(method, None, str(error)))
+            if not comparison.rows:
+                raise
+            comparison.exit_code = comparison.exit_code or 2
+            comparison.rows.append(MethodResult(method, None, str(error)))
             continue
-        summary = ending.run.summary | {"trouble": ending.trouble}
-        done = stopped_after(summary)
-        halted = f"stopped after round {done} of {experiment.rounds}; these figures are not final."
-        rows.append(Compared(method, summary, ending.trouble or (None if done is None else halted)))
-        if ending.trouble:
-            code = DIVERGED
+        comparison.rows.append(_result(method, ending))
+        if ending.error:
+            comparison.exit_code = DIVERGED
         if ending.signal is not None:
-            click.echo(how_to_go_on(ending.run), err=True)
-            code = 128 + ending.signal
+            click.echo(how_to_resume(ending.run), err=True)
+            comparison.exit_code = 128 + ending.signal
             break
-        del ending  # it holds all the clients' data, which the next method stacks anew
-    if as_json:
-        known = [row.summary for row in rows if row.summary is not None]
-        print_json([{**summary, "stopped_after": stopped_after(summary)} for summary in known])
-        for row in rows:
-            if row.trouble:
-                click.echo(f"error: {row.method}: {row.trouble}", err=True)
-    else:
-        print_comparison(rows)
-        click.echo(f"Each method's run is in a folder of its own below {out}")
-    if missing := methods[len(rows) :]:
-        again = shlex.join(["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(out)])
-        click.echo(f"Not begun: {', '.join(missing)}. Run them with: {again}", err=True)
-    raise click.exceptions.Exit(code)
+        del ending  # it holds the data of all clients, which the next method stacks anew
+    return comparison
 
 
-def _one(method: str, experiment: Experiment, out: Path | None, *, quiet: bool) -> tuple[Path, Ending]:
-    """One method's run in a folder of its own; the folder above is made where none was given."""
+def _run_method(method: str, experiment: Experiment, comparison: Comparison) -> Ending:
     prepared = prepare(experiment)
-    if not quiet:
-        for line in prepared.federation.notes:
-            click.echo(line, err=True)
-    out = out or new_folder("compare", experiment.data.source)
-    return out, execute(method, partial(start, prepared, out / method))
+    if not comparison.rows:
+        print_notes(prepared.federation.notes)
+    comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
+    return execute(method, partial(start, prepared, comparison.folder / method))
+
+
+def _result(method: str, ending: Ending) -> MethodResult:
+    summary = ending.run.summary | {"trouble": ending.error}
+    error, done = ending.error, stopped_after(summary)
+    if done is not None:
+        error = f"stopped after round {done} of {ending.run.experiment.rounds}; these numbers are not final."
+    return MethodResult(method, summary, error)
+
+
+def _print_json(comparison: Comparison) -> None:
+    summaries = [row.summary for row in comparison.rows if row.summary is not None]
+    print_json([{**summary, "stopped_after": stopped_after(summary)} for summary in summaries])
+    print_notes(f"error: {row.method}: {row.error}" for row in comparison.rows if row.error)

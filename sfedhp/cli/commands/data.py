@@ -7,28 +7,28 @@ from pathlib import Path
 import click
 
 from sfedhp import data as library
-from sfedhp.cli.options import read_settings
+from sfedhp.cli.options import json_option
 from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.holdings import draw
-from sfedhp.cli.output.tables import print_json, results
-from sfedhp.cli.progress import bytes_shown
+from sfedhp.cli.progress import download_progress
 from sfedhp.core.errors import InputError
 from sfedhp.data.registry import IMAGE_SETS
+from sfedhp.runs.settings import read_settings
 
 _folder = click.option(
     "--folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the datasets lie; else SFEDHP_DATA, else the user's cache.",
+    help="The folder of the datasets; by default SFEDHP_DATA, or else the user's cache.",
 )
-_NAME = 11  # no dataset's name is longer
-_WORDS = 12  # so narrow files and folders may be set
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_NAME = 11  # the longest name of a dataset
+_PATH = 12  # least width of files and folders
 
 
 @click.group()
 def data() -> None:
-    """List, get, verify and show datasets.
+    """List, download, verify and show datasets.
 
     \b
     Examples:
@@ -41,16 +41,16 @@ def data() -> None:
 
 @data.command("list")
 @_folder
-@_json
+@json_option("Print JSON.")
 def listing(folder: Path | None, as_json: bool) -> None:
-    """Every data source, and whether it is here."""
+    """List every data source, and whether it is on this machine."""
     sources = library.listing(folder)
     if as_json:
         print_json([source._asdict() for source in sources])
         return
     columns = [
         *(Column("name", words=_NAME), Column("rows", spare=2), Column("classes", spare=3)),
-        *(Column("here", words=_WORDS), Column("where", words=_WORDS, spare=1)),
+        *(Column("here", words=_PATH), Column("where", words=_PATH, spare=1)),
     ]
     lines = [
         (
@@ -72,15 +72,15 @@ def listing(folder: Path | None, as_json: bool) -> None:
     "source_dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Take the files from here; the network is not touched.",
+    help="Copy the files from this folder instead of downloading them.",
 )
 @_folder
 def get(name: str, source_dir: Path | None, folder: Path | None) -> None:
-    """Bring the dataset NAME here, every file checked; what is already right stays.
+    """Download the dataset NAME and check every file; files that are already right are kept.
 
-    A download that broke off goes on where it stopped. Prints the dataset's folder.
+    An interrupted download continues where it stopped. Prints the dataset's folder.
     """
-    with bytes_shown() as progress:
+    with download_progress() as progress:
         path = library.get(name, folder, source_dir=source_dir, progress=progress)
     click.echo(path)
 
@@ -88,16 +88,16 @@ def get(name: str, source_dir: Path | None, folder: Path | None) -> None:
 @data.command()
 @click.argument("name", required=False)
 @_folder
-@_json
+@json_option("Print JSON.")
 def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
-    """Check the files of the dataset NAME, or of all that are here, against their checksums.
+    """Check the files of the dataset NAME, or of all datasets on this machine, against their checksums.
 
-    The exit code is 2 where a file is wrong, or missing from a dataset that was named or is partly here.
+    The exit code is 2 if a file is wrong, or is missing from a dataset that was named or is incomplete.
     """
     names = [name] if name else [source.name for source in library.listing(folder)]
     states = {each: library.verify(each, folder) for each in names}
     if not name:
-        # A dataset that was never got is no fault.
+        # A dataset that was never downloaded is no error.
         states = {
             each: files
             for each, files in states.items()
@@ -123,9 +123,9 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
 @data.command()
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
 @_folder
-@_json
+@json_option("Print JSON.")
 def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
-    """Draw who holds what: a row for each client under its edge, a column for each label.
+    """Draw which client holds which labels: a row per client under its edge, a column per label.
 
     \b
     Examples:
@@ -151,14 +151,13 @@ def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
             }
         )
         return
-    for line in federation.notes:
-        click.echo(line, err=True)
+    print_notes(federation.notes)
     draw(results(), f"{options.source}, partition {options.partition}", federation.describe())
 
 
 def _print_states(states: dict[str, list[library.FileState]]) -> None:
     columns = [
-        *(Column("dataset", words=_NAME), Column("file", words=_WORDS)),
+        *(Column("dataset", words=_NAME), Column("file", words=_PATH)),
         Column("state", words=_NAME),
     ]
     lines = []

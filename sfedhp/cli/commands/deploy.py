@@ -13,56 +13,57 @@ from rich.console import Console
 from rich.live import Live
 
 from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.output.federation import line, standing
-from sfedhp.cli.output.tables import print_json, results
-from sfedhp.cli.paths import Target, new_folder
-from sfedhp.cli.roles import needs_flare, read_plan
+from sfedhp.cli.federation import read_deployment
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.federation import status_line, status_table
+from sfedhp.cli.paths import new_folder
+from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.runs.records import summarize
 
 
 @click.command()
-@click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
-@click.option("--local", is_flag=True, help="Start every role here, on loopback alone.")
+@click.argument("words", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
 @click.option(
-    "--out",
-    type=Target(),
-    metavar="DIR",
-    help="The folder of the kits; by default kits in a new runs/deploy-METHOD-TIME here.",
+    "--local", is_flag=True, help="Start every role on this machine, on the loopback interface only."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
-def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
-    """Try a whole federation on this machine: every role a process of its own, with its own certificate.
+@output_options(
+    out="The folder of the kits; by default kits in a new runs/deploy-METHOD-TIME here.",
+    json="Print the final summary as one JSON object.",
+)
+def deploy(words: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
+    """Run a whole federation on this machine: every role is a process with its own certificate.
 
-    The clients take their shares of the experiment's data. Ctrl-C ends all processes; what was done is kept.
-    On several machines, make kits with `sfedhp provision` and start each role where it belongs.
+    Each client uses its share of the experiment's data. Ctrl-C stops all processes; finished rounds are kept.
+    For several machines, make kits with `sfedhp provision` and start each role on its machine.
 
     \b
     Examples:
       sfedhp deploy federation.toml --local
       sfedhp deploy federation.toml --local rounds=5 edges=2 clients_per_edge=2 --json
     """
-    needs_flare()
+    require_flare()
     from sfedhp.deploy.provisioning import make_kits
     from sfedhp.deploy.topology import lay_out
 
     if not local:
         raise InputError(
-            "Only --local starts everything at once: for several machines use `sfedhp provision`, then "
+            "Only --local starts all roles at once: for several machines use `sfedhp provision`, then "
             "`sfedhp cloud`, `edge` and `client` on each."
         )
-    file, experiment = read_plan(plan)
+    file, experiment = read_deployment(words)
     tiers = experiment.algorithm.tiers
     file = on_loopback(file, experiment.edges if tiers == 3 else 0)
     layout = lay_out(file, experiment)
     kits = out or new_folder("deploy", experiment.algorithm_name) / "kits"
     make_kits(layout, kits)
     stopped = None
-    with LocalFederation(kits) as federation, Interruption() as interruption, _shown(as_json) as show:
+    with LocalFederation(kits) as federation, Interruption() as interruption, _show_status(as_json) as show:
         federation.start()
         while federation.tend():
-            if interruption.asked():
+            if interruption.requested():
                 stopped = interruption.signal
                 break
             status = federation.status()
@@ -77,7 +78,7 @@ def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) 
     if as_json:
         print_json(summary)
     else:
-        results().print(line(final) if final else "Nothing was done.", soft_wrap=True)
+        results().print(status_line(final) if final else "Nothing was done.", soft_wrap=True)
         results().print(f"Records and models: {kits}", soft_wrap=True)
     if stopped is not None:
         raise click.exceptions.Exit(128 + stopped)
@@ -86,22 +87,23 @@ def deploy(plan: tuple[str, ...], local: bool, out: Path | None, as_json: bool) 
 
 
 @contextmanager
-def _shown(to_the_end: bool = False) -> Iterator[Any]:
-    """A live view on a terminal, elsewhere a line when a round ends.
+def _show_status(to_the_end: bool = False) -> Iterator[Any]:
+    """A live view on a terminal, otherwise a line when a round ends.
 
-    The last line is the result's own, but where that is printed for a program.
+    Args:
+        to_the_end: show the last status too, because the result is printed as JSON.
     """
     console = Console(stderr=True)
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4, transient=not to_the_end) as live:
-            yield lambda status: live.update(standing(status))
+            yield lambda status: live.update(status_table(status))
         return
     seen: list[Any] = []
 
-    def say(status: dict[str, Any]) -> None:
+    def print_round(status: dict[str, Any]) -> None:
         last = status.get("finished") or status.get("round") == status.get("rounds")
         if status.get("round") and seen != [status["round"]] and (to_the_end or not last):
             seen[:] = [status["round"]]
-            click.echo(line(status), err=True)
+            click.echo(status_line(status), err=True)
 
-    yield say
+    yield print_round

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.roles import become
+from sfedhp.cli.roles import exec_role
 from sfedhp.deploy.site import SERVER
 
 
 @click.command()
 @click.argument("kit", type=click.Path(path_type=Path))
 def edge(kit: Path) -> None:
-    """Be an edge: serve the clients below, answer the cloud above.
+    """Run an edge: the server of its clients, and a member of the cloud.
 
-    Started again, it goes on from its last edge round. Its model and its log are in KIT/run.
+    A restarted edge continues from its last edge round. Its model and its log are in KIT/run.
 
     \b
     Example:
       sfedhp edge kits/edge-0
     """
-    become("edge", kit, kit / SERVER)
+    exec_role("edge", kit, kit / SERVER)

@@ -8,20 +8,21 @@ from pathlib import Path
 import click
 from safetensors import SafetensorError, safe_open
 
-from sfedhp.cli.options import METHOD, Settings, option_of, read_settings
-from sfedhp.cli.output.columns import counted
-from sfedhp.cli.output.tables import print_json, results
-from sfedhp.cli.paths import Target
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.console import print_json, print_notes, results
+from sfedhp.cli.output.formats import counted
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.models import save_model
 from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
-from sfedhp.runs.newcomers import personalize as personalized
+from sfedhp.runs.newcomers import personalize as train_own_model
+from sfedhp.runs.provenance import METHOD, SOURCE
 from sfedhp.runs.run import read_experiment
+from sfedhp.runs.settings import Settings, read_settings
 
-_SOURCE = "data.source"
 _OUT = "choose another file with --out"
-_KEYS = (_SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
+_KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 
 
 @click.command()
@@ -32,23 +33,22 @@ _KEYS = (_SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
     default="best",
     show_default=True,
     metavar="NAME",
-    help="best (by the loss on the newcomer's training rows), edge (the best edge's), global, or edge-0….",
+    help="best (lowest loss on the newcomer's training rows), edge (the best edge's), global, or edge-0….",
 )
-@click.option(
-    "--out",
-    type=Target(),
+@output_options(
+    out="The model to write; by default RUNDIR/newcomers/NAME.safetensors, where NAME is the data file's.",
+    json="Print the result as one JSON object.",
     metavar="FILE",
-    help="Where the model goes; by default RUNDIR/newcomers/NAME.safetensors, NAME being the data file's.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool) -> None:
-    """Give a client that was not in the training a model of its own.
+    """Train a model for a client that was not in the training.
 
-    Takes the models of the run in RUNDIR and the newcomer's own rows (`inputs`, `labels`, and `test` where
-    it is known which rows are for testing), chooses the global or an edge's model by its loss on the
-    newcomer's training rows, and does with it what the method's client does: for sFedHP K steps of the inner
-    problem, on all the newcomer's rows. Nobody else takes part. The run's settings hold; KEY=VALUE changes
-    those of the method (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
+    Uses the models of the run in RUNDIR and the newcomer's own rows (`inputs`, `labels`, and optionally
+    `test`, which marks the rows to test on). Chooses the global or an edge model by its loss on the
+    newcomer's training rows, then takes the steps of the method's client: for sFedHP K steps of the inner
+    problem, on all rows of the newcomer. No other client takes part. The run's settings apply;
+    KEY=VALUE changes those of the method (`algorithm.…`), batch_size, seed, model.weight_decay or
+    data.test_share.
 
     \b
     Examples:
@@ -56,96 +56,108 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
       sfedhp personalize runs/mine data.source=newcomer.npz algorithm.personal_steps=50
       sfedhp personalize runs/mine data.source=newcomer.npz --start global --out own.safetensors --json
     """
-    run = read_experiment(folder)
-    given = read_settings(words)
-    source = _source(given)
-    if METHOD in [entry.key for entry in given.entries] and given.method != run.algorithm_name:
-        raise InputError(
-            f"The run in {folder} is of {run.algorithm_name}, whose steps a newcomer takes: leave "
-            f"algorithm={given.method} out."
-        )
+    run, settings = read_experiment(folder), read_settings(words)
+    source = _source(settings)
+    _check_method(settings, run, folder)
     path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out
     _check_out(path)
-    newcomer = newcomer_of(replace(run, data=replace(run.data, test_share=_share(given, run))), source)
+    newcomer = newcomer_of(_with_test_share(run, settings), source)
     experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
-    for line in given.left_out([run.algorithm_name]):
-        click.echo(line, err=True)
-    if not any(entry.key == "batch_size" for entry in given.entries):
+    print_notes(settings.ignored_keys([run.algorithm_name]))
+    if not settings.sets("batch_size"):
         experiment = replace(experiment, batch_size=0)
-    found = personalized(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
-    _save(found, path)
+    own = train_own_model(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
+    _save(own, path)
     if as_json:
-        print_json(
-            {
-                "start": found.start,
-                "losses": found.losses,
-                "loss": found.loss,
-                "before": found.before,
-                "after": found.after,
-                "rows": found.rows,
-                "test_rows": found.test_rows,
-                "halvings": found.halvings,
-                "model": str(path),
-            }
-        )
-        return
-    console, rows = results(), counted(found.rows, "training row")
-    for name, loss in sorted(found.losses.items(), key=lambda pair: pair[1]):
-        mark = "  ← start" if name == found.start else ""
-        console.print(f"{name:<10} loss {loss:.4f} on {rows}{mark}", soft_wrap=True)
-    if found.halvings:
-        rates = [entry.key for entry in given.entries if entry.key.endswith("_rate")]
-        changed = any(option_of(run.algorithm_name, rate) for rate in rates)
-        which = "as given" if changed else "with the run's own"
-        console.print(
-            f"rates      / {2**found.halvings}: {which} the steps overshoot on these rows", soft_wrap=True
-        )
-    if found.loss > found.losses[found.start]:
-        why = "; sparsity may ask for it" if getattr(experiment.algorithm, "client_sparsity", 0) else ""
-        console.print(
-            f"own        loss {found.loss:.4f}: the steps cost fit on these rows, at lower rates too{why}",
-            soft_wrap=True,
-        )
-    console.print(f"before     {found.before:.2f} % of {counted(found.test_rows, 'test row')}")
-    console.print(f"after      {found.after:.2f} %")
-    console.print(f"model      {path}", soft_wrap=True)
+        _print_json(own, path)
+    else:
+        _print(own, path, _rates_changed(settings, run), _is_sparse(experiment))
 
 
-def _source(given: Settings) -> Path:
-    for entry in given.entries:
+def _source(settings: Settings) -> Path:
+    """The file of the newcomer's rows.
+
+    Raises:
+        InputError: none is given, or a key is set that has no effect here.
+    """
+    for entry in settings.entries:
         if entry.key not in _KEYS and entry.key != METHOD and not entry.key.startswith("algorithm."):
-            raise InputError(f"{entry.key} means nothing here: only {', '.join(_KEYS)} and algorithm.… do.")
-    named = [entry.value for entry in given.entries if entry.key == _SOURCE]
-    if not named or not named[-1].endswith(".npz"):
+            raise InputError(f"{entry.key} has no effect here: set only {', '.join(_KEYS)} and algorithm.….")
+    files = [entry.value for entry in settings.entries if entry.key == SOURCE]
+    if not files or not files[-1].endswith(".npz"):
         raise InputError("The newcomer's rows are missing: give them as data.source=FILE.npz.")
-    return Path(named[-1])
+    return Path(files[-1])
 
 
-def _share(given: Settings, run: Experiment) -> float:
-    asked = any(entry.key == "data.test_share" for entry in given.entries)
-    return given.experiment().data.test_share if asked else run.data.test_share
+def _check_method(settings: Settings, run: Experiment, folder: Path) -> None:
+    if settings.sets(METHOD) and settings.method != run.algorithm_name:
+        raise InputError(
+            f"The run in {folder} used {run.algorithm_name}, and a newcomer takes the steps of that method: "
+            f"leave algorithm={settings.method} out."
+        )
+
+
+def _with_test_share(run: Experiment, settings: Settings) -> Experiment:
+    """The run's experiment, with the share of test rows that the command line sets."""
+    if not settings.sets("data.test_share"):
+        return run
+    return replace(run, data=replace(run.data, test_share=settings.experiment().data.test_share))
+
+
+def _rates_changed(settings: Settings, run: Experiment) -> bool:
+    keys = [entry.key for entry in settings.entries if entry.key.endswith("_rate")]
+    return any(option_of(run.algorithm_name, key) for key in keys)
+
+
+def _is_sparse(experiment: Experiment) -> bool:
+    return bool(getattr(experiment.algorithm, "client_sparsity", 0))
 
 
 def _check_out(path: Path) -> None:
-    """Refuse a file that is no place for a model, before any time is spent on one."""
+    """Refuse a file that no model may be written to, before one is trained."""
     if not path.name or path.is_dir():
         raise InputError(f"The model cannot be written to '{path}', a folder: {_OUT}.")
-    held = path.resolve().parent
-    if held.name in ("models", "checkpoint") and (held.parent / "config.toml").exists():
-        raise InputError(f"{path} is a place of the run's own models, which stay as they are: {_OUT}.")
+    parent = path.resolve().parent
+    if parent.name in ("models", "checkpoint") and (parent.parent / "config.toml").exists():
+        raise InputError(f"{path} is where the run keeps its own models, which must not change: {_OUT}.")
     if not path.exists():
         return
     try:
         with safe_open(path, "pt"):
             pass
     except (OSError, SafetensorError):
-        raise InputError(f"{path} is there and is no model, so it is not replaced: {_OUT}.") from None
+        raise InputError(f"{path} exists and is not a model, so it is not replaced: {_OUT}.") from None
 
 
-def _save(found: Personalized, path: Path) -> None:
+def _save(own: Personalized, path: Path) -> None:
     try:
-        save_model(path, found.model)
+        save_model(path, own.model)
     except OSError as error:
-        raise InputError(
-            f"The model cannot be written to {path} ({error.strerror or error}): {_OUT}."
-        ) from None
+        reason = error.strerror or error
+        raise InputError(f"The model cannot be written to {path} ({reason}): {_OUT}.") from None
+
+
+def _print_json(own: Personalized, path: Path) -> None:
+    names = ("start", "losses", "loss", "before", "after", "rows", "test_rows", "halvings")
+    print_json({name: getattr(own, name) for name in names} | {"model": str(path)})
+
+
+def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> None:
+    console, rows = results(), counted(own.rows, "training row")
+    for name, loss in sorted(own.losses.items(), key=lambda pair: pair[1]):
+        mark = "  ← start" if name == own.start else ""
+        console.print(f"{name:<10} loss {loss:.4f} on {rows}{mark}", soft_wrap=True)
+    if own.halvings:
+        rates = "the given rates" if rates_changed else "the run's own rates"
+        console.print(
+            f"rates      / {2**own.halvings}: with {rates} the steps overshoot on these rows", soft_wrap=True
+        )
+    if own.loss > own.losses[own.start]:
+        why = "; the sparsity penalty can cause this" if sparse else ""
+        console.print(
+            f"own        loss {own.loss:.4f}: the steps raise the loss on these rows, at any lower rate{why}",
+            soft_wrap=True,
+        )
+    console.print(f"before     {own.before:.2f} % of {counted(own.test_rows, 'test row')}")
+    console.print(f"after      {own.after:.2f} %")
+    console.print(f"model      {path}", soft_wrap=True)

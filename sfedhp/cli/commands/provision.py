@@ -6,31 +6,33 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.output.tables import print_json
-from sfedhp.cli.paths import Target
-from sfedhp.cli.roles import needs_flare, read_plan
+from sfedhp.cli.federation import read_deployment
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.console import print_json
+from sfedhp.cli.roles import require_flare
 
 
 @click.command()
-@click.argument("plan", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
-@click.option("--out", type=Target(), default=Path("kits"), show_default=True, help="The folder of the kits.")
-@click.option("--json", "as_json", is_flag=True, help="Print the folders of the kits as JSON.")
-def provision(plan: tuple[str, ...], out: Path, as_json: bool) -> None:
+@click.argument("words", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
+@output_options(
+    out="The folder of the kits.", json="Print the folders of the kits as JSON.", default=Path("kits")
+)
+def provision(words: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.
 
-    A kit is a folder to copy to its machine; it holds a private key. The folder `authorities` signs further
-    certificates: keep it where nobody else reads it. The keys are those of `sfedhp run --help`.
+    Copy each kit to its machine over a secure channel: it contains a private key. The folder `authorities`
+    can sign further certificates: keep it private. The keys are those of `sfedhp run --help-all`.
 
     \b
     Examples:
       sfedhp provision federation.toml
       sfedhp provision federation.toml rounds=100 algorithm.edge_rounds=5 --out kits
     """
-    needs_flare()
+    require_flare()
     from sfedhp.deploy.provisioning import make_kits
     from sfedhp.deploy.topology import lay_out
 
-    file, experiment = read_plan(plan)
+    file, experiment = read_deployment(words)
     kits = make_kits(lay_out(file, experiment), out)
     if as_json:
         print_json({kit.name: str(kit) for kit in kits})

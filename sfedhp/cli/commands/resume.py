@@ -7,19 +7,20 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.execution import conclude, execute
+from sfedhp.cli.options import json_option
 from sfedhp.runs import run as running
 from sfedhp.runs.provenance import METHOD, flat
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
+@json_option("Print the final summary as one JSON object.")
 def resume(folder: Path, as_json: bool) -> None:
-    """Go on where the run in DIR stopped or was killed.
+    """Continue the run in DIR where it stopped or was killed.
 
-    The result has the same bits as that of an unbroken run, on the same machine with as many threads. In
-    DIR/config.toml, `rounds` may be raised to go on longer, and `device`, `checkpoint.every` and [engine] may
-    be changed; other settings, and the data, must be as they were.
+    The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
+    threads. In DIR/config.toml you may raise `rounds` to run longer, and change `device`, `checkpoint.every`
+    and [engine]; other settings, and the data, must not change.
 
     \b
     Example:

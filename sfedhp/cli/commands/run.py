@@ -11,27 +11,25 @@ import click
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.help import ConfigCommand
-from sfedhp.cli.options import read_settings
-from sfedhp.cli.paths import Target, new_folder
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.console import print_notes
+from sfedhp.cli.paths import new_folder
 from sfedhp.runs.prepare import Prepared, prepare
 from sfedhp.runs.run import check_vacant, start
+from sfedhp.runs.settings import read_settings
 
 
 @click.command(cls=ConfigCommand)
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
-@click.option(
-    "--out",
-    type=Target(),
-    metavar="DIR",
-    help="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
+@output_options(
+    out="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
+    json="Print the final summary as one JSON object.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON object.")
 def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Run one experiment; without arguments sFedHP on the embedded images.
 
-    The command line is stronger than the file, the file stronger than the defaults below. Ctrl-C finishes the
-    round and saves; `sfedhp resume DIR` goes on. Exit codes: 0 done, 2 bad input, 3 diverged, 130 or 143
-    stopped.
+    Command-line values override the file; the file overrides the defaults below. Ctrl-C finishes the round
+    and saves; `sfedhp resume DIR` continues. Exit codes: 0 done, 2 bad input, 3 diverged, 130 or 143 stopped.
 
     \b
     Examples:
@@ -41,7 +39,7 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
       sfedhp run data.source=my.npz model.name=mlr --json
     """
     try:
-        prepared = _prepared(words, out)
+        prepared = _prepare(words, out)
     except KeyboardInterrupt:
         click.echo("Stopped before the first round; nothing was saved.", err=True)
         raise click.exceptions.Exit(128 + signal.SIGINT) from None
@@ -50,17 +48,14 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     conclude(execute(experiment.algorithm_name, partial(start, prepared, folder)), as_json=as_json)
 
 
-def _prepared(words: tuple[str, ...], out: Path | None) -> Prepared:
-    """What the words ask for, ready to run, with what is to be said of it said."""
+def _prepare(words: tuple[str, ...], out: Path | None) -> Prepared:
+    """Read the words, check the folder and load the data, with notes to the user."""
     settings = read_settings(words)
     experiment = settings.experiment()
-    for line in filter(
-        None, [*settings.left_out([experiment.algorithm_name]), caution(experiment.algorithm.step_rules())]
-    ):
-        click.echo(line, err=True)
+    print_notes(settings.ignored_keys([experiment.algorithm_name]))
+    print_notes(filter(None, [caution(experiment.algorithm.step_rules())]))
     if out is not None:
         check_vacant(out)
     prepared = prepare(experiment)
-    for line in prepared.federation.notes:
-        click.echo(line, err=True)
+    print_notes(prepared.federation.notes)
     return prepared

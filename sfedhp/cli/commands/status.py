@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.output.federation import standing
-from sfedhp.cli.output.tables import print_json, results
+from sfedhp.cli.options import json_option
+from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.federation import status_table
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import STATUS, read_status
 from sfedhp.deploy.site import read_site
@@ -15,11 +16,11 @@ from sfedhp.deploy.site import read_site
 
 @click.command()
 @click.argument("kit", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON object.")
+@json_option("Print the status as one JSON object.")
 def status(kit: Path, as_json: bool) -> None:
-    """How the site of a kit stands: for the cloud who is up, the round, accuracies and bytes.
+    """Show the status of a site: for the cloud which members are up, the round, accuracies and bytes.
 
-    It reads what the role on this machine wrote down, and asks nobody.
+    Reads the file that the role on this machine writes; sends no request.
 
     \b
     Examples:
@@ -27,15 +28,15 @@ def status(kit: Path, as_json: bool) -> None:
       sfedhp status kits/edge-0 --json
     """
     site = read_site(kit)
-    found = read_status(kit / "run")
-    if found is None and (kit / "run" / STATUS).exists():
+    current = read_status(kit / "run")
+    if current is None and (kit / "run" / STATUS).exists():
         raise InputError(
-            f"{kit / 'run' / STATUS} cannot be read: a role writes it anew while it runs, so look again, or "
-            f"start it with `sfedhp {site.role} {kit}`."
+            f"{kit / 'run' / STATUS} cannot be read: a running role rewrites it, so try again, or start "
+            f"the role with `sfedhp {site.role} {kit}`."
         )
-    if found is None:
+    if current is None:
         raise InputError(f"{site.name} has not been started yet: start it with `sfedhp {site.role} {kit}`.")
     if as_json:
-        print_json(found)
+        print_json(current)
         return
-    results().print(standing(found))
+    results().print(status_table(current))

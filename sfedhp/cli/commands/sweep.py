@@ -2,59 +2,51 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import click
 
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.options import full_key, is_file, option_of, read_settings
-from sfedhp.cli.output.columns import counted
-from sfedhp.cli.output.tables import Swept, print_json, print_sweep, stopped_after
-from sfedhp.cli.paths import Target, new_folder
-from sfedhp.cli.progress import rounds_shown
+from sfedhp.cli.options import output_options
+from sfedhp.cli.output.console import print_json, print_notes
+from sfedhp.cli.output.formats import counted
+from sfedhp.cli.output.summaries import stopped_after
+from sfedhp.cli.output.sweep import SweepRun, print_sweep
+from sfedhp.cli.paths import new_folder
+from sfedhp.cli.progress import round_progress
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import option_of
+from sfedhp.runs.grid import GridPoint, grid
 from sfedhp.runs.prepare import with_own_draws
 from sfedhp.runs.run import check_vacant
+from sfedhp.runs.settings import Settings, read_settings
 from sfedhp.runs.sweep import check, plan, rounds_done
 from sfedhp.runs.sweep import sweep as run_all
 
-
-class Point(NamedTuple):
-    """One experiment of a grid."""
-
-    setting: tuple[tuple[str, str], ...]  # what varies, but for the seed
-    words: tuple[str, ...]  # as for `sfedhp run`
-
-    @property
-    def name(self) -> str:
-        """For its folder: the last parts of the keys, and the values."""
-        parts = [f"{key.rpartition('.')[2]}={value}" for key, value in self.setting]
-        return ",".join(part.replace("/", "_") for part in parts)
+Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=A,B,…]... [K1+K2=A,B,…]... [seeds=N]")
-@click.option("--at-once", type=click.IntRange(min=0), default=0, help="Runs in a stack; 0: as many as fit.")
 @click.option(
-    "--out",
-    type=Target(),
-    metavar="DIR",
-    help="The folder above the runs; by default a new runs/sweep-SOURCE-TIME here.",
+    "--at-once", type=click.IntRange(min=0), default=0, help="Runs per stack; 0: as many as fit in memory."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the final figures as one JSON list, a run each.")
+@output_options(
+    out="The folder above the runs; by default a new runs/sweep-SOURCE-TIME here.",
+    json="Print the final summaries as one JSON list, one entry per run.",
+)
 def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool) -> None:
-    """Run a grid of experiments, those of one shape together as one stack on the device.
+    """Run a grid of experiments; those with the same shapes run together as one stack on the device.
 
-    The keys are those of `sfedhp run --help`. `KEY=A,B` tries both values, and several such keys multiply;
-    `K1+K2=A,B` moves keys together; `seeds=N` repeats everything with seeds 0 to N − 1. Every run gives the
-    numbers it gives alone. A run that diverges is marked, and the exit code is 3. Ctrl-C finishes the round
-    and saves; the same command with `--out DIR` then goes on, and repeats no run that is finished.
+    The keys are those of `sfedhp run --help-all`. `KEY=A,B` tries both values, and several such keys
+    multiply; `K1+K2=A,B` gives both keys the same value; `seeds=N` repeats everything with seeds 0 to N − 1.
+    Every run gives the same numbers as alone. If a run diverges, it is marked, and the exit code is 3.
+    Ctrl-C finishes the round and saves; the same command with `--out DIR` resumes and skips finished runs.
 
     \b
     Examples:
@@ -65,65 +57,41 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
     points = grid(words)
     settings = [read_settings(point.words) for point in points]
     experiments = with_own_draws([each.experiment() for each in settings])
-    names = _names(points, experiments)
-    lines = {line for each in settings for line in each.left_out([each.method])}
-    lines |= {caution(each.algorithm.step_rules()) for each in experiments} - {""}
-    for line in sorted(lines):
-        click.echo(line, err=True)
-    if out is not None:
-        check_vacant(out)
-    given = None if out is None else [out / name for name in names]
-    stacks = plan(experiments, at_once, given)
-    check(experiments, stacks, given)
+    names = _folder_names(points, experiments)
+    print_notes(_notes(settings, experiments))
+    stacks = _check_stacks(experiments, names, at_once, out)
     out = out or new_folder("sweep", experiments[0].data.source)
     folders = [out / name for name in names]
-    before = sum(
-        rounds_done(folder) == each.rounds for folder, each in zip(folders, experiments, strict=True)
-    )
-    known = f"; {before} finished before" if before else ""
-    click.echo(f"{counted(len(points), 'run')} in {counted(len(stacks), 'stack')}{known}", err=True)
-    with Interruption() as interruption, rounds_shown("sweep") as report:
-        outcomes = run_all(experiments, folders, at_once=at_once, report=report, stop=interruption.asked)
-    ended = {outcome.run.folder: outcome.run.summary | {"trouble": outcome.trouble} for outcome in outcomes}
+    click.echo(_size(experiments, folders, stacks), err=True)
+    with Interruption() as interruption, round_progress("sweep") as report:
+        outcomes = run_all(experiments, folders, at_once=at_once, report=report, stop=interruption.requested)
+    summaries = {each.run.folder: each.run.summary | {"trouble": each.trouble} for each in outcomes}
     if as_json:
-        print_json([each | {"stopped_after": stopped_after(each)} for each in ended.values()])
+        print_json([each | {"stopped_after": stopped_after(each)} for each in summaries.values()])
     else:
+        settings_of = [point.setting for point in points]
         print_sweep(
-            [Swept(point.setting, ended.get(each)) for point, each in zip(points, folders, strict=True)]
+            [SweepRun(each, summaries.get(at)) for each, at in zip(settings_of, folders, strict=True)]
         )
-        click.echo(f"Each run is in a folder of its own below {out}")
-    left = len(points) - sum(stopped_after(each) is None for each in ended.values())
-    if left and interruption.signal is not None:
-        again = [
-            "sfedhp",
-            "sweep",
-            *words,
-            *(["--at-once", str(at_once)] if at_once else []),
-            "--out",
-            str(out),
-        ]
-        click.echo(
-            f"Stopped, and saved; {left} of {counted(len(points), 'run')} not finished. "
-            f"Go on with: {shlex.join(again)}",
-            err=True,
-        )
-        raise click.exceptions.Exit(128 + interruption.signal)
-    if any(each["trouble"] for each in ended.values()):
+        click.echo(f"Each run is in its own folder below {out}")
+    if interruption.signal is not None:
+        _exit_if_stopped(summaries, len(points), interruption.signal, [*words, *_options(at_once, out)])
+    if any(each["trouble"] for each in summaries.values()):
         raise click.exceptions.Exit(DIVERGED)
 
 
-def _names(points: Sequence[Point], experiments: Sequence[Experiment]) -> list[str]:
-    """What the runs' folders are called.
+def _folder_names(points: Sequence[GridPoint], experiments: Sequence[Experiment]) -> list[str]:
+    """The names of the runs' folders.
 
     Raises:
         InputError: two runs are the same, or would have the same folder.
     """
-    seen: dict[Experiment, Point] = {}
+    first: dict[Experiment, GridPoint] = {}
     for point, experiment in zip(points, experiments, strict=True):
-        other = seen.setdefault(experiment, point)
-        apart = [key for key, value in point.setting if value != dict(other.setting)[key]]
-        # Keys that the method does not have were spoken of; one that it has and changes nothing is a slip.
-        if any(option_of(experiment.algorithm_name, key) for key in apart):
+        other = first.setdefault(experiment, point)
+        different = [key for key, value in point.setting if value != dict(other.setting)[key]]
+        # A key that the method does not have was reported as ignored; one that changes nothing is a mistake.
+        if any(option_of(experiment.algorithm_name, key) for key in different):
             raise InputError(
                 f"{point.name} and {other.name} are the same run: give each value once, and no key twice."
             )
@@ -136,47 +104,44 @@ def _names(points: Sequence[Point], experiments: Sequence[Experiment]) -> list[s
     return names
 
 
-def grid(words: Sequence[str]) -> list[Point]:
-    """The experiments that the words of a sweep stand for, seeds innermost.
-
-    Raises:
-        InputError: a key or a value is given twice, or `seeds` is no number of repeats.
-    """
-    files: list[str] = []
-    fixed: list[str] = []
-    axes: list[list[tuple[tuple[str, str], ...]]] = []
-    seeds: list[str] = []
-    varied: dict[str, str] = {}  # which word varies a key
-    for word in words:
-        keys, _, values = word.partition("=")
-        if is_file(word):
-            files.append(word)
-        elif keys == "seeds":
-            if not values.isdecimal() or int(values) < 1:
-                raise InputError(f"seeds={values} is no number of repeats: write for example seeds=3.")
-            seeds = [f"seed={seed}" for seed in range(int(values))]
-            _once("seed", word, varied)
-        elif "," in values or "+" in keys:
-            axis = [tuple((key, value) for key in keys.split("+")) for value in values.split(",")]
-            if len(set(axis)) < len(axis):
-                raise InputError(f"{word} has the same value twice: give each once.")
-            axes.append(axis)
-            for key in keys.split("+"):
-                _once(full_key(key.strip()), word, varied)
-        else:
-            fixed.append(word)
-    for word in fixed:
-        _once(full_key(word.partition("=")[0].strip()), word, dict(varied))
-    points = []
-    for chosen in itertools.product(*axes):
-        setting = tuple(pair for pairs in chosen for pair in pairs)
-        own = [f"{key}={value}" for key, value in setting]
-        repeats = [(*own, seed) for seed in seeds] or [tuple(own)]
-        points += [Point(setting, (*files, *fixed, *repeat)) for repeat in repeats]
-    return points
+def _notes(settings: Sequence[Settings], experiments: Sequence[Experiment]) -> list[str]:
+    ignored = {line for each in settings for line in each.ignored_keys([each.method])}
+    cautions = {caution(each.algorithm.step_rules()) for each in experiments} - {""}
+    return sorted(ignored | cautions)
 
 
-def _once(key: str, word: str, varied: dict[str, str]) -> None:
-    if key in varied:
-        raise InputError(f"{key} is given twice, in {varied[key]} and in {word}: leave one of them out.")
-    varied[key] = word
+def _check_stacks(
+    experiments: Sequence[Experiment], names: Sequence[str], at_once: int, out: Path | None
+) -> int:
+    """The number of stacks, after a check that every run can start in its folder."""
+    if out is not None:
+        check_vacant(out)
+    folders = None if out is None else [out / name for name in names]
+    stacks = plan(experiments, at_once, folders)
+    check(experiments, stacks, folders)
+    return len(stacks)
+
+
+def _size(experiments: Sequence[Experiment], folders: Sequence[Path], stacks: int) -> str:
+    """How many runs there are: `4 runs in 1 stack; 2 finished before`."""
+    pairs = zip(folders, experiments, strict=True)
+    finished = sum(rounds_done(folder) == each.rounds for folder, each in pairs)
+    before = f"; {finished} finished before" if finished else ""
+    return f"{counted(len(experiments), 'run')} in {counted(stacks, 'stack')}{before}"
+
+
+def _options(at_once: int, out: Path) -> list[str]:
+    """The options with which the same command resumes."""
+    return [*(["--at-once", str(at_once)] if at_once else []), "--out", str(out)]
+
+
+def _exit_if_stopped(summaries: Summaries, runs: int, signal: int, words: Sequence[str]) -> None:
+    """Say how to resume, and exit, if a run is not finished."""
+    left = runs - sum(stopped_after(each) is None for each in summaries.values())
+    if left:
+        click.echo(
+            f"Stopped, and saved; {left} of {counted(runs, 'run')} not finished. "
+            f"Resume with: {shlex.join(['sfedhp', 'sweep', *words])}",
+            err=True,
+        )
+        raise click.exceptions.Exit(128 + signal)

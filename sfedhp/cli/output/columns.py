@@ -1,4 +1,4 @@
-"""Tables that can be read on a narrow terminal, and that lose nothing in a file."""
+"""Tables that fit a narrow terminal, and are complete in a file."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from rich.table import Table
 from rich.text import Text
 
 Cell = str | Text
-_HEADING = 10  # so wide a heading may make a column of narrow cells
+_HEADING = 10  # how wide a heading may make a column of narrower cells
 
 
 class Column(NamedTuple):
     """A column of a table."""
 
     heading: str
-    words: int = 0  # so narrow words may be set, which are read from the left; 0: figures, never broken
-    spare: int = 0  # 0: always shown; where there is no room, the highest goes first
-    title: bool = False  # the heading is the table's title: in lists it stands once above them
+    words: int = 0  # text, aligned left and wrapped down to this width; 0: numbers, never wrapped
+    spare: int = 0  # 0: always shown; otherwise the highest is dropped first if the terminal is too narrow
+    title: bool = False  # the heading is the table's title; lists print it once, above
 
 
 def print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str = ""
 ) -> set[str]:
-    """Print rows under their headings, without the columns that a terminal has no room for.
+    """Print rows under their headings, without the columns that do not fit the terminal.
 
-    Where even those that are always shown have no room, each row is a list of what stands in it.
+    If even the columns that are always shown do not fit, each row is printed as a list of its cells.
 
     Returns:
-        The headings that were shown, so that what explains them can be left out too.
+        The headings that were printed, so that explanations of others can be omitted.
     """
     gap, shown = 2, list(range(len(columns)))
     both = [_widths(column, [str(row[place]) for row in rows]) for place, column in enumerate(columns)]
@@ -62,13 +62,13 @@ def print_table(
     total = max(room, needed())
     widths = {place: least[place] for place in shown}
     for _ in range(total - needed()):
-        # What is left goes to the narrowest that would like more.
+        # What is left goes to the narrowest column that wants more.
         if wanting := [place for place in shown if widths[place] < liked[place]]:
             widths[min(wanting, key=widths.__getitem__)] += 1
     for place, width in widths.items():
         words = bool(columns[place].words)
         table.add_column(
-            _broken(columns[place].heading, width),
+            _wrap(columns[place].heading, width),
             justify="left" if words else "right",
             no_wrap=not words,
             overflow="fold",
@@ -76,7 +76,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(row[place] for place in shown))
-    console.width = total  # a file has as many columns as are needed
+    console.width = total  # a file is as wide as needed
     console.print(table)
     console.width = room
     if len(shown) < len(columns):
@@ -86,8 +86,8 @@ def print_table(
     return {columns[place].heading for place in shown}
 
 
-def packed(parts: Sequence[str], width: int) -> list[str]:
-    """The parts with commas between them, in lines of at most this width; no part is broken."""
+def pack(parts: Sequence[str], width: int) -> list[str]:
+    """Join the parts by commas, in lines of at most this width; no part is broken."""
     lines: list[str] = []
     for part in parts:
         if lines and cell_len(f"{lines[-1]}, {part},") <= width:
@@ -97,22 +97,17 @@ def packed(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def counted(number: int, noun: str) -> str:
-    """A number of things: 1 run, 2 runs."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _widths(column: Column, cells: Sequence[str]) -> tuple[int, int]:
-    """The least width of a column, and the one it has where there is room."""
+    """The least width of a column, and the width it wants."""
     content = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
-    piece = max(map(cell_len, _broken(column.heading, 1).splitlines()), default=0)
+    piece = max(map(cell_len, _wrap(column.heading, 1).splitlines()), default=0)
     least = max(min(content, column.words) if column.words else content, piece)
-    heading = max(map(cell_len, _broken(column.heading, max(content, _HEADING)).splitlines()), default=0)
+    heading = max(map(cell_len, _wrap(column.heading, max(content, _HEADING)).splitlines()), default=0)
     return least, max(content, heading)
 
 
-def _broken(heading: str, width: int) -> str:
-    """A heading in lines of this width, as far as that can be: it goes on behind words and joints of keys."""
+def _wrap(heading: str, width: int) -> str:
+    """A heading in lines of this width where possible; it breaks after words and after `_`, `.` and `+`."""
     lines = [""]
     for piece in re.findall(r" *(?:[^ _.+]*[_.+]|[^ _.+]+)", heading):
         if cell_len(lines[-1] + piece) <= width:
@@ -125,7 +120,7 @@ def _broken(heading: str, width: int) -> str:
 def _print_lists(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str
 ) -> None:
-    """What is empty is left out."""
+    """Print each row as a list of its cells, without the empty ones."""
     for heading in (title, *(column.heading for column in columns if column.title)):
         if heading:
             console.print(heading, style="italic")
@@ -135,6 +130,6 @@ def _print_lists(
         for name in names:
             console.print(name)
         parts = [f"{column.heading} {cell}".strip() for column, cell in pairs if cell and not column.title]
-        for turn, line in enumerate(packed(parts, console.width - 2)):
+        for turn, line in enumerate(pack(parts, console.width - 2)):
             console.print(f"{'  ' if turn or names else ''}{line}", soft_wrap=True)
     console.print()

@@ -1,4 +1,4 @@
-"""How a federation stands, for people: who is up, rounds, accuracies, bytes."""
+"""The status of a federation as text: members, round, accuracies, bytes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rich.text import Text
 
 from sfedhp.runs.metrics import KINDS
 
-_FRESH = 5.0  # s: older than that, a status says only how things stood
+_FRESH = 5.0  # seconds after which the age of a status is printed
 
 
-def standing(status: Mapping[str, Any]) -> Group:
-    """A head line and a table of those below."""
+def status_table(status: Mapping[str, Any]) -> Group:
+    """The status in one line, and a table of the members."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("member", "up", "edge round", "its clients"):
         table.add_column(heading)
-    for name, facts in (status.get("members") or {}).items():
-        facts = facts if isinstance(facts, Mapping) else {"up": facts}
-        below = facts.get("members") or {}
+    for name, member in (status.get("members") or {}).items():
+        member = member if isinstance(member, Mapping) else {"up": member}
+        below = member.get("members") or {}
         clients = "  ".join(client if up else f"({client})" for client, up in below.items())
-        table.add_row(name, "yes" if facts["up"] else "no", str(facts.get("edge_round") or ""), clients)
+        table.add_row(name, "yes" if member["up"] else "no", str(member.get("edge_round") or ""), clients)
     age = time.time() - status["time"]
     old = f"  ({age:.0f} s ago)" if age > _FRESH and not status.get("finished") else ""
-    return Group(Text(line(status) + old), table)
+    return Group(Text(status_line(status) + old), table)
 
 
-def line(status: Mapping[str, Any]) -> str:
+def status_line(status: Mapping[str, Any]) -> str:
     """The round, accuracies and bytes in one line."""
     row = status.get("row") or {}
     rounds = f"/{status['rounds']}" if "rounds" in status else ""
@@ -40,7 +40,7 @@ def line(status: Mapping[str, Any]) -> str:
     parts += [f"{kind.upper()} {row[kind]:.2f}" for kind in KINDS if kind in row]
     sent = sum(value for name, value in row.items() if name.startswith("bytes_"))
     if sent:
-        parts.append(f"{decimal(sent)} a round")
+        parts.append(f"{decimal(sent)} per round")
     missing = row.get("missing") or {}
     if missing:
         parts.append("missing " + ", ".join(f"{name} ({turns})" for name, turns in missing.items()))

@@ -1,4 +1,4 @@
-"""A drawing of who holds what."""
+"""A drawing of which client holds which labels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sfedhp.data import Holding
 
 SHADES = "░▒▓█"
 NONE = "·"
-_OTHER_COLUMNS = 45  # room that edge, client and the totals take
+_OTHER_COLUMNS = 45  # width of edge, client and the totals
 _WIDEST = 4  # characters of a label's column
 
 
 def draw(console: Console, title: str, holdings: Sequence[Holding]) -> None:
-    """A row for each client under its edge, a column for each label, darker where more rows are held."""
+    """Print a row per client under its edge and a column per label, darker the more rows the client holds."""
     classes = len(holdings[0].train)
     most = max(max(holding.train) for holding in holdings)
     width = max(1, min(_WIDEST, (console.width - _OTHER_COLUMNS) // classes))
@@ -50,12 +50,12 @@ def _cell(count: int, most: int, width: int) -> str:
 
 
 def _label(label: int, width: int) -> str:
-    """The label above its column; its last digits where there is no room for more."""
+    """The label above its column, cut to its last digits if it is too wide."""
     return f"{str(label)[-max(1, width - 1) :]:<{width}}"
 
 
 def _legend(most: int) -> str:
-    """What the shades mean; a shade that no count could have is left out."""
+    """What the shades mean, without shades that no count has."""
     steps = [most * step // len(SHADES) for step in range(len(SHADES) + 1)]
     ranges = [
         f"{shade} {low + 1}–{high}" if low + 1 < high else f"{shade} {high}"

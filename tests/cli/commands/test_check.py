@@ -77,9 +77,9 @@ def test_json_has_every_line(sfedhp, tiny):
 
 def test_other_methods_are_told_that_the_theorems_are_not_about_them(sfedhp, tiny):
     result = sfedhp("check", *tiny, "algorithm=fedavg", "rounds=100000")
-    assert "The theorems speak of sFedHP alone." in result.stdout
+    assert "The theorems are about sFedHP only." in result.stdout
     assert "Conditions" not in result.stdout
-    assert "algorithm.edge_rounds is left out" in result.stderr
+    assert "algorithm.edge_rounds is ignored" in result.stderr
     assert "seconds in all" in result.stdout
 
 

@@ -13,7 +13,7 @@ import pytest
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import execution
 from sfedhp.cli.commands import compare as module
-from sfedhp.cli.output.tables import Compared, print_comparison
+from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.core.errors import InputError
 
 
@@ -28,7 +28,7 @@ def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines[: lines.index("")]] == ["method", lines[1], *ALGORITHMS]
-    assert "algorithm.name of the file is left out: every method runs; choose some with" in result.stderr
+    assert "algorithm.name of the file is ignored: every method runs; choose some with" in result.stderr
     assert [name for name in ALGORITHMS if (here / "all" / name / "config.toml").exists()] == [*ALGORITHMS]
     sections = [
         (here / "all" / name / "config.toml").read_text().partition("[data]")[2].partition("[engine]")[0]
@@ -51,7 +51,7 @@ def test_the_json_is_one_list_and_keys_go_where_they_belong(sfedhp, quick, here)
         re.search(r"client_proximity = (\S+)", (folder / "config.toml").read_text())[1] for folder in folders
     ]
     assert pulls == ["7.0", "5.0"]
-    assert "algorithm.local_steps is left out: it is a key of fedavg" in result.stderr
+    assert "algorithm.local_steps is ignored: it is a key of fedavg" in result.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
@@ -97,17 +97,17 @@ def ended_in_fedavg(monkeypatch):
 
         yield report
 
-    monkeypatch.setattr(execution, "rounds_shown", shown)
+    monkeypatch.setattr(execution, "round_progress", shown)
 
 
 def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, here, monkeypatch):
     ended_in_fedavg(monkeypatch)
     result = sfedhp("compare", *quick, "rounds=3", "--only", "sfedhp,fedavg,fedprox,pfedme", "--out", "some")
     assert result.exit_code == 143
-    assert "Go on with: sfedhp resume some/fedavg" in result.stderr
+    assert "Resume with: sfedhp resume some/fedavg" in result.stderr
     assert re.search(r"^sfedhp  .*\nfedavg† ", result.stdout, re.MULTILINE)
-    assert "† fedavg: stopped after round 2 of 3; these figures are not final." in result.stdout
-    again = re.search(r"Not begun: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)[1]
+    assert "† fedavg: stopped after round 2 of 3; these numbers are not final." in result.stdout
+    again = re.search(r"Not started: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)[1]
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert sfedhp("resume", "some/fedavg").exit_code == 0
@@ -125,7 +125,8 @@ def test_a_method_is_chosen_with_only(sfedhp, quick, here, word):
     result = sfedhp("compare", *quick, word, "--only", "sfedhp")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "error: algorithm.name=fedavg has no effect here, for every method runs: choose with --only fedavg.\n"
+        "error: algorithm.name=fedavg has no effect here, because every method runs: "
+        "choose with --only fedavg.\n"
     )
     assert not (here / "runs").exists()
 
@@ -153,7 +154,7 @@ def longest(capsys, monkeypatch):
     def of(width):
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", str(width))
-        print_comparison([Compared("heurfedamp", summary, "diverged")])
+        print_comparison([MethodResult("heurfedamp", summary, "diverged")])
         lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
         assert max(map(len, lines)) <= width
         assert "…" not in "".join(lines)

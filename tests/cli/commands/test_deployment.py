@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from sfedhp.cli import main
-from sfedhp.cli.output.federation import line, standing
+from sfedhp.cli.output.federation import status_line, status_table
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
@@ -146,14 +146,14 @@ def test_how_a_federation_stands(kits, sfedhp):
     folder.mkdir()
     (folder / "status.json").write_text(json.dumps(STATUS | {"time": time.time() - 60}))
     text = sfedhp("status", str(kits["cloud"])).stdout
-    assert "cloud: round 3/9  GM 81.50  2.0 MB a round  missing client-0-1 (4)" in text
+    assert "cloud: round 3/9  GM 81.50  2.0 MB per round  missing client-0-1 (4)" in text
     assert "s ago" in text
     assert "client-0-0  (client-0-1)" in text
     assert json.loads(sfedhp("status", str(kits["cloud"]), "--json").stdout)["round"] == 3
-    assert "finished" in line(STATUS | {"finished": True})
-    assert "diverged" in line(STATUS | {"finished": True, "trouble": "diverged"})
+    assert "finished" in status_line(STATUS | {"finished": True})
+    assert "diverged" in status_line(STATUS | {"finished": True, "trouble": "diverged"})
     edge = {"name": "edge-0", "time": time.time(), "members": {"client-0-0": True}}
-    assert standing(edge).renderables[1].row_count == 1
+    assert status_table(edge).renderables[1].row_count == 1
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
@@ -246,7 +246,7 @@ def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatc
 def test_a_terminal_has_a_live_view(monkeypatch):
     shown = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr("sfedhp.cli.commands.deploy.Console", lambda stderr: shown)
-    with importlib.import_module("sfedhp.cli.commands.deploy")._shown() as show:
+    with importlib.import_module("sfedhp.cli.commands.deploy")._show_status() as show:
         show(STATUS)
     assert "edge-0" in shown.file.getvalue()
 
@@ -267,7 +267,7 @@ def test_an_experiment_of_ones_own(sfedhp, here):
     small = [word for word in SMALL if "rounds" not in word]
     result = sfedhp("provision", "federation.toml", *small, "algorithm.edge_rounds=4", "--json")
     assert list(json.loads(result.stdout)) == ["cloud", "client-0-0", "client-1-0"]
-    assert "algorithm.edge_rounds is left out" in result.stderr
+    assert "algorithm.edge_rounds is ignored" in result.stderr
     site = json.loads(Path("kits/cloud/sfedhp.json").read_text())
     assert site["experiment"]["rounds"] == 3
 

@@ -68,13 +68,17 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
     [
         (["run"], "The newcomer's rows are missing"),
         (["run", "data.source=mnist"], "The newcomer's rows are missing"),
-        (["run", "data.source=newcomer.npz", "rounds=5"], "rounds means nothing here"),
+        (
+            ["run", "data.source=newcomer.npz", "rounds=5"],
+            "rounds has no effect here: set only data.source, data.test_share, batch_size,",
+        ),
         (["run", "data.source=nobody.npz"], "There is no file nobody.npz"),
         (["nowhere", "data.source=newcomer.npz"], "nowhere holds no run"),
         *(
             (
                 ["run", "data.source=newcomer.npz", f"{key}={method}"],
-                f"The run in run is of sfedhp, whose steps a newcomer takes: leave algorithm={method} out.",
+                "The run in run used sfedhp, and a newcomer takes the steps of that method: leave "
+                f"algorithm={method} out.",
             )
             for key, method in (
                 ("algorithm", "pfedgp"),
@@ -94,16 +98,19 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
         (["run", "data.source=newcomer.npz", "--out", "run"], "'run', a folder: choose another file"),
         (
             ["run", "data.source=newcomer.npz", "--out", "run/models/global.safetensors"],
-            "the run's own models",
+            "where the run keeps its own models",
         ),
         (
             ["run", "data.source=newcomer.npz", "--out", "run/models/edge-9.safetensors"],
-            "the run's own models",
+            "where the run keeps its own models",
         ),
-        (["run", "data.source=newcomer.npz", "--out", "newcomer.npz"], "is no model, so it is not replaced"),
+        (
+            ["run", "data.source=newcomer.npz", "--out", "newcomer.npz"],
+            "exists and is not a model, so it is not replaced",
+        ),
         (
             ["run", "data.source=newcomer.npz", "--out", "run/config.toml"],
-            "is no model, so it is not replaced",
+            "exists and is not a model, so it is not replaced",
         ),
     ],
 )
@@ -133,17 +140,17 @@ def test_people_are_told_of_other_rates(sfedhp, run):
     base = ["personalize", "run", "data.source=newcomer.npz"]
     plain = sfedhp(*base).stdout
     assert "overshoot" not in plain
-    assert "cost fit" not in plain
+    assert "raise the loss" not in plain
     given = sfedhp(*base, "algorithm.personal_rate=0.5").stdout
     assert "rates      / " in given
-    assert ": as given the steps overshoot on these rows" in given
+    assert ": with the given rates the steps overshoot on these rows" in given
     assert "run's own" not in given
     config = run / "config.toml"
     text = config.read_text()
     assert "personal_rate = 0.05" in text
     config.write_text(text.replace("personal_rate = 0.05", "personal_rate = 0.5"))
     for more in ([], ["algorithm=sfedhp"], ["algorithm.local_rate=0.1"]):  # of which none changes a rate
-        assert ": with the run's own the steps overshoot on these rows" in sfedhp(*base, *more).stdout
+        assert ": with the run's own rates the steps overshoot on these rows" in sfedhp(*base, *more).stdout
 
 
 def test_the_runs_own_method_may_be_named(sfedhp, run):
@@ -156,7 +163,7 @@ def test_a_key_that_the_runs_method_does_not_have_is_left_out_with_a_word(sfedhp
     base = ["personalize", "run", "data.source=newcomer.npz", "--json"]
     plain, more = sfedhp(*base), sfedhp(*base, "algorithm.local_steps=3")
     assert (more.exit_code, more.stdout, plain.stderr) == (0, plain.stdout, "")
-    assert more.stderr.startswith("algorithm.local_steps is left out: it is a key of fedavg, hierfavg, ")
+    assert more.stderr.startswith("algorithm.local_steps is ignored: it is a key of fedavg, hierfavg, ")
     assert more.stderr.endswith(", not of sfedhp.\n")
     assert sfedhp("run", *tiny, "algorithm=fedavg", "--out", "other").exit_code == 0
     words = ["data.source=newcomer.npz", "algorithm.local_steps=3"]
@@ -179,7 +186,10 @@ def test_people_are_told_where_sparsity_costs_fit(sfedhp, run):
         path.write_bytes(Path("fit.safetensors").read_bytes())
     sparse = ["algorithm.client_sparsity=50", "algorithm.smoothing=1", "algorithm.personal_rate=0.01"]
     words = [*base, *sparse, "algorithm.client_proximity=0.1"]
-    assert "cost fit on these rows, at lower rates too; sparsity may ask for it" in sfedhp(*words).stdout
+    assert (
+        "the steps raise the loss on these rows, at any lower rate; the sparsity penalty can cause this\n"
+        in (sfedhp(*words).stdout)
+    )
     found = json.loads(sfedhp(*words, "--json").stdout)
     assert found["loss"] > found["losses"][found["start"]]
     assert found["halvings"] == 0
@@ -203,5 +213,5 @@ def test_sparsity_is_not_blamed_where_there_is_none(sfedhp, tiny, here):
     np.savez("alike.npz", inputs=rows, labels=np.zeros(40, int))
     words = ["algorithm.personal_rate=1e-9", "algorithm.personal_steps=5"]
     said = sfedhp("personalize", "run", "data.source=alike.npz", *words).stdout
-    assert "the steps cost fit on these rows, at lower rates too\n" in said
+    assert "the steps raise the loss on these rows, at any lower rate\n" in said
     assert "sparsity" not in said

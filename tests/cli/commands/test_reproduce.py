@@ -87,12 +87,13 @@ def test_fast_has_a_page_of_its_own(ran, sfedhp):
         (
             "--html",
             "tiny.npz/a/page.html",
-            "--html tiny.npz/a/page.html cannot be written, for {here}/tiny.npz is a file: choose another.",
+            "--html tiny.npz/a/page.html cannot be written because {here}/tiny.npz is a file: "
+            "choose another.",
         ),
         (
             "--markdown",
             "busy/page.md",
-            "--markdown busy/page.md cannot be written, for {here}/busy/images is a file: choose another.",
+            "--markdown busy/page.md cannot be written because {here}/busy/images is a file: choose another.",
         ),
     ],
 )
@@ -113,7 +114,7 @@ def test_where_nothing_may_be_written_nothing_is_run(small, sfedhp, monkeypatch)
     refused = sfedhp("reproduce", "table2", "--html", "new/page.html")
     assert refused.exit_code == 2
     assert refused.stderr == (
-        f"error: --html new/page.html cannot be written, for {small} is not open to you: choose another.\n"
+        f"error: --html new/page.html cannot be written because {small} is not writable: choose another.\n"
     )
     assert not (small / "results").exists()
 
@@ -254,7 +255,7 @@ def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
             break
     _, said = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "goes on with the runs that have no record yet" in said
+    assert "continues with the runs that have no record yet" in said
     assert not (small / "results" / "table2.jsonl").exists()
 
 
@@ -283,7 +284,7 @@ def test_records_that_are_not_text_are_refused(ran, sfedhp):
     refused = sfedhp("reproduce", "--show")
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert refused.stderr.startswith(
-        "error: results/table2.jsonl holds no records, for it is not text in UTF-8:"
+        "error: results/table2.jsonl is not a file of records, because it is not UTF-8 text:"
     )
 
 
@@ -326,12 +327,12 @@ def test_a_study_is_shown_alone_and_a_table_whole(several, sfedhp, targets, meth
 def test_what_has_no_rows_is_said(several, sfedhp):
     shown = sfedhp("reproduce", "fig2", "--show", "--json")
     assert json.loads(shown.stdout) == []
-    assert shown.stderr.startswith("fig2 is a figure and has no rows: it is drawn on the page.\n")
+    assert shown.stderr.startswith("fig2 is a figure and has no rows: see the page.\n")
     (several / "results" / "table2.jsonl").unlink()
     (several / "results" / "fig2.jsonl").unlink()
     for target in ("table1", "fig2"):
         assert f"Nothing of {target} was run yet.\n" in sfedhp("reproduce", target, "--show").stderr
     shown = sfedhp("reproduce", "table2", "table1", "--show", "--only", " fedavg , sfedhp")
-    assert "Nothing of table1 was run yet of what begins with fedavg or sfedhp.\n" in shown.stderr
+    assert "Nothing of table1 was run yet for variants that begin with fedavg or sfedhp.\n" in shown.stderr
     assert "Nothing of table2 " not in shown.stderr
     assert "Nothing" not in sfedhp("reproduce", "--show").stderr

@@ -29,7 +29,7 @@ def signals_after(monkeypatch):
 
             yield report
 
-        monkeypatch.setattr(execution, "rounds_shown", shown)
+        monkeypatch.setattr(execution, "round_progress", shown)
 
     return arrange
 
@@ -55,7 +55,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
         result = sfedhp("run", *words, "--out", "a folder")
     assert result.exit_code == code
     # It was heard after round 1 had asked whether to stop.
-    assert "Stopped after round 2 of 4, and saved. Go on with: sfedhp resume 'a folder'" in result.stderr
+    assert "Stopped after round 2 of 4, and saved. Resume with: sfedhp resume 'a folder'" in result.stderr
     assert "not finished" in result.stdout
     assert signal.getsignal(number) == before
     monkeypatch.undo()
@@ -76,7 +76,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
 def test_a_second_signal_ends_at_once():
     with execution.Interruption() as interruption:
         os.kill(os.getpid(), signal.SIGINT)
-        assert interruption.asked()
+        assert interruption.requested()
         with pytest.raises(SystemExit) as ending:
             os.kill(os.getpid(), signal.SIGTERM)
     assert ending.value.code == 143
@@ -230,7 +230,7 @@ def test_a_process_finishes_the_round(process, tiny, here, number, code):
     assert history.read_text().count("\n") == rounds
     assert (here / "long" / "checkpoint" / f"round-{rounds:06d}.safetensors").exists()
     assert re.search(
-        rf"Stopped after round {rounds} of 1000000, and saved\. Go on with: sfedhp resume long\n", err
+        rf"Stopped after round {rounds} of 1000000, and saved\. Resume with: sfedhp resume long\n", err
     )
     assert "Traceback" not in err
 
@@ -239,7 +239,7 @@ def test_a_process_that_is_told_twice_does_not_finish_the_round(process, tiny, h
     child = process("run", *tiny, "algorithm.edge_rounds=1000000", "--out", "long")
     wait_for((here / "long" / "history.jsonl").exists, child)
     child.send_signal(signal.SIGINT)
-    assert "once more ends at once" in child.stderr.readline() + child.stderr.readline()
+    assert "a second signal exits at once" in child.stderr.readline() + child.stderr.readline()
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import sfedhp as library
-from sfedhp.cli import paths as folders
-from sfedhp.cli import progress
-from sfedhp.cli.options import read_settings
+from sfedhp.cli import paths, progress
+from sfedhp.cli.output.console import print_json
 from sfedhp.runs.loop import Progress
+from sfedhp.runs.settings import read_settings
 
 
 def test_the_summary_is_the_only_thing_on_stdout(sfedhp, tiny, here):
@@ -24,7 +24,7 @@ def test_the_summary_is_the_only_thing_on_stdout(sfedhp, tiny, here):
     expected = {**run.summary, "folder": "one", "source": str(here / "tiny.npz")}
     assert summary.keys() == expected.keys()
     assert {**summary, "seconds": 0} == {**expected, "seconds": 0}
-    assert "algorithm.local_steps is left out" in result.stderr
+    assert "algorithm.local_steps is ignored" in result.stderr
     assert "sfedhp: round 3/3  GM " in result.stderr
 
 
@@ -102,7 +102,7 @@ def test_the_default_folder_is_always_new(sfedhp, tiny, here, monkeypatch):
         def now(cls, tz=None):
             return cls(2025, 1, 2, 12, 0, 0)
 
-    monkeypatch.setattr(folders, "datetime", Noon)
+    monkeypatch.setattr(paths, "datetime", Noon)
     for _ in range(3):
         assert sfedhp("run", *tiny, "rounds=1").exit_code == 0
     names = sorted(path.name for path in (here / "runs").iterdir())
@@ -138,7 +138,7 @@ def test_a_terminal_gets_a_bar(sfedhp, tiny, monkeypatch):
 def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
     time = iter([0.0, 4.0, 11.0, 12.0, 13.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(time))
-    with progress.rounds_shown("fedavg") as report:
+    with progress.round_progress("fedavg") as report:
         for number in range(1, 6):
             row = {"round": number, "gm": 10.0 * number} if number != 3 else {"round": number}
             report(Progress(row, 5))
@@ -164,8 +164,6 @@ def test_divergence_is_exit_code_3_and_a_sentence(sfedhp, tiny, here, words):
 
 
 def test_what_is_not_finite_is_null_in_json(capsys):
-    from sfedhp.cli.output.tables import print_json
-
     print_json({"a": float("nan"), "b": [float("inf"), 1.5], "c": "é"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": "é"}
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 import pytest
 
 from sfedhp.cli.commands import sweep as module
-from sfedhp.cli.commands.sweep import grid
-from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
 
 
@@ -44,25 +42,9 @@ def stopped_at(monkeypatch):
 
             yield report
 
-        monkeypatch.setattr(module, "rounds_shown", shown)
+        monkeypatch.setattr(module, "round_progress", shown)
 
     return at
-
-
-def test_values_multiply_and_joined_keys_move_together():
-    points = grid(["exp.toml", "rounds=5", "a.x+a.y=1,2", "b=u,v", "seeds=2"])
-    assert len(points) == 8
-    assert points[0].words == ("exp.toml", "rounds=5", "a.x=1", "a.y=1", "b=u", "seed=0")
-    assert points[1].words[-1] == "seed=1"
-    assert points[-1].words == ("exp.toml", "rounds=5", "a.x=2", "a.y=2", "b=v", "seed=1")
-    assert points[0].name == "x=1,y=1,b=u"
-
-
-@pytest.mark.parametrize("file", ["g/x=5,y=5,seed=0/c.toml", "a+b=1/c.toml", "seeds=2/c.toml", "x=1/c.toml"])
-def test_a_file_is_no_part_of_the_grid_whatever_its_folders_are_called(file):
-    points = grid([file, "x=1,2", "seeds=2"])
-    assert [point.words[0] for point in points] == [file] * 4
-    assert points[0] == ((("x", "1"),), (file, "x=1", "seed=0"))
 
 
 def test_the_config_of_a_run_of_a_sweep_can_be_swept(sfedhp, tiny, here):
@@ -73,16 +55,6 @@ def test_the_config_of_a_run_of_a_sweep_can_be_swept(sfedhp, tiny, here):
     assert result.exit_code == 0, result.stderr
     assert sorted(path.name for path in (here / "again").iterdir()) == ["run,seed=0", "run,seed=1"]
     assert "client_proximity = 5.0" in (here / "again/run,seed=1/config.toml").read_text()
-
-
-def test_without_anything_to_vary_there_is_one_run():
-    assert grid(["rounds=5"]) == [((), ("rounds=5",))]
-
-
-@pytest.mark.parametrize("word", ["seeds=0", "seeds=two", "seeds=1,2"])
-def test_a_wrong_number_of_seeds_is_refused(word):
-    with pytest.raises(InputError, match="is no number of repeats"):
-        grid([word])
 
 
 def test_a_sweep_prints_one_line_a_setting(sfedhp, tiny, here):
@@ -141,29 +113,6 @@ def test_an_unknown_key_is_refused(sfedhp, tiny):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["seeds=2", "seed=5"], "seed is given twice, in seeds=2 and in seed=5: leave one of them out."),
-        (["seed=1,2", "seeds=2"], "seed is given twice"),
-        (["seeds=2", "seeds=3"], "seed is given twice"),
-        (["a.x+a.y=1,2", "a.y=3"], "a.y is given twice, in a.x+a.y=1,2 and in a.y=3"),
-        (["a.y=3", "a.x+a.y=1,2"], "a.y is given twice"),
-        (["a.x=1,2", "a.x=3,4"], "a.x is given twice"),
-        (["a.x+a.x=1,2"], "a.x is given twice"),
-        (["algorithm=fedavg,sfedhp", "algorithm.name=pfedme"], "algorithm.name is given twice"),
-        (["a.x=0.1,0.1"], "a.x=0.1,0.1 has the same value twice: give each once."),
-    ],
-)
-def test_nothing_is_given_twice(words, sentence):
-    with pytest.raises(InputError, match=re.escape(sentence)):
-        grid(words)
-
-
-def test_what_does_not_vary_may_be_said_again():
-    assert grid(["rounds=5", "rounds=6", "a=1,2"])[0].words == ("rounds=5", "rounds=6", "a=1")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
         (["algorithm.edge_rate=0.1,0.1"], "has the same value twice"),
         (["algorithm.edge_rate=0.1,0.10"], "edge_rate=0.10 and edge_rate=0.1 are the same run"),
         (["algorithm.edge_rate=0.1,0.2", "sfedhp.edge_rate=0.3"], "edge_rate=0.2 and edge_rate=0.1 are the"),
@@ -190,7 +139,7 @@ def test_a_method_may_lack_what_varies_for_another(sfedhp, tiny):
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)) == 4
     assert (
-        "algorithm.client_proximity is left out: it is a key of sfedhp, pfedme, not of fedavg."
+        "algorithm.client_proximity is ignored: it is a key of sfedhp, pfedme, not of fedavg."
         in result.stderr
     )
 
@@ -263,9 +212,12 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here,
     assert [line[2] for line in lines] == ["2", "0", "2", "0"]
     assert [line[2:6] for line in lines[1::2]] == [["0", "of", "2", "2"]] * 2
     assert "stopped in" in result.stdout
-    assert "Where no run of a line is finished, its figures are those of the round" in result.stdout
+    assert (
+        "A line without a finished run shows the numbers of the round in which it was stopped."
+        in result.stdout
+    )
     again = re.search(
-        r"Stopped, and saved; 4 of 8 runs not finished. Go on with: sfedhp (.*)$", result.stderr
+        r"Stopped, and saved; 4 of 8 runs not finished. Resume with: sfedhp (.*)$", result.stderr
     )[1]
     assert again.split()[-4:] == ["--at-once", "4", "--out", "grid"]
     monkeypatch.undo()
@@ -276,7 +228,7 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here,
     def counting(title):
         yield lambda progress: done.setdefault("rounds", []).append(progress.row["round"])
 
-    monkeypatch.setattr(module, "rounds_shown", counting)
+    monkeypatch.setattr(module, "round_progress", counting)
     resumed = sfedhp(*again.split(), "--json")
     assert resumed.exit_code == 0
     assert "8 runs in 2 stacks; 4 finished before" in resumed.stderr

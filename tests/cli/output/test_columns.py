@@ -9,7 +9,8 @@ import re
 import pytest
 from rich.console import Console
 
-from sfedhp.cli.output.columns import Column, counted, packed, print_table
+from sfedhp.cli.output.columns import Column, pack, print_table
+from sfedhp.cli.output.formats import counted
 
 COLUMNS = [
     Column("name", words=6),
@@ -107,10 +108,10 @@ def test_a_file_has_as_many_columns_as_are_needed():
 
 
 def test_parts_are_packed_and_never_broken():
-    assert packed(["one", "two", "three"], 9) == ["one, two,", "three"]
-    assert packed(["one", "two", "three"], 8) == ["one,", "two,", "three"]
-    assert packed(["a part that is long", "b"], 5) == ["a part that is long,", "b"]
-    assert packed([], 5) == []
+    assert pack(["one", "two", "three"], 9) == ["one, two,", "three"]
+    assert pack(["one", "two", "three"], 8) == ["one,", "two,", "three"]
+    assert pack(["a part that is long", "b"], 5) == ["a part that is long,", "b"]
+    assert pack([], 5) == []
 
 
 def test_one_is_not_many():
@@ -149,7 +150,7 @@ LAST = STATUS | {"round": 2}
 
 @pytest.mark.parametrize("last", [LAST, STATUS | {"finished": True, "trouble": "diverged in round 2"}])
 def test_a_deployments_last_line_is_left_to_the_result(capsys, last):
-    shown_by = importlib.import_module("sfedhp.cli.commands.deploy")._shown
+    shown_by = importlib.import_module("sfedhp.cli.commands.deploy")._show_status
     with shown_by() as show:
         show(STATUS | {"round": 0})
         show(STATUS)
@@ -166,7 +167,7 @@ def test_on_a_terminal_the_live_view_gives_way_to_the_result(monkeypatch, to_the
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     module = importlib.import_module("sfedhp.cli.commands.deploy")
     monkeypatch.setattr(module, "Console", lambda stderr: console)
-    with module._shown(to_the_end) as show:
+    with module._show_status(to_the_end) as show:
         show(LAST | {"time": 0.0})
     text = console.file.getvalue()
     assert "cloud: round 2/2" in text

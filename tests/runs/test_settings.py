@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import typing
+
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.cli.options import common_options, method_options, read_settings
 from sfedhp.config import Experiment, to_dict, to_toml
 from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import Option, common_options, method_options
+from sfedhp.runs.settings import read_settings, split_words
 from sfedhp.wire.cost import ChannelOptions, LinksOptions
 
 
 @pytest.fixture
-def config(here):
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
     def write(text):
-        (here / "exp.toml").write_text(text, encoding="utf-8")
+        (tmp_path / "exp.toml").write_text(text, encoding="utf-8")
         return "exp.toml"
 
     return write
@@ -59,9 +64,9 @@ def test_a_table_within_a_section_is_set_by_the_file_and_by_words(config):
     settings = read_settings([file, *words])
     assert settings.experiment().links == expected
     assert read_settings([config(to_toml(to_dict(settings.experiment())))]).experiment().links == expected
-    assert not settings.left_out(["sfedhp"])
-    assert settings.left_out(["fedavg"]) == [
-        f"links.{key} is left out: only methods of 3 tiers, not fedavg, have this link."
+    assert not settings.ignored_keys(["sfedhp"])
+    assert settings.ignored_keys(["fedavg"]) == [
+        f"links.{key} is ignored: only methods with 3 tiers have this link, not fedavg."
         for key in ("client_edge.preset", "client_edge.latency", "edge_cloud.bandwidth", "edge_cloud.preset")
     ]
 
@@ -69,11 +74,11 @@ def test_a_table_within_a_section_is_set_by_the_file_and_by_words(config):
 def test_links_of_other_tiers_are_spoken_of_only_where_they_are_set(config):
     written = to_toml(to_dict(Experiment(algorithm=ALGORITHMS["fedavg"]())))
     settings = read_settings([config(written), "links.client_cloud.preset=wan"])
-    assert not settings.left_out(["fedavg"])
+    assert not settings.ignored_keys(["fedavg"])
     settings = read_settings(["links.client_cloud.preset=wan"])
-    assert not settings.left_out(["sfedhp", "fedavg"])
-    [line] = settings.left_out(["hierfavg", "sfedhp"])
-    assert line.endswith("is left out: only methods of 2 tiers, not hierfavg, sfedhp, have this link.")
+    assert not settings.ignored_keys(["sfedhp", "fedavg"])
+    [line] = settings.ignored_keys(["hierfavg", "sfedhp"])
+    assert line.endswith("is ignored: only methods with 2 tiers have this link, not hierfavg, sfedhp.")
 
 
 @pytest.mark.parametrize("method", ALGORITHMS)
@@ -93,15 +98,15 @@ def test_empty_sections_say_nothing(config):
     assert read_settings([config(text)]).experiment() == Experiment()
 
 
-def test_a_key_of_another_method_is_left_out_with_a_word():
+def test_a_key_of_another_method_is_ignored_with_a_sentence():
     settings = read_settings(["algorithm.local_steps=3", "algorithm.edge_rounds=5", "pfedme.local_rounds=2"])
     assert settings.experiment().algorithm.edge_rounds == 5
-    lines = settings.left_out(["sfedhp"])
+    lines = settings.ignored_keys(["sfedhp"])
     assert len(lines) == 2
-    assert lines[0].startswith("algorithm.local_steps is left out: it is a key of fedavg, hierfavg, fedprox")
+    assert lines[0].startswith("algorithm.local_steps is ignored: it is a key of fedavg, hierfavg, fedprox")
     assert lines[0].endswith("not of sfedhp.")
-    assert lines[1] == "pfedme.local_rounds is left out: pfedme does not run here."
-    assert not settings.left_out(["sfedhp", "fedavg", "pfedme"])
+    assert lines[1] == "pfedme.local_rounds is ignored: pfedme does not run here."
+    assert not settings.ignored_keys(["sfedhp", "fedavg", "pfedme"])
 
 
 def test_what_is_said_of_one_method_is_stronger_than_what_is_said_of_all():
@@ -148,7 +153,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(word, meant, config):
             "[algoritm]\nedge_rounds = 3\n",
             "There is no key algoritm.edge_rounds: did you mean algorithm.edge",
         ),
-        ("[zzz]\n", "There is no key zzz: `sfedhp run --help` lists them all."),
+        ("[zzz]\n", "There is no key zzz: `sfedhp run --help-all` lists all keys."),
         ("data = 3\n", "data is a section and not a key: write data.KEY=VALUE, for example data.source=…"),
         (
             "[links]\nclient_edge = 3\n",
@@ -156,19 +161,19 @@ def test_an_unknown_key_is_refused_with_the_nearest(word, meant, config):
         ),
         (
             '[links.edge_cloud]\npreset = "lte"\n',
-            "edge_cloud.preset = 'lte' cannot be used: it .* or 'nb-iot'.",
+            "links.edge_cloud.preset = 'lte' is not known: use none, lan, wifi, wan, lte-m or nb-iot.",
         ),
         (
             "[links.edge_cloud]\nlatency = 1\n",
             "links.edge_cloud has no bandwidth: set links.edge_cloud.bandwidth",
         ),
-        ("[zzz.qqq]\nxxx = 3\n", "There is no key zzz.qqq.xxx: `sfedhp run --help` lists them all."),
-        ("rounds = true\n", "rounds = True cannot be used: it should be a valid integer."),
-        ("rounds = 2.5\n", "rounds = 2.5 cannot be used: it should be a valid integer."),
-        ('rounds = "2"\n', "rounds = '2' cannot be used: it should be a valid integer."),
-        ("rounds = [1, 2]\n", r"rounds = \[1, 2\] cannot be used: it should be a valid integer."),
-        ("dtype = 32\n", "dtype = 32 cannot be used: it should be 'float32' or 'float64'."),
-        ("[algorithm]\nedge_rate = inf\n", "algorithm.edge_rate = inf cannot be used: it should be a finite"),
+        ("[zzz.qqq]\nxxx = 3\n", "There is no key zzz.qqq.xxx: `sfedhp run --help-all` lists all keys."),
+        ("rounds = true\n", "rounds = True is not a number: it must be a whole number, at least 1."),
+        ("rounds = 2.5\n", "rounds = 2.5 is not a whole number: it must be at least 1."),
+        ('rounds = "2"\n', "rounds = '2' is not a number: it must be a whole number, at least 1."),
+        ("rounds = [1, 2]\n", r"rounds = \[1, 2\] is not a number: it must be a whole number, at least 1."),
+        ("dtype = 32\n", "dtype = 32 is not known: use float32 or float64."),
+        ("[algorithm]\nedge_rate = inf\n", "algorithm.edge_rate = inf is not a finite number: write one."),
         ("[algorithm]\nedge_rate = -1\n", "algorithm.edge_rate = -1.0 is out of range: it must be above 0."),
         ("algorithm = 3\n", "algorithm.name = 3 is not a method: use sfedhp, "),
         ("rounds = 3\n[data\n", r"exp.toml is not valid TOML: .*line 2"),
@@ -186,3 +191,63 @@ def test_every_key_can_be_set_by_its_own_default():
         assert len(words) >= 30
         expected = read_settings([f"algorithm={method}"]).experiment()
         assert read_settings([*words, f"algorithm={method}"]).experiment() == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("rounds=7", 7),
+        ("rounds=7.0", 7),
+        ("rounds=1_000", 1000),
+        ("seed=4611686018427387903", 4611686018427387903),
+        ("density_threshold=1", 1.0),
+        ("density_threshold=1e-3", 1e-3),
+        ("data.train_per_label=3", 3),
+        ("wire.difference=true", True),
+        ("wire.difference=Off", False),
+        ("wire.difference=0", False),
+        ("device=1", "1"),
+        ("dtype=float64", "float64"),
+    ],
+)
+def test_text_is_read_as_the_type_of_its_key(word, value):
+    experiment = read_settings([word]).experiment()
+    read = experiment
+    for part in word.partition("=")[0].split("."):
+        read = getattr(read, part)
+    assert (type(read), read) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("rounds=1e3", "rounds = '1e3' is not a number: it must be a whole number, at least 1."),
+        ("rounds=2.5", "rounds = '2.5' is not a number"),
+        ("algorithm.edge_rate=fast", "algorithm.edge_rate = 'fast' is not a number: it must be above 0."),
+        ("algorithm.edge_rate=nan", "algorithm.edge_rate = 'nan' is not a finite number: write one."),
+        ("algorithm.edge_rate=1e999", "algorithm.edge_rate = '1e999' is not a finite number: write one."),
+        ("wire.difference=maybe", "wire.difference = 'maybe' is neither true nor false: use one of them."),
+        ("data.train_per_label=none", "data.train_per_label = 'none' is not a number"),
+    ],
+)
+def test_text_of_another_type_is_refused(word, sentence):
+    with pytest.raises(InputError, match=sentence):
+        read_settings([word]).experiment()
+
+
+def test_a_number_too_large_for_a_float_is_refused(config):
+    with pytest.raises(InputError, match="is not a finite number"):
+        read_settings([config(f"[algorithm]\nedge_rate = 1{400 * '0'}\n")]).experiment()
+
+
+def test_files_and_settings_are_told_apart():
+    assert split_words(["a=1", "x=1/c.toml", "b=", "c.toml", "folder"]) == (
+        ("x=1/c.toml", "c.toml", "folder"),
+        ("a=1", "b="),
+    )
+
+
+def test_choices_may_be_one_kind_among_others():
+    either = typing.Annotated[typing.Literal["a", "b"] | None, "bounds"]
+    assert Option("key", either, None, "").choices == ("a", "b")
+    assert Option("key", float | None, None, "").choices == ()

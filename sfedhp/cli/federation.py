@@ -1,0 +1,28 @@
+"""Read what to deploy: a federation file, and the experiment it names with settings of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sfedhp.cli.output.console import print_notes
+from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
+from sfedhp.deploy.federation_file import FederationFile, read_federation
+from sfedhp.runs.settings import read_settings, split_words
+
+
+def read_deployment(words: Sequence[str]) -> tuple[FederationFile, Experiment]:
+    """The federation file among the words, and its experiment with the settings among them.
+
+    Raises:
+        InputError: there is not exactly one file, or a file or a setting cannot be used.
+    """
+    files, pairs = split_words(words)
+    if len(files) != 1:
+        raise InputError("Give one federation file, and settings as KEY=VALUE.")
+    file = read_federation(Path(files[0]))
+    settings = read_settings([*([file.experiment] if file.experiment else []), *pairs])
+    experiment = settings.experiment()
+    print_notes(settings.ignored_keys([experiment.algorithm_name]))
+    return file, experiment

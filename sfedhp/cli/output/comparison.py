@@ -1,0 +1,55 @@
+"""The results of several methods as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.filesize import decimal
+
+from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.console import results
+from sfedhp.cli.output.formats import duration
+from sfedhp.cli.output.summaries import explain_best
+from sfedhp.runs.metrics import KINDS
+
+_METHOD = 11  # the longest name of a method with its mark
+_COLUMNS = ("last", "validated", "best")
+
+
+class MethodResult(NamedTuple):
+    """One method's row of a comparison."""
+
+    method: str
+    summary: Mapping[str, Any] | None  # None if it could not start
+    error: str | None  # why it failed, or that it was stopped
+
+
+def print_comparison(rows: Sequence[MethodResult]) -> None:
+    """Print one row per method."""
+    console = results()
+    columns = [
+        Column("method", words=_METHOD),
+        *(Column("PM last"), Column("PM valid", spare=5), Column("PM best*", spare=8)),
+        *(Column("EM last", spare=1), Column("EM valid", spare=6), Column("EM best*", spare=9)),
+        *(Column("GM last"), Column("GM valid", spare=4), Column("GM best*", spare=7)),
+        *(Column("time", spare=2), Column("sent", spare=3)),
+    ]
+    lines = []
+    for method, summary, error in rows:
+        cells = ["–"] * (len(columns) - 1)
+        if summary is not None:
+            cells = [
+                *(_four_characters(summary[f"{kind}_{column}"]) for kind in KINDS for column in _COLUMNS),
+                *(duration(summary["seconds"]), decimal(summary["bytes_total"])),
+            ]
+        lines.append([f"{method}†" if error else method, *cells])
+    explain_best(console, print_table(console, columns, lines))
+    for method, _, error in rows:
+        if error:
+            console.print(f"† {method}: {error}")
+
+
+def _four_characters(value: float | None) -> str:
+    """An accuracy with one decimal; 100 has none, so that a row keeps its width."""
+    return "–" if value is None else f"{value:.1f}"[:4].rstrip(".")

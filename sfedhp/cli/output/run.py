@@ -1,0 +1,110 @@
+"""The result of one run as a table, with what it sent and where its files are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+
+from sfedhp.cli.output.columns import Column, pack, print_table
+from sfedhp.cli.output.console import results
+from sfedhp.cli.output.formats import counted, duration, percent
+from sfedhp.cli.output.summaries import explain_best
+from sfedhp.runs.loop import Run
+from sfedhp.runs.metrics import KINDS
+
+NAMES = {
+    "pm": "PM, personal models",
+    "em": "EM, edge models",
+    "gm": "GM, global model",
+}
+_LABEL = 10  # width of the labels below the table
+_MODEL = 9  # least width of the first column
+
+
+def print_run(run: Run) -> None:
+    """Print the final accuracies of a run, what it sent and took, and where its files are."""
+    console, summary = results(), run.summary
+    console.print(_title(run), style="bold", soft_wrap=True)
+    columns = [
+        *(Column("accuracy, %", words=_MODEL), Column("last"), Column("best*", spare=1)),
+        *(Column("validated (round)"), Column("macro", spare=4), Column("spread", spare=3)),
+        Column("worst decile", spare=2),
+    ]
+    rows = [
+        (
+            NAMES[kind],
+            *(percent(summary[f"{kind}_{column}"]) for column in ("last", "best")),
+            _accuracy_and_round(summary[f"{kind}_validated"], summary[f"{kind}_validated_round"]),
+            *(percent(summary[f"{kind}_{column}_last"]) for column in ("macro", "spread", "worst")),
+        )
+        for kind in KINDS
+    ]
+    explain_best(console, print_table(console, columns, rows))
+    for kind in ("em", "gm"):
+        local, averaged = summary[f"{kind}_local_last"], summary[f"{kind}_averaged_last"]
+        if local != averaged:
+            console.print(
+                f"{kind.upper()} with each client's own batch-norm statistics {percent(local)}, "
+                f"with averaged ones {percent(averaged)}."
+            )
+    densities = [
+        f"{kind} {summary[f'density_{kind}']:.3f}"
+        for kind in ("client", "edge", "global")
+        if summary[f"density_{kind}"] is not None
+    ]
+    if densities:
+        densities[-1] += f" (share of weights ≥ {run.experiment.density_threshold:g})"
+        _print_parts(console, "density", densities)
+    _print_parts(console, "sent", _sent_bytes(summary) or ["nothing"])
+    links = [name.removeprefix("link_seconds_") for name in summary if name.startswith("link_seconds_")]
+    if links:
+        each = [f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links]
+        each[0] = f"{_cost(summary)} without computing ({each[0]}"
+        each[-1] += ")"
+        _print_parts(console, "links", each)
+    console.print(f"time      {duration(summary['seconds'])} for {counted(summary['rounds'], 'round')}")
+    if run.folder is not None:
+        _print_folder(console, run.folder)
+
+
+def _title(run: Run) -> str:
+    experiment = run.experiment
+    state = "" if run.finished else ", not finished"
+    return f"{experiment.algorithm_name} on {experiment.data.source}, seed {experiment.seed}{state}"
+
+
+def _accuracy_and_round(value: float | None, round_: int | None) -> str:
+    return "–" if value is None else f"{value:.2f} ({round_})"
+
+
+def _sent_bytes(summary: Mapping[str, Any]) -> list[str]:
+    directions = [name for name in summary if name.startswith("bytes_") and name != "bytes_total"]
+    return [
+        f"{name.removeprefix('bytes_').replace('_', ' → ')} {decimal(summary[name])}" for name in directions
+    ]
+
+
+def _cost(summary: Mapping[str, Any], link: str = "") -> str:
+    """The time and energy of the messages on a link, or on all links."""
+    took, joules = duration(summary[f"link_seconds{link}"]), summary.get(f"link_joules{link}")
+    return took if joules is None else f"{took}, {joules:,.1f} J"
+
+
+def _print_parts(console: Console, label: str, parts: Sequence[str]) -> None:
+    """Print a labelled line; what does not fit continues below, under the first part."""
+    for turn, line in enumerate(pack(parts, console.width - _LABEL)):
+        console.print(f"{'' if turn else label:<{_LABEL}}{line}", soft_wrap=True)
+
+
+def _print_folder(console: Console, folder: Path) -> None:
+    models = len(list((folder / "models").glob("*.safetensors")))
+    console.print(f"folder    {folder}", soft_wrap=True)
+    console.print("            config.toml                  every option of the run")
+    console.print("            history.jsonl, history.csv   one row per round")
+    console.print(f"            models/                      {counted(models, 'model')}, safetensors")
+    console.print("            checkpoint/                  for `sfedhp resume`")
+    console.print("            environment.json             versions and machine")

@@ -1,0 +1,147 @@
+"""Every key of a config: its type, default, choices and help text, from the dataclasses of options."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.config import Experiment, tables_of
+from sfedhp.core.errors import InputError
+from sfedhp.core.options import help_of
+from sfedhp.runs.provenance import METHOD
+
+
+class Option(NamedTuple):
+    """One key that can be set."""
+
+    key: str  # with its sections: data.source
+    kind: Any  # the type of its value, with `Annotated` notes
+    default: Any
+    help: str
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types a value may have, without notes and unions."""
+        return tuple(_plain_types(self.kind))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed values, where there is a list of them."""
+        return tuple(
+            choice
+            for kind in self.types
+            if typing.get_origin(kind) is typing.Literal
+            for choice in typing.get_args(kind)
+        )
+
+
+@cache
+def common_options() -> dict[str, Option]:
+    """The options of every experiment, by key; without those of the method."""
+    return {
+        option.key: option
+        for option in _options("", Experiment)
+        if not option.key.startswith("algorithm.")  # those of the default method
+    }
+
+
+@cache
+def method_options(method: str) -> dict[str, Option]:
+    """The options of a method in [algorithm], by key."""
+    return {option.key: option for option in _options("algorithm", ALGORITHMS[method])}
+
+
+def option_of(method: str, key: str) -> Option | None:
+    """The option that a key sets when this method runs; None if the method does not use the key."""
+    section, _, name = key.rpartition(".")
+    known = common_options() | method_options(method)
+    return known.get(f"algorithm.{name}" if section == method else key)
+
+
+@cache
+def all_keys() -> frozenset[str]:
+    """Every key that can be written: common ones, those of all methods, and `METHOD.KEY` for one method."""
+    keys = {METHOD, *common_options()}
+    for method in ALGORITHMS:
+        own = method_options(method)
+        keys |= {*own, *(key.replace("algorithm.", f"{method}.") for key in own)}
+    return frozenset(keys)
+
+
+@cache
+def config_tables() -> dict[str, str]:
+    """The help text of every table of a config, nested ones included: `links.client_edge`."""
+    return dict(_tables("", Experiment))
+
+
+def full_key(key: str) -> str:
+    """The key without abbreviation: `algorithm=fedavg` is short for `algorithm.name=fedavg`."""
+    return METHOD if key == "algorithm" else key
+
+
+def check_method(key: str, name: Any) -> str:
+    """The name, if it is one of the methods.
+
+    Raises:
+        InputError: it is not; names the nearest one.
+    """
+    if isinstance(name, str) and name in ALGORITHMS:
+        return name
+    near = difflib.get_close_matches(str(name), ALGORITHMS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(ALGORITHMS)}."
+    raise InputError(f"{key} = {name!r} is not a method: {hint}")
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that does not exist.
+
+    Raises:
+        InputError: names the nearest key.
+    """
+    if key in all_keys():
+        return
+    if key in config_tables():
+        first = next(option for option in common_options() if option.startswith(f"{key}."))
+        raise InputError(f"{key} is a section and not a key: write {key}.KEY=VALUE, for example {first}=…")
+    # A right name in the wrong section, or in none, is as common as a misspelt one.
+    candidates: dict[str, list[str]] = {}
+    for full in sorted(all_keys()):
+        section, _, name = full.rpartition(".")
+        candidates.setdefault(full, []).append(full)
+        if section and section not in ALGORITHMS:
+            candidates.setdefault(name, []).append(full)
+    for wanted in (key, key.rpartition(".")[2]):
+        if near := difflib.get_close_matches(wanted, candidates, n=1):
+            raise InputError(f"There is no key {key}: did you mean {' or '.join(candidates[near[0]])}?")
+    raise InputError(f"There is no key {key}: `sfedhp run --help-all` lists all keys.")
+
+
+def _options(section: str, kind: Any) -> Iterator[Option]:
+    hints, helps, tables = typing.get_type_hints(kind, include_extras=True), help_of(kind), tables_of(kind)
+    for field in dataclasses.fields(kind):
+        key = f"{section}.{field.name}" if section else field.name
+        if field.name in tables:
+            yield from _options(key, tables[field.name])
+        else:
+            yield Option(key, hints[field.name], field.default, helps.get(field.name, ""))
+
+
+def _tables(prefix: str, kind: Any) -> Iterator[tuple[str, str]]:
+    for name, inner in tables_of(kind).items():
+        yield f"{prefix}{name}", help_of(kind).get(name, "")
+        yield from _tables(f"{prefix}{name}.", inner)
+
+
+def _plain_types(kind: Any) -> Iterator[Any]:
+    origin = typing.get_origin(kind)
+    if origin is typing.Literal or origin is None:
+        yield kind
+    else:
+        parts = typing.get_args(kind)
+        for part in parts[:1] if origin is typing.Annotated else parts:
+            yield from _plain_types(part)

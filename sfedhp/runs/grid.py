@@ -1,0 +1,68 @@
+"""The grid of a sweep: the experiments that `KEY=A,B`, `K1+K2=A,B` and `seeds=N` stand for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import full_key
+from sfedhp.runs.settings import split_words
+
+
+class GridPoint(NamedTuple):
+    """One experiment of a grid."""
+
+    setting: tuple[tuple[str, str], ...]  # the keys that vary with their values, without the seed
+    words: tuple[str, ...]  # everything that is set, as for `read_settings`
+
+    @property
+    def name(self) -> str:
+        """A name for its folder: the last parts of the keys, and the values."""
+        parts = [f"{key.rpartition('.')[2]}={value}" for key, value in self.setting]
+        return ",".join(part.replace("/", "_") for part in parts)
+
+
+def grid(words: Iterable[str]) -> list[GridPoint]:
+    """Every combination of the values in the words, seeds innermost.
+
+    Raises:
+        InputError: a key or a value is given twice, or `seeds` is not a number of repeats.
+    """
+    files, pairs = split_words(words)
+    fixed: list[str] = []
+    axes: list[list[tuple[tuple[str, str], ...]]] = []
+    seeds: list[str] = []
+    varied: dict[str, str] = {}  # the word that varies a key
+    for word in pairs:
+        keys, _, values = word.partition("=")
+        if keys == "seeds":
+            if not values.isdecimal() or int(values) < 1:
+                raise InputError(f"seeds={values} is not a number of repeats: write for example seeds=3.")
+            seeds = [f"seed={seed}" for seed in range(int(values))]
+            _add_once("seed", word, varied)
+        elif "," in values or "+" in keys:
+            axis = [tuple((key, value) for key in keys.split("+")) for value in values.split(",")]
+            if len(set(axis)) < len(axis):
+                raise InputError(f"{word} has the same value twice: give each once.")
+            axes.append(axis)
+            for key in keys.split("+"):
+                _add_once(full_key(key.strip()), word, varied)
+        else:
+            fixed.append(word)
+    for word in fixed:
+        _add_once(full_key(word.partition("=")[0].strip()), word, dict(varied))
+    points = []
+    for combination in itertools.product(*axes):
+        setting = tuple(pair for pairs_of_axis in combination for pair in pairs_of_axis)
+        own = [f"{key}={value}" for key, value in setting]
+        repeats = [(*own, seed) for seed in seeds] or [tuple(own)]
+        points += [GridPoint(setting, (*files, *fixed, *repeat)) for repeat in repeats]
+    return points
+
+
+def _add_once(key: str, word: str, varied: dict[str, str]) -> None:
+    if key in varied:
+        raise InputError(f"{key} is given twice, in {varied[key]} and in {word}: leave one of them out.")
+    varied[key] = word

@@ -1,0 +1,204 @@
+"""What a user set: a config file and `key=value` words, and the experiment they make.
+
+The dataclasses of options are the one definition of every key. TOML has types of its own; text of a word is
+read as the type of its key. What does not fit a key is refused by the dataclass itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.config import Experiment, from_dict
+from sfedhp.core.errors import InputError
+from sfedhp.runs.config_keys import (
+    Option,
+    check_key,
+    check_method,
+    config_tables,
+    full_key,
+    method_options,
+    option_of,
+)
+from sfedhp.runs.provenance import METHOD
+from sfedhp.wire.direction import Direction
+
+STUDY = "reproduce"  # a table of an experiment file that describes a study of the paper and sets no key
+_TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
+
+
+class Setting(NamedTuple):
+    """One key with the value it was set to."""
+
+    key: str
+    value: Any
+    typed: bool  # a TOML value; otherwise text
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that was set; of several values of one key the last counts."""
+
+    entries: tuple[Setting, ...]
+
+    @property
+    def method(self) -> str:
+        """The name of the chosen method."""
+        names = [entry.value for entry in self.entries if entry.key == METHOD]
+        return check_method(METHOD, names[-1]) if names else Experiment().algorithm_name
+
+    def sets(self, key: str) -> bool:
+        """Whether the key was set."""
+        return any(entry.key == key for entry in self.entries)
+
+    def experiment(self, method: str | None = None) -> Experiment:
+        """The experiment of the chosen method, or of the one given; keys it does not have are ignored.
+
+        Raises:
+            InputError: a value has the wrong type, is out of range, or does not fit another.
+        """
+        method = method or self.method
+        config: dict[str, Any] = {"algorithm": {"name": method}}
+        for entry in self.entries:
+            option = option_of(method, entry.key)
+            if option is not None:
+                section, _, name = option.key.rpartition(".")
+                table = config
+                for part in filter(None, section.split(".")):
+                    table = table.setdefault(part, {})
+                table[name] = _value(option, entry)
+        return from_dict(config)
+
+    def ignored_keys(self, methods: Sequence[str]) -> list[str]:
+        """A sentence for each key that was set and that none of these methods uses."""
+        lines = {}
+        for entry in self.entries:
+            section, _, name = entry.key.rpartition(".")
+            if section in ALGORITHMS and section not in methods:
+                lines[entry.key] = f"{entry.key} is ignored: {section} does not run here."
+            elif section == "algorithm" and entry.key != METHOD:
+                owners = [each for each in ALGORITHMS if f"algorithm.{name}" in method_options(each)]
+                if not set(owners) & set(methods):
+                    lines[entry.key] = (
+                        f"{entry.key} is ignored: it is a key of {', '.join(owners)}, "
+                        f"not of {', '.join(methods)}."
+                    )
+            elif section.startswith("links.") and entry.value != "none":
+                tiers = 2 if section == f"links.{Direction.CLIENT_CLOUD}" else 3
+                if all(ALGORITHMS[each].tiers != tiers for each in methods):
+                    lines[entry.key] = (
+                        f"{entry.key} is ignored: only methods with {tiers} tiers have this link, "
+                        f"not {', '.join(methods)}."
+                    )
+        return list(lines.values())
+
+
+class Words(NamedTuple):
+    """The words of a command, by what they are."""
+
+    files: tuple[str, ...]  # config files
+    pairs: tuple[str, ...]  # key=value
+
+
+def split_words(words: Iterable[str]) -> Words:
+    """Tell config files and `key=value` apart; a folder of a `.toml` file may have `=` in its name."""
+    words = tuple(words)
+    files = tuple(word for word in words if "=" not in word or word.endswith(".toml"))
+    return Words(files, tuple(word for word in words if word not in files))
+
+
+def read_settings(words: Iterable[str]) -> Settings:
+    """The settings of `key=value` words and of at most one config file; words override the file.
+
+    Raises:
+        InputError: a key is unknown (the nearest one is named), or the file cannot be read.
+    """
+    files, pairs = split_words(words)
+    if len(files) > 1:
+        raise InputError(
+            f"Only one config file can be given, not {' and '.join(files)}: write settings as key=value."
+        )
+    entries: list[Setting] = []
+    for file in files:
+        tables = {name: value for name, value in read_toml(file).items() if name != STUDY}
+        entries += _general_first(_table_entries(tables))
+    texts = [pair.partition("=") for pair in pairs]
+    entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
+    for entry in entries:
+        check_key(entry.key)
+    return Settings(tuple(entries))
+
+
+def read_toml(path: str | Path) -> Mapping[str, Any]:
+    """The tables of a config file.
+
+    Raises:
+        InputError: there is no such file, or it is not TOML.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"There is no file {path}: give a config file (.toml), and settings as key=value."
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read as a config file: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a config file: it is not UTF-8 text.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _table_entries(table: Mapping[str, Any], prefix: str = "") -> Iterator[Setting]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _table_entries(value, f"{key}.")
+        elif isinstance(value, Mapping) and key in {*config_tables(), *ALGORITHMS}:
+            continue  # an empty section sets nothing; one of an unknown name is refused by `check_key`
+        else:
+            yield Setting(full_key(key), value, True)
+
+
+def _general_first(entries: Iterable[Setting]) -> list[Setting]:
+    """Within one source a key of one method (`pfedme.KEY`) overrides the key of all (`algorithm.KEY`)."""
+    return sorted(entries, key=lambda entry: entry.key.partition(".")[0] in ALGORITHMS)
+
+
+def _value(option: Option, entry: Setting) -> Any:
+    """The value in the option's type; unchanged where it does not fit, for the dataclass to refuse.
+
+    Raises:
+        InputError: the number is infinite or NaN.
+    """
+    value = entry.value if entry.typed else _parsed(entry.value, option.types)
+    if float in option.types and isinstance(value, int) and not isinstance(value, bool):
+        value = _float(str(value))  # a whole number may stand for a real one
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{entry.key} = {entry.value!r} is not a finite number: write one.")
+    return value
+
+
+def _parsed(text: str, types: Sequence[Any]) -> Any:
+    """The value of the first type as which the text can be read; otherwise the text."""
+    for kind in types:
+        if kind is int and re.fullmatch(r"\s*[+-]?\d[\d_]*(\.0*)?\s*", text):
+            return int(text.partition(".")[0])
+        if kind is float and (number := _float(text)) is not None:
+            return number
+        if kind is bool and text.lower() in (*_TRUE, *_FALSE):
+            return text.lower() in _TRUE
+    return text
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
