@@ -40,9 +40,7 @@ def exec_role(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | 
     read_site(kit, role)
     if not os.access(kit, os.W_OK):
         raise InputError(f"{kit} cannot be written: a role keeps its state in its kit.")
-    with locked(
-        kit
-    ):  # refuses a second process on the same kit here; the role locks it again
+    with locked(kit):  # refuses a second process on the same kit here; the role locks it again
         argv = command(workspace)
         check_port(workspace)
     os.execve(argv[0], argv, environment(data=data, server=role != "client"))

@@ -25,7 +25,7 @@ from sfedhp.runs.records import summarize
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
 @click.option(
     "--local", is_flag=True, help="Start every role on this machine, on the loopback interface only."
 )
@@ -33,7 +33,7 @@ from sfedhp.runs.records import summarize
     out="The folder of the kits; by default kits in a new runs/deploy-METHOD-TIME here.",
     json="Print the final summary as one JSON object.",
 )
-def deploy(words: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
+def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
     """Run a whole federation on this machine: every role is a process with its own certificate.
 
     Each client uses its share of the experiment's data. Ctrl-C stops all processes; finished rounds are kept.
@@ -53,7 +53,7 @@ def deploy(words: tuple[str, ...], local: bool, out: Path | None, as_json: bool)
             "Only --local starts all roles at once: for several machines use `sfedhp provision`, then "
             "`sfedhp cloud`, `edge` and `client` on each."
         )
-    file, experiment = read_deployment(words)
+    file, experiment = read_deployment(arguments)
     tiers = experiment.algorithm.tiers
     file = on_loopback(file, experiment.edges if tiers == 3 else 0)
     layout = lay_out(file, experiment)

@@ -13,11 +13,11 @@ from sfedhp.cli.roles import require_flare
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
 @output_options(
     out="The folder of the kits.", json="Print the folders of the kits as JSON.", default=Path("kits")
 )
-def provision(words: tuple[str, ...], out: Path, as_json: bool) -> None:
+def provision(arguments: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.
 
     Copy each kit to its machine over a secure channel: it contains a private key. The folder `authorities`
@@ -32,7 +32,7 @@ def provision(words: tuple[str, ...], out: Path, as_json: bool) -> None:
     from sfedhp.deploy.provisioning import make_kits
     from sfedhp.deploy.topology import lay_out
 
-    file, experiment = read_deployment(words)
+    file, experiment = read_deployment(arguments)
     kits = make_kits(lay_out(file, experiment), out)
     if as_json:
         print_json({kit.name: str(kit) for kit in kits})

@@ -165,8 +165,8 @@ def test_a_status_that_cannot_be_read(kits, sfedhp, text):
         result = sfedhp("status", str(kits["cloud"]), *more)
         assert result.exit_code == 2
         assert result.stderr == (
-            "error: kits/cloud/run/status.json cannot be read: a role writes it anew while it runs, so look "
-            "again, or start it with `sfedhp cloud kits/cloud`.\n"
+            "error: kits/cloud/run/status.json cannot be read: a running role rewrites it, so try "
+            "again, or start the role with `sfedhp cloud kits/cloud`.\n"
         )
 
 
