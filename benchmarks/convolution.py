@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from sfedhp.core.keys import key
 from sfedhp.core.types import Batch, Clock
 from sfedhp.inner.minimize import Descent, minimize
-from sfedhp.nn.conv.convolve import Columns, Direct, Filters
-from sfedhp.nn.conv.network import Convolutions
+from sfedhp.nn.conv.convolve import Convolution, DirectConvolution, Im2colConvolution
+from sfedhp.nn.conv.network import ConvNet
 from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -44,25 +44,28 @@ class Case:
         self.modules = [MODELS[name](SHAPE, CLASSES).to(device) for _ in range(clients)]
         self.network = Network(self.modules[0])
         self.network.module.to(device)
-        first, worn = (part.to(device) for part in self.network.initial())
+        first, running_stats = (part.to(device) for part in self.network.initial())
         noise = torch.randn(clients, self.network.d, device=device)
         self.models = first + 0.01 * noise
         self.shared = first.expand(4, -1) + 0.01 * noise[:4]  # of four edges
-        self.worn = worn.expand(clients, -1).clone()
+        self.running_stats = running_stats.expand(clients, -1).clone()
         inputs = torch.rand(clients, ROWS, *SHAPE, device=device)
         labels = torch.randint(CLASSES, (clients, ROWS), device=device)
         self.batch = Batch(inputs, labels, torch.ones_like(labels, dtype=torch.bool))
         sizes = torch.full((clients,), ROWS, device=device)
         stream = key(0, torch.arange(clients, device=device))
         task = partial(Task, self.network, inputs, labels, sizes, stream, ROWS, min_rows=ROWS)
-        self.task, self.plain = task(statistics=self.worn), task(statistics=self.worn, force_autograd=True)
+        self.task, self.by_autograd = (
+            task(statistics=self.running_stats),
+            task(statistics=self.running_stats, force_autograd=True),
+        )
         self.operations = OPERATIONS * clients * ROWS
 
     @property
-    def convolutions(self) -> Convolutions:
+    def convnet(self) -> ConvNet:
         """The network as the package works it by hand."""
-        assert self.network.convolutions is not None
-        return self.network.convolutions
+        assert self.network.convnet is not None
+        return self.network.convnet
 
     def loop(self) -> Tensor:
         """One client after the other, as public code does it; the last client's gradient."""
@@ -73,18 +76,18 @@ class Case:
 
     def autograd(self) -> Tensor:
         """The stack by vmap and autograd."""
-        return self.plain.gradient(self.models, self.batch)
+        return self.by_autograd.gradient(self.models, self.batch)
 
-    def by_hand(self, filters: Filters | None = None, padded: bool = False) -> Tensor:
+    def by_hand(self, convolution: Convolution | None = None, may_pad: bool = False) -> Tensor:
         """The stack by hand."""
-        found, _ = self.convolutions.gradient(
-            self.models, self.worn, self.batch, padded=padded, filters=filters
+        found, _ = self.convnet.gradient(
+            self.models, self.running_stats, self.batch, may_pad=may_pad, convolution=convolution
         )
         return found
 
     def edges(self) -> Tensor:
         """Models shared by the clients of four edges."""
-        return self.convolutions.gradient(self.shared, self.worn, self.batch, padded=False)[0]
+        return self.convnet.gradient(self.shared, self.running_stats, self.batch, may_pad=False)[0]
 
     def inner(self) -> Tensor:
         """Five inner steps as sFedHP takes them, the draw of the batch included."""
@@ -96,7 +99,7 @@ class Case:
     def evaluated(self) -> Tensor:
         """Scores of 512 rows of every client."""
         inputs = self.batch.inputs[:, :1].expand(-1, 512, *SHAPE)
-        return self.convolutions.scores(self.models, self.worn, inputs)
+        return self.convnet.scores(self.models, self.running_stats, inputs)
 
 
 def milliseconds(work: Callable[[], object], device: str, repeats: int, captured: bool = False) -> float:
@@ -159,10 +162,10 @@ def ways(case: Case) -> dict[str, Callable[[], Tensor]]:
         "autograd": case.autograd,
         "autograd, TF32 off": partial(precisely, case.autograd),
         "product": case.by_hand,
-        "product, padded": partial(case.by_hand, padded=True),
+        "product, padded": partial(case.by_hand, may_pad=True),
         "product, models of 4 edges": case.edges,
-        "client by client": partial(case.by_hand, Direct()),
-        "block by block": partial(case.by_hand, Columns()),
+        "client by client": partial(case.by_hand, DirectConvolution()),
+        "block by block": partial(case.by_hand, Im2colConvolution()),
     }
 
 
@@ -180,7 +183,7 @@ def steps(name: str, clients: int, device: str, repeats: int, rate: float) -> No
     case = Case(name, clients, device)
     wanted = case.by_hand()
     print(f"\n## {name}, {clients} clients, {case.operations / 1e9:.2f} GFLOP a step\n")
-    print(f"The product: {case.task.gradients}.\n")
+    print(f"The product: {case.task.gradient_path}.\n")
     print("| way | ms | ms in a graph | share of peak | difference |")
     print("| --- | --- | --- | --- | --- |")
     for way, work in ways(case).items():

@@ -24,7 +24,8 @@ from sfedhp.checks.problem import (
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Batch, Clock
-from sfedhp.nn.task import Loss, Task, cross_entropy
+from sfedhp.nn.losses import Loss, cross_entropy
+from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
 from sfedhp.runs.evaluation import Evaluator
 

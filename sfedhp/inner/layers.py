@@ -1,321 +1,289 @@
-"""Layers of stacked perceptrons on their way through the inner steps, built or never built.
+"""Linear layers of stacked clients during the inner steps, in three forms that give the same numbers.
 
-K steps of rate η on ℓ(θ; D) + λ/2 ‖θ − φ‖² with weight decay μ from θ₀ leave every linear layer at
-θ_k = a_k θ₀ + c_k φ + Σ_s A_sᵀ H_s: H_s are the layer's inputs at step s, A_s its outputs' slopes times −η.
-Every step multiplies a, c and all A by q = 1 − η (λ + μ) and adds ηλ to c, from a = 1 and c = 0. So a layer
-can work with the few rows of H and A instead of its weights, exactly.
+A step of rate η on ℓ(θ; D) + λ/2 ‖θ − φ‖² with weight decay μ is
+
+    θ ← q θ + ηλ φ − η ∇ℓ(θ; D),   q = 1 − η (λ + μ).
+
+The gradient of a linear layer's weight is δᵀH, where H (rows, inputs) are the layer's inputs and δ (rows,
+outputs) the gradients of its outputs; the gradient of the bias is the sum of δ's rows, that is, H with a
+column of ones. So with A = −η δ a step adds AᵀH, and after k steps a layer is
+
+    θ_k = a_k θ₀ + c_k φ + Σ_s A_sᵀ H_s,
+
+where every later step multiplies a, c and all earlier A by q (see `AnchorMix` for a and c). Two steps from
+θ₀ = φ without weight decay, for example, give θ₂ = φ + q A₁ᵀH₁ + A₂ᵀH₂. A mini-batch has few rows, so H and A
+are often much smaller than the weight, and outputs follow from them without building it:
+
+    X θ_kᵀ = X φᵀ + Σ_s (X H_sᵀ + 1) A_s,   the 1 for the bias.
+
+- `DenseLayer` holds the weight and the bias of every client, and updates them in place.
+- `LowRankLayer` holds the H_s and A_s of all steps instead.
+- `FixedInputLayer` is for a first layer whose inputs X are the same at every step: then all H_s are X, and
+  the A_s add up to one matrix.
+
+Axes are (clients, rows, features).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfedhp.core.factored import Layer, add_change
 from sfedhp.core.vectors import one_like, smooth_l1_grad
-from sfedhp.nn.matmul import bend, few, lowered, raised, rise
-from sfedhp.nn.mlp import Affine
-
-Factor = float | Tensor  # one for all clients, or (clients, 1, 1)
-
-
-class StepCoefficients(NamedTuple):
-    """What a step does: θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η ∇ℓ(θ; D)."""
-
-    rate: Factor  # η
-    keep: Factor  # q = 1 − η (λ + μ)
-    pull: Factor  # ηλ
-    anchored: bool  # whether there is a pull at all
-    decays: bool  # whether there is weight decay: then a model does not rest at its anchor
-    shrink: Factor | None = None  # ηγ
-    smoothing: Factor = 1.0  # ρ
-
-    @property
-    def forgets(self) -> bool:
-        """Whether q = 0, as with λ = 1/η: then only the last step counts."""
-        return not isinstance(self.keep, Tensor) and self.keep == 0
+from sfedhp.inner.anchor_mix import AnchorMix
+from sfedhp.nn.matmul import fits_kernel, matmul_add, matmul_backward, relu_backward, relu_forward
+from sfedhp.nn.mlp import LinearSlice
 
 
-class AnchorMix:
-    """Where models come from, and how much of that is left in them: a_k θ₀ + c_k φ."""
+class LayerState(ABC):
+    """One layer of every client's model, as it is after the steps so far."""
 
-    def __init__(self, anchor: Tensor, start: Tensor | None, step: StepCoefficients, clients: int):
-        self.anchor = anchor  # φ (groups, d): as many consecutive clients as share one are a group
-        self.start = start  # θ₀ (clients, d); None: the anchor
-        self.step = step
-        self.clients = clients
-        self.start_share: Factor = 1.0  # a
-        self.anchor_share: Factor = 0.0  # c
-
-    def advance(self) -> None:
-        """A step was taken."""
-        keep, pull = self.step.keep, self.step.pull
-        self.start_share, self.anchor_share = keep * self.start_share, keep * self.anchor_share + pull
-
-    @property
-    def share(self) -> Factor:
-        """a + c, what is left of the anchor where models started there; exactly 1 without weight decay."""
-        return self.start_share + self.anchor_share if self.step.decays else 1.0
-
-    def by_group(self, each: Tensor) -> Tensor:
-        """(clients, ...) as (groups, clients of a group, ...)."""
-        return each.view(self.anchor.shape[0], -1, *each.shape[1:])
-
-    def toward(self, value: Tensor, anchor: Tensor, factor: Factor) -> None:
-        """Add to each client's value its group's anchor (groups, ...) times a factor, in place."""
-        wide, center = self.by_group(value), anchor.unsqueeze(1)
-        if isinstance(factor, Tensor):
-            wide.addcmul_(center, self._like(factor, wide))
-        else:
-            wide.add_(center, alpha=factor)
-
-    def fade(self, value: Tensor, anchor: Tensor) -> None:
-        """θ ← q θ + ηλ φ, in place: one pass where q = 1 − ηλ."""
-        if self.step.decays:
-            value.mul_(self.step.keep)
-            self.toward(value, anchor, self.step.pull)
-            return
-        wide, share = self.by_group(value), self.step.pull
-        if self.step.forgets:
-            wide.copy_(anchor.unsqueeze(1))
-            return
-        weight = self._like(share, wide) if isinstance(share, Tensor) else share
-        torch.lerp(wide, anchor.unsqueeze(1), weight, out=wide)
-
-    def _like(self, factor: Tensor, wide: Tensor) -> Tensor:
-        """A factor (clients, 1, 1) shaped to multiply values (groups, clients of a group, ...)."""
-        return self.by_group(factor).view(*wide.shape[:2], *(1,) * (wide.ndim - 2))
-
-    def mix(self, place: Affine, into: Tensor) -> None:
-        """Write a layer's part of a θ₀ + c φ, (clients, size)."""
-        anchor = place.part(self.anchor)
-        if self.start is None:
-            self.by_group(into).copy_(anchor.unsqueeze(1))
-            if self.step.decays:
-                into.mul_(_flat(self.share))
-        elif self.step.decays:
-            torch.mul(place.part(self.start), _flat(self.start_share), out=into)
-            self.toward(into, anchor, self.anchor_share)
-        else:
-            # a + c = 1
-            start, share = self.by_group(place.part(self.start)), self.anchor_share
-            weight = self.by_group(share.view(-1, 1)) if isinstance(share, Tensor) else share
-            torch.lerp(start, anchor.unsqueeze(1), weight, out=self.by_group(into))
-
-
-class Moving(ABC):
-    """A layer of every client's model; the axes are (clients, rows, features)."""
-
-    def __init__(self, place: Affine, course: AnchorMix):
-        self.place = place
-        self.course = course
+    def __init__(self, layer: LinearSlice, mix: AnchorMix):
+        self.layer = layer
+        self.mix = mix
 
     @abstractmethod
-    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
-        """The outputs of these inputs, as the models are now; after a ReLU if `bent`, then written `into`."""
+    def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
+        """Outputs (clients, rows, outputs) for inputs `rows`.
 
-    @abstractmethod
-    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
-        """The slopes of the inputs, given those of the outputs.
-
-        Where the inputs are outputs `height` of a ReLU, the slopes below that, written `into`.
+        Args:
+            rows: (clients, rows, inputs).
+            relu: whether ReLU follows.
+            out: memory for the outputs after ReLU; None: new memory.
         """
 
     @abstractmethod
-    def step(self, rows: Tensor, slopes: Tensor) -> None:
-        """Move, given the inputs and the outputs' slopes times −η."""
+    def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Gradients of the inputs, (clients, rows, inputs).
+
+        Args:
+            grads: gradients of the outputs, (clients, rows, outputs).
+            activation: the layer's inputs, if they are outputs of a ReLU; the gradients returned are then
+                those below that ReLU. None: there is no ReLU below.
+            out: memory for the gradients below the ReLU; None: new memory.
+        """
 
     @abstractmethod
-    def build(self, into: Tensor) -> None:
-        """Write the layer's weight and bias, (clients, size)."""
+    def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
+        """Take a step.
 
-    def factors(self) -> Layer | None:
-        """The layer's change of the anchor, where it is held as that."""
+        Args:
+            rows: H, the layer's inputs, (clients, rows, inputs).
+            scaled_grads: A = −η δ, the gradients of its outputs times −η, (clients, rows, outputs).
+        """
+
+    @abstractmethod
+    def write(self, out: Tensor) -> None:
+        """Write weight and bias to the layer's slice of flat vectors, (clients, size)."""
+
+    def change(self) -> Layer | None:
+        """The factors H and A of θ − (a + c) φ, where the layer is held as those; None otherwise."""
         return None
 
-    def seat(self, rows: int) -> Layer | None:
-        """Where the next step's inputs and slopes may be written at once, so that `step` copies nothing."""
+    def next_buffer(self, rows: int) -> Layer | None:
+        """Memory for the H and A of the next step; if they are written there, `update` copies nothing."""
         return None
 
 
-class Whole(Moving):
-    """Built: the weight and the bias of every client, moved in place."""
+class DenseLayer(LayerState):
+    """Holds every client's weight (clients, outputs, inputs) and bias (clients, 1, outputs)."""
 
-    def __init__(self, place: Affine, course: AnchorMix):
-        super().__init__(place, course)
-        origin = course.anchor if course.start is None else course.start
-        self.weight = _copies(place.weight(origin), course.clients)
-        self.bias = _copies(place.bias(origin), course.clients)
-        self.centers = place.weight(course.anchor), place.bias(course.anchor)
+    def __init__(self, layer: LinearSlice, mix: AnchorMix):
+        super().__init__(layer, mix)
+        origin = mix.anchor if mix.start is None else mix.start
+        self.weight = _copy_for_clients(layer.weight(origin), mix.clients)
+        self.bias = _copy_for_clients(layer.bias(origin), mix.clients)
+        self.anchors = layer.weight(mix.anchor), layer.bias(mix.anchor)
         self.ones = self.bias.new_empty(0, 0, 0)
 
-    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
-        """As built."""
-        return raised(self.bias, rows, self.weight.mT, bent, into)
+    def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
+        """X θᵀ + b."""
+        return matmul_add(self.bias, rows, self.weight.mT, relu, out)
 
-    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
-        """As built."""
-        return lowered(slopes, self.weight, height=height, into=into)
+    def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """δ θ."""
+        return matmul_backward(grads, self.weight, activation=activation, out=out)
 
-    def step(self, rows: Tensor, slopes: Tensor) -> None:
-        """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) − η δᵀH, and the same for the bias with a column of ones as H."""
-        step = self.course.step
-        if step.shrink is None and few(slopes.mT):
+    def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
+        """θ ← q θ + ηλ φ − ηγ ∇φ_ρ(θ) + AᵀH, and the same for the bias with a column of ones as H."""
+        step = self.mix.step
+        if step.shrink is None and fits_kernel(scaled_grads.mT):
             from sfedhp.nn.kernels import matmul as kernels
 
-            centers = self.centers if step.anchored else None
-            kernels.move(self.weight, self.bias, slopes, rows, step.keep, centers, step.pull)
+            anchors = self.anchors if step.anchored else None
+            kernels.update_layer(self.weight, self.bias, scaled_grads, rows, step.keep, anchors, step.pull)
             return
         if self.ones.shape[-1] != rows.shape[1]:
             self.ones = rows.new_ones(rows.shape[0], 1, rows.shape[1])
-        self._move(self.weight, self.centers[0], slopes.mT, rows)
-        self._move(self.bias, self.centers[1], self.ones, slopes)
+        self._update(self.weight, self.anchors[0], scaled_grads.mT, rows)
+        self._update(self.bias, self.anchors[1], self.ones, scaled_grads)
 
-    def build(self, into: Tensor) -> None:
-        """A copy."""
-        into[:, : -self.place.outputs].copy_(self.weight.flatten(1))
-        into[:, -self.place.outputs :].copy_(self.bias.flatten(1))
+    def write(self, out: Tensor) -> None:
+        """Copy weight and bias."""
+        out[:, : -self.layer.outputs].copy_(self.weight.flatten(1))
+        out[:, -self.layer.outputs :].copy_(self.bias.flatten(1))
 
-    def _move(self, value: Tensor, center: Tensor, left: Tensor, right: Tensor) -> None:
-        step, sparser = self.course.step, None
+    def _update(self, value: Tensor, anchor: Tensor, left: Tensor, right: Tensor) -> None:
+        """value ← q value + ηλ anchor − ηγ ∇φ_ρ(value) + left · right, in place."""
+        step, penalty = self.mix.step, None
         if step.shrink is not None:
-            sparser = smooth_l1_grad(value, step.smoothing).mul_(step.shrink)
+            penalty = smooth_l1_grad(value, step.smoothing).mul_(step.shrink)
         if step.anchored:
-            self.course.fade(value, center)
+            self.mix.decay_towards(value, anchor)
             value.baddbmm_(left, right)
         elif isinstance(step.keep, Tensor):
             value.mul_(step.keep).baddbmm_(left, right)
         else:
             value.baddbmm_(left, right, beta=step.keep)
-        if sparser is not None:
-            value.sub_(sparser)
+        if penalty is not None:
+            value.sub_(penalty)
 
 
-class Factors(Moving):
-    """Never built, near an anchor shared by a group: H and A grow by a batch every step."""
+class LowRankLayer(LayerState):
+    """Holds the inputs H and coefficients A of all steps, for models that started at their anchor."""
 
-    def __init__(self, place: Affine, course: AnchorMix, rows: int, steps: int):
-        super().__init__(place, course)
-        # Where only the last step counts there are two seats in turn: the old is read as the new is written.
-        self.room = rows * (2 if course.step.forgets else steps)
-        self.inputs = course.anchor.new_empty(course.clients, self.room, place.inputs)
-        self.coefficients = course.anchor.new_empty(course.clients, self.room, place.outputs)
-        self.window = slice(0, 0)  # the rows that count
-        self.one = one_like(course.anchor)  # the bias is a column of ones in every product of inputs
+    def __init__(self, layer: LinearSlice, mix: AnchorMix, rows: int, steps: int):
+        super().__init__(layer, mix)
+        # If only the last step counts, two buffers alternate: one is read while the other is written.
+        self.capacity = rows * (2 if mix.step.keeps_nothing else steps)
+        self.inputs = mix.anchor.new_empty(mix.clients, self.capacity, layer.inputs)
+        self.coefficients = mix.anchor.new_empty(mix.clients, self.capacity, layer.outputs)
+        self.active = slice(0, 0)  # the rows of both that are in use
+        self.one = one_like(mix.anchor)  # added to every product of inputs, for the bias
 
-    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
-        """H_k θ_k = H_k φ + Σ_s (H_k H_sᵀ) A_s, the first product one for all clients of a group."""
-        outputs = self._anchored(self.place.forward(self.course.anchor, rows))
-        if not self.window.stop:
-            return rise(outputs, into) if bent else outputs
-        gram = torch.baddbmm(self.one, rows, self.inputs[:, self.window].mT)
-        return raised(outputs, gram, self.coefficients[:, self.window], bent, into, spent=True)
+    def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
+        """X θ_kᵀ = X φᵀ + Σ_s (X H_sᵀ + 1) A_s; the first product is one for all clients of a group."""
+        outputs = self._scaled(self.layer.forward(self.mix.anchor, rows))
+        if not self.active.stop:
+            return relu_forward(outputs, out) if relu else outputs
+        gram = torch.baddbmm(self.one, rows, self.inputs[:, self.active].mT)
+        return matmul_add(outputs, gram, self.coefficients[:, self.active], relu, out, inplace=True)
 
-    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
-        """δ θ_kᵀ = δ φᵀ + Σ_s (δ A_sᵀ) H_s."""
-        below = self._anchored(self.place.backward(self.course.anchor, slopes))
-        if not self.window.stop:
-            return below if height is None else bend(below, height, into)
-        likeness = lowered(slopes, self.coefficients[:, self.window].mT)
-        return lowered(likeness, self.inputs[:, self.window], below, height, into)
+    def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """δ θ_k = δ φ + Σ_s (δ A_sᵀ) H_s."""
+        below = self._scaled(self.layer.backward(self.mix.anchor, grads))
+        if not self.active.stop:
+            return below if activation is None else relu_backward(below, activation, out)
+        products = matmul_backward(grads, self.coefficients[:, self.active].mT)
+        return matmul_backward(products, self.inputs[:, self.active], below, activation, out)
 
-    def step(self, rows: Tensor, slopes: Tensor) -> None:
-        """What is held fades by q, and a batch is added."""
-        seat, place = self.seat(rows.shape[1]), self._next(rows.shape[1])
-        for new, there in zip((rows, slopes), seat, strict=True):
+    def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
+        """Multiply the A held so far by q, and append H and A of this step."""
+        buffer, place = self.next_buffer(rows.shape[1]), self._next_rows(rows.shape[1])
+        for new, there in zip((rows, scaled_grads), buffer, strict=True):
             if new.data_ptr() != there.data_ptr():
                 there.copy_(new)
-        if self.course.step.forgets:
-            self.window = place
+        if self.mix.step.keeps_nothing:
+            self.active = place
             return
-        if self.window.stop:
-            self.coefficients[:, self.window].mul_(self.course.step.keep)
-        self.window = slice(0, place.stop)
+        if self.active.stop:
+            self.coefficients[:, self.active].mul_(self.mix.step.keep)
+        self.active = slice(0, place.stop)
 
-    def seat(self, rows: int) -> Layer:
-        """Behind what is held, or in the other seat."""
-        place = self._next(rows)
+    def next_buffer(self, rows: int) -> Layer:
+        """The rows behind those in use; if only the last step counts, the other of the two buffers."""
+        place = self._next_rows(rows)
         return Layer(self.inputs[:, place], self.coefficients[:, place])
 
-    def _next(self, rows: int) -> slice:
-        first = self.window.stop if self.window.stop + rows <= self.room else 0
+    def write(self, out: Tensor) -> None:
+        """Write (a + c) φ + Σ_s A_sᵀ H_s."""
+        self.mix.write_mix(self.layer, out)
+        add_change(out, self.change())
+
+    def change(self) -> Layer:
+        """The H and A in use: views (clients, active rows, inputs) and (clients, active rows, outputs)."""
+        return Layer(self.inputs[:, self.active], self.coefficients[:, self.active])
+
+    def _next_rows(self, rows: int) -> slice:
+        """Which rows of the buffers the next step writes."""
+        first = self.active.stop if self.active.stop + rows <= self.capacity else 0
         return slice(first, first + rows)
 
-    def build(self, into: Tensor) -> None:
-        """The sum written out."""
-        self.course.mix(self.place, into)
-        add_change(into, self.factors())
-
-    def factors(self) -> Layer:
-        """As held."""
-        return Layer(self.inputs[:, self.window], self.coefficients[:, self.window])
-
-    def _anchored(self, outputs: Tensor) -> Tensor:
-        return outputs.mul_(self.course.share) if self.course.step.decays else outputs
+    def _scaled(self, outputs: Tensor) -> Tensor:
+        """Products with the anchor φ, times its share a + c in the models; in place."""
+        return outputs.mul_(self.mix.total_share) if self.mix.step.decays else outputs
 
 
-class First(Moving):
-    """Never built, with the same inputs at every step: all A_s collapse into one."""
+class FixedInputLayer(LayerState):
+    """Holds one matrix A, for a first layer whose inputs X are the same at every step."""
 
-    def __init__(self, place: Affine, course: AnchorMix, rows: Tensor):
-        super().__init__(place, course)
-        self.rows = rows
-        self.still = place.forward(course.anchor, rows)  # X φ
-        self.outputs = self.still if course.start is None else place.forward(course.start, rows)
-        self.gram: Tensor | None = None  # X Xᵀ + 1
-        self.coefficients: Tensor | None = None
+    def __init__(self, layer: LinearSlice, mix: AnchorMix, rows: Tensor):
+        super().__init__(layer, mix)
+        self.rows = rows  # X
+        self.anchor_outputs = layer.forward(mix.anchor, rows)  # X φᵀ
+        # X (a θ₀ + c φ)ᵀ, before any step X θ₀ᵀ
+        self.outputs = self.anchor_outputs if mix.start is None else layer.forward(mix.start, rows)
+        self.gram: Tensor | None = None  # X Xᵀ + 1, made when first needed
+        self.coefficients: Tensor | None = None  # A; None before the first step
 
-    def forward(self, rows: Tensor, bent: bool = False, into: Tensor | None = None) -> Tensor:
-        """X θ_k = X (a θ₀ + c φ) + (X Xᵀ) A."""
+    def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
+        """X θ_kᵀ = X (a θ₀ + c φ)ᵀ + (X Xᵀ + 1) A."""
         if self.coefficients is None:
-            return rise(self.outputs, into) if bent else self.outputs
+            return relu_forward(self.outputs, out) if relu else self.outputs
         if self.gram is None:
             self.gram = torch.baddbmm(one_like(rows), rows, rows.mT)
-        return raised(self.outputs, self.gram, self.coefficients, bent, into)
+        return matmul_add(self.outputs, self.gram, self.coefficients, relu, out)
 
-    def backward(self, slopes: Tensor, height: Tensor | None = None, into: Tensor | None = None) -> Tensor:
-        """Nobody asks."""
+    def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Never called: nothing lies below the first layer."""
         raise NotImplementedError("nothing lies below the first layer")
 
-    def step(self, rows: Tensor, slopes: Tensor) -> None:
+    def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
         """A ← q A − η δ."""
-        keep, pull = self.course.step.keep, self.course.step.pull
-        if self.coefficients is None or self.course.step.forgets:
-            self.coefficients = slopes
+        keep, pull = self.mix.step.keep, self.mix.step.pull
+        if self.coefficients is None or self.mix.step.keeps_nothing:
+            self.coefficients = scaled_grads
         elif isinstance(keep, Tensor):
-            self.coefficients = torch.addcmul(slopes, self.coefficients, keep)
+            self.coefficients = torch.addcmul(scaled_grads, self.coefficients, keep)
         else:
-            self.coefficients = torch.add(slopes, self.coefficients, alpha=keep)
-        if self.course.start is not None or self.course.step.decays:
-            # X (a θ₀ + c φ), step by step
-            self.outputs = keep * self.outputs + pull * self.still
+            self.coefficients = torch.add(scaled_grads, self.coefficients, alpha=keep)
+        if self.mix.start is not None or self.mix.step.decays:
+            # a and c have changed; without a start and decay a + c = 1, and X φᵀ stays.
+            self.outputs = keep * self.outputs + pull * self.anchor_outputs
 
-    def build(self, into: Tensor) -> None:
-        """The sum written out."""
-        self.course.mix(self.place, into)
-        add_change(into, self._change())
+    def write(self, out: Tensor) -> None:
+        """Write a θ₀ + c φ + AᵀX."""
+        self.mix.write_mix(self.layer, out)
+        add_change(out, self._change())
 
-    def factors(self) -> Layer | None:
-        """As held, unless that is much larger than the layer; a mean over clients is faster so."""
-        place = self.place
-        held = self.rows.shape[1] * (place.inputs + place.outputs)
-        return self._change() if held <= 4 * place.inputs * place.outputs else None
+    def change(self) -> Layer | None:
+        """X and A, unless they are larger than four times the layer; a mean over clients is faster so."""
+        held = self.rows.shape[1] * (self.layer.inputs + self.layer.outputs)
+        return self._change() if held <= 4 * self.layer.inputs * self.layer.outputs else None
 
     def _change(self) -> Layer:
         assert self.coefficients is not None
         return Layer(self.rows, self.coefficients)
 
 
-def _copies(values: Tensor, clients: int) -> Tensor:
-    """Values (groups, ...) as (clients, ...), each client its own."""
+class LookaheadLayer:
+    """A layer as it would be after one more update, which is not made: θ + AᵀH."""
+
+    def __init__(self, state: LayerState, change: Layer):
+        self.state = state
+        self.change = change  # H and A of the update
+        self.one = one_like(change.inputs)  # added to every product of inputs, for the bias
+
+    def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
+        """X θᵀ + (X Hᵀ + 1) A; see `LayerState.forward`."""
+        gram = torch.baddbmm(self.one, rows, self.change.inputs.mT)
+        outputs = self.state.forward(rows)
+        return matmul_add(outputs, gram, self.change.coefficients, relu, out, inplace=True)
+
+    def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """δ θ + (δ Aᵀ) H; see `LayerState.backward`."""
+        products = matmul_backward(grads, self.change.coefficients.mT)
+        return matmul_backward(products, self.change.inputs, self.state.backward(grads), activation, out)
+
+    def next_buffer(self, rows: int) -> None:
+        """None: what is computed ahead is not kept."""
+
+
+def _copy_for_clients(values: Tensor, clients: int) -> Tensor:
+    """Values (groups, ...) as (clients, ...), a copy for each client."""
     own = values.new_empty(clients, *values.shape[1:])
     own.view(values.shape[0], -1, *values.shape[1:]).copy_(values.unsqueeze(1))
     return own
-
-
-def _flat(factor: Factor) -> Factor:
-    """(clients, 1)."""
-    return factor.view(-1, 1) if isinstance(factor, Tensor) else factor

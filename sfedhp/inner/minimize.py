@@ -14,7 +14,7 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.scalars import PerRun, Scalar, absent
 from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, toward
-from sfedhp.inner.layers import Factor, StepCoefficients
+from sfedhp.inner.anchor_mix import Factor, StepCoefficients
 from sfedhp.inner.stacked import StackedProblem, gradient_descent
 from sfedhp.nn.mlp import distinct_models
 from sfedhp.nn.task import Task

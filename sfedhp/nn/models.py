@@ -1,4 +1,4 @@
-"""The models of the paper, and the user's own, each from the seed."""
+"""The models of the paper and the user's own, with initial weights drawn from the seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
-from sfedhp.nn.network import Network, copied, join, reason_of
+from sfedhp.nn.network import Network, copy_module, join, reason_of
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,11 @@ class ModelOptions:
     initial: Annotated[str, Help("a .safetensors file of initial weights; empty: drawn from the seed")] = ""
 
 
-def perceptron(*hidden: int) -> Callable[[Sequence[int], int], nn.Module]:
-    """Linear layers with ReLU between; the sizes of input and output come from the data."""
+Maker = Callable[[Sequence[int], int], nn.Module]  # from the shape of one input and the number of classes
+
+
+def mlp(*hidden: int) -> Maker:
+    """A maker of linear layers with ReLU between, with hidden layers of these sizes."""
 
     def make(shape: Sequence[int], classes: int) -> nn.Module:
         sizes = [int(torch.Size(shape).numel()), *hidden, classes]
@@ -47,8 +50,12 @@ def perceptron(*hidden: int) -> Callable[[Sequence[int], int], nn.Module]:
     return make
 
 
-def vgg(normalize: Callable[[int], nn.Module]) -> Callable[[Sequence[int], int], nn.Module]:
-    """Five convolutions of 16, 32, 64, 128 and 128 channels, each halving the image, and one linear head."""
+def vgg(normalize: Callable[[int], nn.Module]) -> Maker:
+    """A maker of five convolutions (16, 32, 64, 128, 128 channels), each halving the image, and a head.
+
+    Args:
+        normalize: makes a norm layer, given its number of channels.
+    """
 
     def make(shape: Sequence[int], classes: int) -> nn.Module:
         if len(shape) != 3 or min(shape[1:]) < 32:
@@ -71,10 +78,10 @@ def vgg(normalize: Callable[[int], nn.Module]) -> Callable[[Sequence[int], int],
     return make
 
 
-MODELS: Final[dict[str, Callable[[Sequence[int], int], nn.Module]]] = {
-    "mlr": perceptron(),
-    "dnn": perceptron(500, 200),
-    "dnn-small": perceptron(100),
+MODELS: Final[dict[str, Maker]] = {
+    "mlr": mlp(),
+    "dnn": mlp(500, 200),
+    "dnn-small": mlp(100),
     "vgg": vgg(nn.BatchNorm2d),
     "vgg-gn": vgg(lambda channels: nn.GroupNorm(channels // 8, channels)),
 }
@@ -95,22 +102,22 @@ def build(
         model: a name of `MODELS`, `package.module:callable`, a module, or a function that makes one (called
             without arguments, or with the input shape and the number of classes if it takes two).
         shape: of one input.
-        classes: how many scores a row must get.
-        seed: decides the initial weights, for a module given as it is too.
+        classes: number of classes.
+        seed: determines the initial weights, also of a module that is given as an object.
         dtype: of the weights.
-        features: whether the method wants features instead of class scores: a model of this package then
-            loses its head where something is left below it; a user's module is taken as it is.
+        features: whether the method needs features instead of class scores. A model of this package is then
+            built without its head, if anything is left; a user's module is used as it is.
     """
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     named = isinstance(model, str)
     if isinstance(model, str):
-        model = MODELS[model] if model in MODELS else _imported(model)
+        model = MODELS[model] if model in MODELS else _import_maker(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(key(seed, ROLES["initial"])))
         if isinstance(model, nn.Module):
-            module = _renewed(model)
+            module = _reinitialized(model)
         else:
-            module = _made(model, name, tuple(shape), classes)
+            module = _make(model, name, tuple(shape), classes)
     if features and named and name in MODELS and name != "mlr":
         assert isinstance(module, nn.Sequential)
         module = module[:-1]
@@ -118,9 +125,9 @@ def build(
 
 
 def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Initial weights (d,) and statistics (s,) from a safetensors file under the module's names.
+    """Initial weights (d,) and statistics (s,) from a safetensors file that uses the module's names.
 
-    What is fixed in the network, such as frozen parameters, becomes the file's where the file has it.
+    Fixed tensors of the network, such as frozen parameters, are overwritten by those the file contains.
 
     Raises:
         InputError: the file cannot be read, its names or shapes are not the model's, or it holds NaN.
@@ -143,12 +150,12 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
                 f"model.initial: {name} in {path} has shape {tuple(found[name].shape)}, not the model's "
                 f"{tuple(shape)}: use weights of the same model."
             )
-    statistics, worn = network.initial()[1], network.buffers
-    if all(name in found and found[name].shape == shape for name, shape in worn.items()):
-        statistics = join(found, worn)
-        shapes |= worn
+    statistics, buffers = network.initial()[1], network.buffers
+    if all(name in found and found[name].shape == shape for name, shape in buffers.items()):
+        statistics = join(found, buffers)
+        shapes |= buffers
     for name in shapes:
-        # What is fixed may be infinite on purpose, as a mask; the others, in the type of the run, may not.
+        # A fixed tensor may be infinite on purpose, such as a mask. Others must be finite in the run's dtype.
         strange = found[name].isnan() if name in fixed else ~found[name].to(dtype).isfinite()
         if strange.any():
             raise InputError(
@@ -160,7 +167,8 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
     return join(found, network.weights).to(dtype), statistics.to(dtype)
 
 
-def _imported(name: str) -> Callable[..., nn.Module]:
+def _import_maker(name: str) -> Callable[..., nn.Module]:
+    """The user's function or class at `package.module:callable`."""
     module, colon, attribute = name.partition(":")
     if not colon:
         raise InputError(
@@ -175,9 +183,10 @@ def _imported(name: str) -> Callable[..., nn.Module]:
     return found  # type: ignore[no-any-return]
 
 
-def _made(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+def _make(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The module that a user's function returns, checked to be one."""
     try:
-        module = maker(*((shape, classes) if _takes_two(maker, name) else ()))
+        module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
     except InputError:
         raise
     except Exception as error:  # a user's function may raise anything
@@ -192,8 +201,8 @@ def _made(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes:
     return module
 
 
-def _takes_two(maker: Callable[..., Any], name: str) -> bool:
-    """Whether a function wants the shape and the number of classes, or nothing at all."""
+def _takes_shape_and_classes(maker: Callable[..., Any], name: str) -> bool:
+    """Whether a maker takes the shape and the number of classes; it must take both or nothing."""
     needed = [
         parameter
         for parameter in inspect.signature(maker).parameters.values()
@@ -210,12 +219,12 @@ def _takes_two(maker: Callable[..., Any], name: str) -> bool:
     return len(needed) == 2
 
 
-def _renewed(module: nn.Module) -> nn.Module:
-    """The module with fresh weights: repeats that share one initialization would not be repeats.
+def _reinitialized(module: nn.Module) -> nn.Module:
+    """A copy of the module with new weights, so that repeats of a run differ by their seed.
 
-    What is frozen stays as it is given, with the buffers of its part.
+    Frozen parameters, and the buffers of parts with frozen parameters only, keep their values.
     """
-    given, module = module, copied(module)
+    given, module = module, copy_module(module)
     for name, part in module.named_modules():
         own = [value.requires_grad for value in part.parameters(recurse=False)]
         reset = getattr(part, "reset_parameters", None)

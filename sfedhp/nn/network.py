@@ -12,8 +12,8 @@ from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
 from sfedhp.core.errors import InputError
-from sfedhp.nn import mlp as perceptron
-from sfedhp.nn.conv import match as recognition
+from sfedhp.nn.conv.match import match_convnet
+from sfedhp.nn.mlp import match_mlp
 
 Shapes = Mapping[str, torch.Size]
 
@@ -21,15 +21,16 @@ Shapes = Mapping[str, torch.Size]
 class Network:
     """The architecture of a module; its weights are a flat vector (..., d), its running statistics (..., s).
 
-    Weights are the parameters that train. Statistics are the floating buffers of the module's state (batch
-    norm's running mean and variance); they never enter training. All else belongs to the architecture.
+    Weights are the parameters that require a gradient. Statistics are the floating-point buffers in the
+    module's state dict (batch norm's running mean and variance); training updates but never uses them.
+    Everything else, such as frozen parameters, is part of the architecture.
     """
 
     def __init__(self, module: nn.Module):
-        self.module = copied(module)
-        self._refuse_what_cannot_stack()
+        self.module = copy_module(module)
+        self._reject_unsupported()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        saved = module.state_dict().keys()  # a buffer that is not is made with the module
+        saved = module.state_dict().keys()  # non-persistent buffers are constants of the module
         self.weights: Shapes = {
             name: value.shape for name, value in parameters.items() if value.requires_grad
         }
@@ -41,12 +42,12 @@ class Network:
         self._counters = [name for name, value in buffers.items() if not value.is_floating_point()]
         self.d = sum(shape.numel() for shape in self.weights.values())
         self.s = sum(shape.numel() for shape in self.buffers.values())
-        # What is worked by hand has all its parameters in the flat vector.
-        whole = len(self.weights) == len(parameters)
-        # The linear layers of a network that is nothing else but them and ReLU; none of any other network.
-        self.layers, self.flattens = perceptron.recognize(self.module) if whole else ((), False)
-        # The blocks and linear layers of one that is nothing else but them; None of any other.
-        self.convolutions = recognition.recognize(self.module) if whole else None
+        # The passes written by hand need all parameters in the flat vector.
+        all_train = len(self.weights) == len(parameters)
+        # A network of linear layers and ReLU only: its layers, and whether it flattens first. Others: ().
+        self.layers, self.flattens = match_mlp(self.module) if all_train else ((), False)
+        # A network of convolutional blocks and linear layers only. Others: None.
+        self.convnet = match_convnet(self.module) if all_train else None
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The module's own weights (d,) and statistics (s,)."""
@@ -54,7 +55,7 @@ class Network:
         return join(values, self.weights), join(values, self.buffers)
 
     def fixed(self) -> dict[str, Tensor]:
-        """What is neither a weight nor a statistic, by name: frozen parameters, and the other buffers."""
+        """Frozen parameters and buffers that are no statistics, by name."""
         values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return {
             name: value.detach()
@@ -63,10 +64,10 @@ class Network:
         }
 
     def check_fixed(self, other: Network) -> None:
-        """Refuse to stand for another run's network, of which something fixed is not the same.
+        """Check that another run's network has the same fixed tensors, so that both can share this one.
 
         Raises:
-            InputError: it is not.
+            InputError: a fixed tensor differs.
         """
         there = other.fixed()
         for name, value in self.fixed().items():
@@ -79,14 +80,14 @@ class Network:
     def run(
         self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, lead: torch.Size, train: bool
     ) -> tuple[Tensor, Tensor]:
-        """Outputs (*lead, rows, outputs) and the statistics after this forward (*lead, s).
+        """Run the module on a stack: outputs (*lead, rows, outputs), and the statistics after it, (*lead, s).
 
         Args:
             weights: each (*lead, *shape), by name.
             statistics: (*lead, s).
             inputs: (*lead, rows, *shape).
             lead: the shape of the stack; empty for a client alone.
-            train: whether normalization uses the rows (and moves the statistics) or the statistics.
+            train: whether batch norm uses the rows' statistics and updates the running ones, or uses those.
         """
         self.module.train(train)
         if not lead:
@@ -102,24 +103,27 @@ class Network:
         return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
 
     def state_dict(self, model: Tensor, statistics: Tensor) -> dict[str, Tensor]:
-        """A single model (d,) and its statistics (s,) under the module's own names."""
+        """The state dict of a single model (d,) with statistics (s,), on the CPU."""
         state = dict(self.module.state_dict())
         state.update(split(model, self.weights))
         state.update(split(statistics, self.buffers))
         return {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}
 
     def build(self, model: Tensor, statistics: Tensor) -> nn.Module:
-        """A module of its own with these weights and statistics, ready to predict."""
+        """A new module with these weights (d,) and statistics (s,), in evaluation mode."""
         module = copy.deepcopy(self.module)
         module.load_state_dict(self.state_dict(model, statistics))
         return module.eval()
 
     def probe(self, inputs: Tensor, classes: int | None) -> None:
-        """Refuse a module that does not fit the data or cannot be stacked, by name and with what to do.
+        """Run the module once on a stack of two clients, to check that it fits the data.
 
         Args:
             inputs: two rows of real inputs.
-            classes: how many scores a row must get; None where any number of features will do.
+            classes: how many scores it must return for each row; None: any number of features.
+
+        Raises:
+            InputError: it does not run, returns another shape, or holds values that are not finite.
         """
         model, statistics = self.initial()
         for key, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
@@ -157,7 +161,8 @@ class Network:
     def _call(
         self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        # Batch norm writes its buffers in place: it gets copies, which are then the moved statistics.
+        """Outputs (rows, outputs) of one client, and its statistics (s,) after the forward."""
+        # Batch norm updates its buffers in place: it gets copies, which then are the updated statistics.
         buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
         counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
         outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
@@ -168,7 +173,8 @@ class Network:
             )
         return outputs, join(buffers, self.buffers) if buffers else statistics
 
-    def _refuse_what_cannot_stack(self) -> None:
+    def _reject_unsupported(self) -> None:
+        """Raise an InputError for layers that cannot be stacked over clients or repeated by a seed."""
         for name, part in self.module.named_modules():
             kind = type(part).__name__
             if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
@@ -193,10 +199,10 @@ class Network:
                 f"The model {type(self.module).__name__}: {what}; use a module with real weights that are "
                 f"not all frozen."
             )
-        self._refuse_two_names()
+        self._reject_shared_tensors()
 
-    def _refuse_two_names(self) -> None:
-        """A tensor with two names would be trained as one and saved as two."""
+    def _reject_shared_tensors(self) -> None:
+        """Raise an InputError for a tensor with two names: it would be trained as one and saved as two."""
         names: dict[int, str] = {}
         for named in (self.module.named_parameters, self.module.named_buffers):
             for name, value in named(remove_duplicate=False):
@@ -208,11 +214,11 @@ class Network:
                     )
 
 
-def copied(module: nn.Module) -> nn.Module:
-    """A copy of a user's module, which shares nothing with it.
+def copy_module(module: nn.Module) -> nn.Module:
+    """A deep copy of a user's module.
 
     Raises:
-        InputError: it holds what cannot be copied, or tensors that have no size yet.
+        InputError: it cannot be copied, or has lazy parameters without a size yet.
     """
     for name, part in module.named_modules():
         kind = type(part).__name__
@@ -224,7 +230,7 @@ def copied(module: nn.Module) -> nn.Module:
             )
     try:
         return copy.deepcopy(module)
-    except Exception as error:  # whatever a part of it does when it is copied
+    except Exception as error:  # a user's module may raise anything
         raise InputError(
             f"The model {type(module).__name__} cannot be copied ({reason_of(error)}): keep only parameters, "
             f"buffers and plain values in it; torch.nn.utils.parametrizations has a weight_norm that can be."
@@ -232,7 +238,7 @@ def copied(module: nn.Module) -> nn.Module:
 
 
 def reason_of(error: Exception) -> str:
-    """What went wrong in a user's code, in words for a sentence: the error's type and its first line."""
+    """An error raised by a user's code as a phrase: its type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 

@@ -135,7 +135,7 @@ def _environment(prepared: Prepared) -> dict[str, Any]:
         simulator.task.network.d,
         runs_at_once=len(prepared.experiments),
         clients_at_once=simulator.clients_at_once,
-        gradients=simulator.task.gradients,
+        gradients=str(simulator.task.gradient_path),
         captured=str(simulator.graph_status),
     )
 

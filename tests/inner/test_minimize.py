@@ -72,8 +72,8 @@ def test_the_plain_path_is_gradient_steps_pulled_to_the_anchor():
     problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "sparsity": 0.3, "smoothing": 0.2}
     found = solve(whole, anchor, start=point, **problem)
     for _ in range(3):
-        slope = whole.gradient(point, whole.batch(CLOCK)) + 2 * (point - anchor)
-        point = point - 0.1 * (slope + 0.3 * torch.tanh(point / 0.2))
+        grad = whole.gradient(point, whole.batch(CLOCK)) + 2 * (point - anchor)
+        point = point - 0.1 * (grad + 0.3 * torch.tanh(point / 0.2))
     same(found, point)
 
 
@@ -102,19 +102,19 @@ def test_nesterov_steps_start_from_where_the_last_two_point_to():
     found = solve(whole, anchor, steps=4, rate=0.1, proximity=2.0, solver="nesterov")
     for turn in range(4):
         here = point + turn / (turn + 3) * (point - before)
-        slope = whole.gradient(here, whole.batch(CLOCK)) + 2 * (here - anchor)
-        before, point = point, here - 0.1 * slope
+        grad = whole.gradient(here, whole.batch(CLOCK)) + 2 * (here - anchor)
+        before, point = point, here - 0.1 * grad
     same(found, point)
 
 
 def test_a_client_stops_before_a_step_with_a_small_gradient():
     whole = task()
     anchor = anchors(whole)["own"]
-    slopes = whole.gradient(anchor, whole.batch(CLOCK)).square().sum(-1)
-    limit = float(slopes.flatten().sort().values[3])
+    grads = whole.gradient(anchor, whole.batch(CLOCK)).square().sum(-1)
+    limit = float(grads.flatten().sort().values[3])
     found = solve(whole, anchor, steps=1, rate=0.1, tolerance=limit)
     moved = (found != anchor).any(-1)
-    assert torch.equal(moved, slopes > limit)
+    assert torch.equal(moved, grads > limit)
     assert moved.any()
     assert not moved.all()
     everywhere = solve(whole, anchor, steps=1, rate=0.1)
@@ -192,18 +192,23 @@ def test_a_sparsity_of_each_client_and_a_smoothing_of_each_run():
 
 def test_all_kinds_of_layers_were_met(monkeypatch):
     met = set()
-    choose = sfedhp.inner.stacked._layer
+    choose = sfedhp.inner.stacked._choose_form
 
     def watched(*arguments):
         layer = choose(*arguments)
-        met.add((type(layer).__name__, arguments[0].first > 0))
+        met.add((type(layer).__name__, arguments[0].start > 0))
         return layer
 
-    monkeypatch.setattr(sfedhp.inner.stacked, "_layer", watched)
+    monkeypatch.setattr(sfedhp.inner.stacked, "_choose_form", watched)
     for name in NETWORKS:
         whole = task(name)
         solve(whole, anchors(whole)["edge"], steps=3, rate=0.1, factored=True)
-    assert met == {("First", False), ("Whole", False), ("Factors", True), ("Whole", True)}
+    assert met == {
+        ("FixedInputLayer", False),
+        ("DenseLayer", False),
+        ("LowRankLayer", True),
+        ("DenseLayer", True),
+    }
 
 
 def test_models_stay_factored_near_their_anchor():

@@ -19,7 +19,7 @@ from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn import matmul as products
 from sfedhp.nn.kernels import available
 from sfedhp.nn.kernels import matmul as kernels
-from sfedhp.nn.mlp import Affine
+from sfedhp.nn.mlp import LinearSlice
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 
@@ -59,28 +59,28 @@ def test_products_with_what_follows_them_are_those_of_torch(size, dtype):
     ):
         right = some(groups, terms, columns, seed=1, dtype=dtype)
         whole = left @ each(right) if base is None else base + left @ each(right)
-        close(kernels.product(left, right, base), whole)
-        close(kernels.product(left, right, base, bent=True), whole.relu())
-        close(kernels.product(left, right, base, gate), products.bend(whole, gate))
+        close(kernels.matmul(left, right, base), whole)
+        close(kernels.matmul(left, right, base, relu=True), whole.relu())
+        close(kernels.matmul(left, right, base, gate), products.relu_backward(whole, gate))
 
 
 def test_a_row_may_be_added_to_all():
     left, right, base = some(CLIENTS, 3, 5), some(CLIENTS, 5, 7, seed=1), some(CLIENTS, 1, 7, seed=2)
-    close(kernels.product(left, right, base), base + left @ right)
+    close(kernels.matmul(left, right, base), base + left @ right)
 
 
 def test_matrices_may_lie_any_way_and_be_written_anywhere():
     left, right = some(CLIENTS, 6, 20).mT[:, 1:], some(CLIENTS, 40, 6, seed=1).mT[:, :, ::2]
     base, gate = some(20, CLIENTS, 19, seed=2).movedim(0, 2), some(CLIENTS, 20, 19, seed=3).mT
     table = torch.zeros(CLIENTS, 60, 20, dtype=torch.float64, device=DEVICE)
-    seat = table[:, 19:38]
-    found = kernels.product(left, right, base, gate, out=seat)
-    assert found is seat
-    close(seat, torch.where(gate <= 0, 0, base + left @ right))
+    buffer = table[:, 19:38]
+    found = kernels.matmul(left, right, base, gate, out=buffer)
+    assert found is buffer
+    close(buffer, torch.where(gate <= 0, 0, base + left @ right))
     assert not table[:, :19].any()
     assert not table[:, 38:].any()
     before = base.clone()
-    kernels.product(left, right, base, bent=True, out=base)
+    kernels.matmul(left, right, base, relu=True, out=base)
     close(base, (before + left @ right).relu())
 
 
@@ -88,12 +88,12 @@ def test_what_is_not_a_number_stays_so():
     left, right, gate = some(CLIENTS, 3, 5), some(CLIENTS, 5, 40, seed=1), -torch.ones(CLIENTS, 3, 40)
     left[1, 2, 0], gate[0, 0, 0] = torch.nan, torch.nan
     gate = gate.to(left)
-    bent, gated = kernels.product(left, right, bent=True), kernels.product(left, right, gate=gate)
+    bent, gated = kernels.matmul(left, right, relu=True), kernels.matmul(left, right, activation=gate)
     assert bent[1, 2].isnan().all()
     assert int(bent.isnan().sum()) == 40
     # A gate that is not a number lets pass, and one that is shut holds back whatever comes, as torch's does.
     assert int((gated != 0).sum()) == 1
-    close(gated, products.bend(left @ right, gate))
+    close(gated, products.relu_backward(left @ right, gate))
 
 
 @pytest.mark.parametrize("dtype", EXACT)
@@ -101,11 +101,11 @@ def test_what_is_not_a_number_stays_so():
 def test_a_layer_is_kept_pulled_and_moved(size, dtype):
     outputs, terms, inputs = size
     weight, bias = some(CLIENTS, outputs, inputs, dtype=dtype), some(CLIENTS, 1, outputs, seed=1, dtype=dtype)
-    # Slopes lie by columns, rows in a table, centers in flat vectors.
-    slopes = some(CLIENTS, outputs, terms, seed=2, dtype=dtype).mT
+    # Slopes lie by columns, rows in a table, anchors in flat vectors.
+    grads = some(CLIENTS, outputs, terms, seed=2, dtype=dtype).mT
     rows = some(CLIENTS, 2 * terms, inputs, seed=3, dtype=dtype)[:, terms:]
     own = some(2, CLIENTS, 1, 1, seed=4, dtype=dtype)
-    place = Affine(3, inputs, outputs)
+    place = LinearSlice(3, inputs, outputs)
     for groups, keep, pull in (
         (1, 0.3, 0.7),
         (CLIENTS, 0, 0.9),
@@ -114,23 +114,23 @@ def test_a_layer_is_kept_pulled_and_moved(size, dtype):
         (0, 0.3, 0.0),
         (0, *own),
     ):
-        flat = some(groups, place.last + 2, seed=5, dtype=dtype)
-        centers = (place.weight(flat), place.bias(flat)) if groups else None
+        flat = some(groups, place.end + 2, seed=5, dtype=dtype)
+        anchors = (place.weight(flat), place.bias(flat)) if groups else None
         moved = weight.clone(), bias.clone()
-        kernels.move(*moved, slopes, rows, keep, centers, pull)
-        changes = slopes.mT @ rows, slopes.sum(1, keepdim=True)
+        kernels.update_layer(*moved, grads, rows, keep, anchors, pull)
+        changes = grads.mT @ rows, grads.sum(1, keepdim=True)
         for turn, (found, before, change) in enumerate(zip(moved, (weight, bias), changes, strict=True)):
-            pulled = pull * each(centers[turn]) if centers else 0
+            pulled = pull * each(anchors[turn]) if anchors else 0
             close(found, keep * before + pulled + change)
 
 
 def test_what_is_not_kept_is_not_read():
     weight, bias = torch.full((CLIENTS, 3, 40), torch.nan), torch.full((CLIENTS, 1, 3), torch.nan)
-    slopes, rows = some(CLIENTS, 5, 3), some(CLIENTS, 5, 40, seed=1)
+    grads, rows = some(CLIENTS, 5, 3), some(CLIENTS, 5, 40, seed=1)
     moved = weight.to(rows), bias.to(rows)
-    kernels.move(*moved, slopes, rows, 0.0)
-    close(moved[0], slopes.mT @ rows)
-    close(moved[1], slopes.sum(1, keepdim=True))
+    kernels.update_layer(*moved, grads, rows, 0.0)
+    close(moved[0], grads.mT @ rows)
+    close(moved[1], grads.sum(1, keepdim=True))
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def calls(monkeypatch):
 
         return call
 
-    for kernel in (kernels.product, kernels.move):
+    for kernel in (kernels.matmul, kernels.update_layer):
         monkeypatch.setattr(kernels, kernel.__name__, counted(kernel))
     monkeypatch.setattr(available, "kernels_run_on", lambda device: True)
     return found
@@ -205,7 +205,7 @@ def test_inner_steps_are_those_of_the_torch_way(kind, pull, dtype, weight_decay,
     whole = task(dtype=dtype, weight_decay=weight_decay)
     descent = Descent(steps=3, rate=0.1, proximity=PULLS[pull], new_batch_each_step=kind == "FedProx")
     found, wanted = both(whole, monkeypatch, calls, descent, **KINDS[kind](whole))
-    assert set(calls) == {"product", "move"}
+    assert set(calls) == {"matmul", "update_layer"}
     gap = (found - wanted).norm() / wanted.norm()
     assert gap <= (1e-6 if dtype == torch.float32 else 1e-12)
 
@@ -223,8 +223,8 @@ def test_other_steps_are_those_of_the_torch_way(more, monkeypatch, calls):
     descent = Descent(steps=2, rate=0.1, **MORE[more])
     found, wanted = both(whole, monkeypatch, calls, descent, anchor=models(whole, True))
     assert (found - wanted).norm() <= 1e-12 * wanted.norm()
-    assert ("move" in calls) == (more != "sparse")
-    assert "product" in calls
+    assert ("update_layer" in calls) == (more != "sparse")
+    assert "matmul" in calls
 
 
 def test_a_single_layer_and_long_products_are_left_as_they_are(monkeypatch, calls):
@@ -232,7 +232,7 @@ def test_a_single_layer_and_long_products_are_left_as_they_are(monkeypatch, call
     descent = Descent(steps=3, rate=0.1, proximity=2.0)
     found, wanted = both(single, monkeypatch, calls, descent, anchor=models(single, True))
     assert (found - wanted).norm() <= 1e-12 * wanted.norm()
-    assert set(calls) == {"product"}
+    assert set(calls) == {"matmul"}
     calls.clear()
     wide = task(sizes=(40, 34, 33), rows=33)  # neither rows nor classes are few
     fresh = replace(descent, new_batch_each_step=True)
@@ -244,21 +244,21 @@ def test_a_single_layer_and_long_products_are_left_as_they_are(monkeypatch, call
 def test_what_has_a_seat_is_written_there(fused, monkeypatch, calls):
     monkeypatch.setattr(available, "kernels_run_on", lambda device: fused)
     left, right, base = some(CLIENTS, 3, 5), some(CLIENTS, 5, 20, seed=1), some(CLIENTS, 3, 20, seed=2)
-    seat, height = some(CLIENTS, 9, 20)[:, 3:6], some(CLIENTS, 3, 20, seed=3)
-    found = products.raised(base, left, right, bent=True, into=seat)
-    assert found.data_ptr() == seat.data_ptr()
-    close(seat, (base + left @ right).relu())
-    found = products.lowered(left, right, height=height, into=seat)
-    assert found.data_ptr() == seat.data_ptr()
-    close(seat, torch.where(height <= 0, 0, left @ right))
+    buffer, activation = some(CLIENTS, 9, 20)[:, 3:6], some(CLIENTS, 3, 20, seed=3)
+    found = products.matmul_add(base, left, right, relu=True, out=buffer)
+    assert found.data_ptr() == buffer.data_ptr()
+    close(buffer, (base + left @ right).relu())
+    found = products.matmul_backward(left, right, activation=activation, out=buffer)
+    assert found.data_ptr() == buffer.data_ptr()
+    close(buffer, torch.where(activation <= 0, 0, left @ right))
     assert len(calls) == 2 * fused
 
 
 def test_a_kernel_is_for_few_terms_of_known_numbers(calls):
-    assert products.few(torch.zeros(1, 50, 32))
-    assert products.few(torch.zeros(1, 50, 32, dtype=torch.float64))
-    assert not products.few(torch.zeros(1, 50, 33))
-    assert not products.few(torch.zeros(1, 50, 32, dtype=torch.float16))
+    assert products.fits_kernel(torch.zeros(1, 50, 32))
+    assert products.fits_kernel(torch.zeros(1, 50, 32, dtype=torch.float64))
+    assert not products.fits_kernel(torch.zeros(1, 50, 33))
+    assert not products.fits_kernel(torch.zeros(1, 50, 32, dtype=torch.float16))
 
 
 def test_nothing_is_fused_away_from_a_gpu(monkeypatch):
@@ -270,5 +270,5 @@ def test_nothing_is_fused_away_from_a_gpu(monkeypatch):
 
 
 def test_what_is_fused_is_in_the_records(calls):
-    assert task().gradients == "linear layers by hand, small products fused"
-    assert replace(task(), force_autograd=True).gradients == "autograd"
+    assert str(task().gradient_path) == "linear layers by hand, small products fused"
+    assert str(replace(task(), force_autograd=True).gradient_path) == "autograd"

@@ -1,4 +1,4 @@
-"""Products, slopes and gradients are the same whichever way matrices lie in memory."""
+"""Products, grads and gradients are the same whichever way matrices lie in memory."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ from torch.nn.functional import cross_entropy
 
 from sfedhp.core.factored import Layer
 from sfedhp.core.types import Batch
-from sfedhp.nn.matmul import add_product, columns_first, plus_product
-from sfedhp.nn.mlp import Affine, CrossEntropy, Models, gradient
+from sfedhp.nn.losses import CrossEntropyGrad
+from sfedhp.nn.matmul import baddbmm, baddbmm_, prefers_column_major
+from sfedhp.nn.mlp import LinearSlice, StackedModels, gradient
 
 FEW, MANY = 3, 20  # classes: fewer and more than a register holds
 CLIENTS, ROWS = 4, 6
@@ -18,18 +19,18 @@ def random(*shape, seed=0):
 
 
 def test_few_columns_come_first_on_a_cpu_alone():
-    assert columns_first(FEW, torch.device("cpu"))
-    assert not columns_first(MANY, torch.device("cpu"))
-    assert not columns_first(FEW, torch.device("cuda"))
+    assert prefers_column_major(FEW, torch.device("cpu"))
+    assert not prefers_column_major(MANY, torch.device("cpu"))
+    assert not prefers_column_major(FEW, torch.device("cuda"))
 
 
 @pytest.mark.parametrize("columns", [FEW, MANY])
 def test_products_are_added_whichever_way_they_lie(columns):
     base, left, right = random(CLIENTS, 1, columns), random(CLIENTS, ROWS, 5), random(CLIENTS, 5, columns)
-    whole = plus_product(base, left, right)
+    whole = baddbmm(base, left, right)
     torch.testing.assert_close(whole, base + left @ right)
     assert whole.mT.is_contiguous() == (columns == FEW)
-    twice = add_product(whole, left, right)
+    twice = baddbmm_(whole, left, right)
     torch.testing.assert_close(twice, base + 2 * left @ right)
     assert twice.data_ptr() == whole.data_ptr()
 
@@ -37,8 +38,8 @@ def test_products_are_added_whichever_way_they_lie(columns):
 @pytest.mark.parametrize("outputs", [FEW, MANY])
 @pytest.mark.parametrize("groups", [1, 2, CLIENTS])
 def test_clients_that_share_a_model_get_their_own_outputs(outputs, groups):
-    layer = Affine(0, 5, outputs)
-    models, rows = random(groups, layer.last), random(CLIENTS, ROWS, 5, seed=1)
+    layer = LinearSlice(0, 5, outputs)
+    models, rows = random(groups, layer.end), random(CLIENTS, ROWS, 5, seed=1)
     own = models.repeat_interleave(CLIENTS // groups, 0)
     torch.testing.assert_close(
         layer.forward(models, rows), rows @ layer.weight(own).mT + layer.bias(own), rtol=1e-12, atol=1e-12
@@ -47,7 +48,7 @@ def test_clients_that_share_a_model_get_their_own_outputs(outputs, groups):
 
 @pytest.mark.parametrize("classes", [FEW, MANY])
 @pytest.mark.parametrize("padded", [False, True])
-def test_slopes_of_the_loss_equal_autograds(classes, padded):
+def test_gradients_of_the_loss_equal_autograds(classes, padded):
     labels = torch.arange(CLIENTS * ROWS).view(CLIENTS, ROWS) % classes
     real = torch.ones_like(labels, dtype=torch.bool)
     if padded:
@@ -55,18 +56,18 @@ def test_slopes_of_the_loss_equal_autograds(classes, padded):
     scores = random(CLIENTS, ROWS, classes).requires_grad_()
     each = cross_entropy(scores.mT, labels, reduction="none")
     (torch.where(real, each, 0.0).sum(-1) / real.sum(-1)).sum().backward()
-    slope = CrossEntropy(Batch(scores, labels, real), scores.detach(), classes, 2.0, padded)
-    torch.testing.assert_close(slope(scores.detach()), 2 * scores.grad)
+    grad = CrossEntropyGrad(Batch(scores, labels, real), scores.detach(), classes, 2.0, padded)
+    torch.testing.assert_close(grad(scores.detach()), 2 * scores.grad)
 
 
 @pytest.mark.parametrize("classes", [FEW, MANY])
 def test_the_gradient_of_a_change_never_built_is_that_of_the_model(classes):
-    layers = (Affine(0, 5, 30), Affine(180, 30, classes))
-    rows, anchor = random(CLIENTS, ROWS, 5), random(1, layers[-1].last, seed=1)
+    layers = (LinearSlice(0, 5, 30), LinearSlice(180, 30, classes))
+    rows, anchor = random(CLIENTS, ROWS, 5), random(1, layers[-1].end, seed=1)
     top = Layer(random(CLIENTS, 2, 30, seed=2), random(CLIENTS, 2, classes, seed=3))
     built = anchor.expand(CLIENTS, -1).clone()
     layers[1].weight(built).add_(top.coefficients.mT @ top.inputs)
     layers[1].bias(built).add_(top.coefficients.sum(1, keepdim=True))
-    near = Models(anchor, (layers[0].part(built), top))
-    slopes = [gradient(layers, models, rows, torch.tanh) for models in (near, Models(built))]
-    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)
+    near = StackedModels(anchor, (layers[0].part(built), top))
+    grads = [gradient(layers, models, rows, torch.tanh) for models in (near, StackedModels(built))]
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from sfedhp.core.errors import InputError
-from sfedhp.nn import mlp as by_hand
+from sfedhp.nn.mlp import match_mlp
 from sfedhp.nn.network import Network, join, split
 
 
@@ -65,15 +65,17 @@ def test_a_parameter_may_be_a_single_number():
 def test_a_stack_runs_as_its_modules_do():
     network = Network(Normalized())
     lead, rows = torch.Size([2, 3]), torch.randn(2, 3, 5, 4)
-    models, worn = torch.randn(2, 3, network.d), torch.rand(2, 3, network.s)
+    models, running_stats = torch.randn(2, 3, network.d), torch.rand(2, 3, network.s)
     for train in (False, True):
-        outputs, moved = network.run(split(models, network.weights), worn, rows, lead, train)
+        outputs, moved = network.run(split(models, network.weights), running_stats, rows, lead, train)
         for place in ((0, 0), (1, 2)):
-            module = network.build(models[place], worn[place]).train(train)
+            module = network.build(models[place], running_stats[place]).train(train)
             assert_close(outputs[place], module(rows[place]))
             after = torch.cat([module.norm.running_mean, module.norm.running_var])
             assert_close(moved[place], after)
-    alone, _ = network.run(split(models[0, 0], network.weights), worn[0, 0], rows[0, 0], torch.Size(), True)
+    alone, _ = network.run(
+        split(models[0, 0], network.weights), running_stats[0, 0], rows[0, 0], torch.Size(), True
+    )
     assert_close(alone, outputs[0, 0])
 
 
@@ -119,9 +121,9 @@ def test_frozen_parameters_are_no_weights():
 def test_what_is_worked_by_hand_has_nothing_frozen():
     assert Network(_frozen()).layers == ()
     convolutions = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
-    assert Network(convolutions).convolutions is not None
+    assert Network(convolutions).convnet is not None
     convolutions[0].bias.requires_grad_(False)
-    assert Network(convolutions).convolutions is None
+    assert Network(convolutions).convnet is None
 
 
 class Constants(nn.Module):
@@ -296,7 +298,7 @@ def test_a_module_that_fits_is_not_refused():
 
 def test_linear_layers_with_relu_between_are_recognized():
     layers = Network(perceptron(nn.ReLU())).layers
-    assert [(layer.first, layer.inputs, layer.outputs) for layer in layers] == [(0, 4, 3), (15, 3, 2)]
+    assert [(layer.start, layer.inputs, layer.outputs) for layer in layers] == [(0, 4, 3), (15, 3, 2)]
     assert Network(perceptron(nn.ReLU())).flattens
     nested = nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
     assert Network(nested).layers == layers
@@ -329,4 +331,4 @@ def test_whatever_does_more_is_not_worked_by_hand(module):
 
 
 def test_a_layer_in_two_places_is_not_two_layers():
-    assert by_hand.recognize(_shared()) == ((), False)
+    assert match_mlp(_shared()) == ((), False)

@@ -11,8 +11,9 @@ from torch.testing import assert_close
 from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
+from sfedhp.nn.losses import cross_entropy
 from sfedhp.nn.network import Network
-from sfedhp.nn.task import Task, cross_entropy
+from sfedhp.nn.task import Task
 
 LEAD, ROWS, CLASSES = (2, 3), 7, 3
 SIZES = torch.tensor([[7, 3, 5], [2, 0, 7]])
@@ -118,35 +119,37 @@ def test_a_batch_size_of_zero_is_the_whole_data():
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 @pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
 def test_a_gradient_is_that_of_each_client_alone(network, weight_decay, plain):
-    worn = torch.rand(*LEAD, network.s, dtype=torch.float64)
-    stack = task(network, force_autograd=plain, weight_decay=weight_decay, statistics=worn)
+    running_stats = torch.rand(*LEAD, network.s, dtype=torch.float64)
+    stack = task(network, force_autograd=plain, weight_decay=weight_decay, statistics=running_stats)
     batch = stack.batch(CLOCK)
     given = models(network)
-    slopes = stack.gradient(given, batch)
+    grads = stack.gradient(given, batch)
     for place in ((0, 0), (0, 1), (0, 2), (1, 2)):
-        own = by_module(network, given[place], worn[place], only(batch, place), functional.cross_entropy)
-        assert_close(slopes[place], own + weight_decay * given[place])
-    assert_close(slopes[1, 1], weight_decay * given[1, 1])  # a client without rows
+        own = by_module(
+            network, given[place], running_stats[place], only(batch, place), functional.cross_entropy
+        )
+        assert_close(grads[place], own + weight_decay * given[place])
+    assert_close(grads[1, 1], weight_decay * given[1, 1])  # a client without rows
 
 
 def test_statistics_move_by_the_real_rows_and_are_not_read():
-    worn = torch.rand(*LEAD, NORMALIZED.s, dtype=torch.float64)
-    stack = task(NORMALIZED, statistics=worn.clone())
+    running_stats = torch.rand(*LEAD, NORMALIZED.s, dtype=torch.float64)
+    stack = task(NORMALIZED, statistics=running_stats.clone())
     batch = stack.batch(CLOCK)
-    slopes = stack.gradient(models(NORMALIZED), batch)
-    module = NORMALIZED.build(models(NORMALIZED)[0, 1], worn[0, 1]).train()
+    grads = stack.gradient(models(NORMALIZED), batch)
+    module = NORMALIZED.build(models(NORMALIZED)[0, 1], running_stats[0, 1]).train()
     module(batch.inputs[0, 1][:3])
     assert_close(stack.statistics[0, 1, :5], module[2].running_mean)
-    assert torch.equal(stack.statistics[1, 1], worn[1, 1])
-    other = task(NORMALIZED, statistics=torch.zeros_like(worn))
-    assert torch.equal(other.gradient(models(NORMALIZED), batch), slopes)
+    assert torch.equal(stack.statistics[1, 1], running_stats[1, 1])
+    other = task(NORMALIZED, statistics=torch.zeros_like(running_stats))
+    assert torch.equal(other.gradient(models(NORMALIZED), batch), grads)
 
 
 def test_clients_of_one_size_go_through_batch_norm_together():
     whole = task(NORMALIZED).map(lambda tensor: tensor[:, ::2])
     whole.sizes = torch.full((2, 2), 5)
-    slopes = replace(whole, min_rows=5).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
-    assert_close(slopes, whole.gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK)))
+    grads = replace(whole, min_rows=5).gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK))
+    assert_close(grads, whole.gradient(models(NORMALIZED)[:, ::2], whole.batch(CLOCK)))
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -169,8 +172,8 @@ def test_mini_batches_that_all_can_fill_have_no_padding(network, plain):
     assert_close(known.statistics[there], unknown.statistics[there])
     # All rows of clients that differ are padded still.
     everything = known.everything()
-    slopes = known.gradient(models(network), everything)
-    assert_close(slopes, unknown.gradient(models(network), everything))
+    grads = known.gradient(models(network), everything)
+    assert_close(grads, unknown.gradient(models(network), everything))
 
 
 def squared(scores, labels, real):
@@ -225,7 +228,7 @@ def test_factored_models_score_and_descend_as_the_built_ones(plain, rows, anchor
     assert_close(stack.gradient(model, batch), built.gradient(dense(model), batch))
 
 
-def test_a_second_layer_that_is_a_change_bends_the_slopes():
+def test_gradients_go_back_through_a_layer_that_is_a_change():
     stack, generator = task(), torch.Generator().manual_seed(3)
     layers = tuple(
         Layer(*(torch.randn(*LEAD, 1, size, dtype=torch.float64, generator=generator) for size in sizes))
@@ -238,15 +241,15 @@ def test_a_second_layer_that_is_a_change_bends_the_slopes():
 
 @pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
 def test_scores_are_those_of_the_modules(network):
-    worn = torch.rand(*LEAD, network.s, dtype=torch.float64)
-    stack = task(network, statistics=worn)
+    running_stats = torch.rand(*LEAD, network.s, dtype=torch.float64)
+    stack = task(network, statistics=running_stats)
     scores = stack.scores(models(network), stack.inputs)
     for place in ((0, 0), (1, 2)):
-        module = network.build(models(network)[place], worn[place])
+        module = network.build(models(network)[place], running_stats[place])
         assert_close(scores[place], module(stack.inputs[place]))
-    one, same = models(network)[0, 0], worn[:1, :1].expand(*LEAD, -1)
+    one, same = models(network)[0, 0], running_stats[:1, :1].expand(*LEAD, -1)
     alone = replace(stack, statistics=same).scores(one.expand(*LEAD, -1), stack.inputs)
-    assert_close(alone[1, 2], network.build(one, worn[0, 0])(stack.inputs[1, 2]))
+    assert_close(alone[1, 2], network.build(one, running_stats[0, 0])(stack.inputs[1, 2]))
 
 
 def test_a_curvature_is_the_change_of_the_gradient():

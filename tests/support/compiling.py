@@ -41,15 +41,15 @@ def convolutions(name):
     """A pass forward and back."""
 
     def work(dtype):
-        network = Network(MODELS[name](SHAPE, 10).to(dtype)).convolutions
-        size = network.head[-1].last
+        network = Network(MODELS[name](SHAPE, 10).to(dtype)).convnet
+        size = network.head[-1].end
         batch = Batch(
             torch.randn(CLIENTS, ROWS, *SHAPE, dtype=dtype),
             torch.zeros(CLIENTS, ROWS, dtype=torch.int64),
             torch.ones(CLIENTS, ROWS, dtype=torch.bool),
         )
         work = fused.FusedPass(network.blocks, network.head, torch.randn(CLIENTS, size, dtype=dtype), batch)
-        work.descend(torch.zeros_like(work.scores), torch.zeros(CLIENTS, size, dtype=dtype))
+        work.backward(torch.zeros_like(work.scores), torch.zeros(CLIENTS, size, dtype=dtype))
 
     return work
 

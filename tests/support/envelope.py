@@ -11,7 +11,8 @@ from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import smooth_l1, smooth_l1_grad
 from sfedhp.inner.minimize import Descent, minimize
-from sfedhp.nn.task import Task, cross_entropy
+from sfedhp.nn.losses import cross_entropy
+from sfedhp.nn.task import Task
 from sfedhp.theory.constants import Constants
 
 Loss = Callable[[Task, Tensor], Tensor]

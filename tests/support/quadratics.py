@@ -14,8 +14,9 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Batch
 from sfedhp.engine.simulator import Simulator
+from sfedhp.nn.losses import Loss, cross_entropy
 from sfedhp.nn.network import Network
-from sfedhp.nn.task import Loss, Task, cross_entropy
+from sfedhp.nn.task import Task
 from sfedhp.theory.constants import Constants
 
 

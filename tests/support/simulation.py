@@ -15,7 +15,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn import network as networks
-from sfedhp.nn.models import perceptron
+from sfedhp.nn.models import mlp
 from sfedhp.nn.task import Task
 from tests.reference.networks import Network, Rows, Softmax, Vector
 
@@ -114,7 +114,7 @@ def _task(network: Network, edges: Sequence[Sequence[Rows]], seed: int, batch_si
 
 def _module(network: Network) -> nn.Module:
     hidden = () if isinstance(network, Softmax) else (network.hidden,)
-    return perceptron(*hidden)((network.features,), network.classes)
+    return mlp(*hidden)((network.features,), network.classes)
 
 
 def _numpy(tensor: Tensor | None) -> np.ndarray[Any, Any] | None:

@@ -8,9 +8,10 @@ from torch import nn
 
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
+from sfedhp.nn.losses import cross_entropy
 from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
-from sfedhp.nn.task import Task, cross_entropy
+from sfedhp.nn.task import Task
 from sfedhp.theory import curvature
 
 

@@ -1,4 +1,4 @@
-"""The repeated part of a convolutional network: convolution, norm, ReLU, pooling, over a stack of clients."""
+"""The repeated part of a convolutional network, over a stack of clients: convolution, norm, ReLU, pooling."""
 
 from __future__ import annotations
 
@@ -7,111 +7,145 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.nn.conv.convolve import Filters, Pooled, add_picked, pool
-from sfedhp.nn.conv.norm import Norm, Normalized, spread
-from sfedhp.nn.matmul import bend
+from sfedhp.nn.conv.convolve import Convolution, Pooled, add_unpooled, max_pool
+from sfedhp.nn.conv.norm import Norm, NormState, per_pixel
+from sfedhp.nn.matmul import relu_backward
 
 
-class Passed(NamedTuple):
-    """What a block's backward needs of its forward; each (clients, rows, height, width, channels)."""
+class Saved(NamedTuple):
+    """What a block saves for its backward; tensors are (clients, rows, height, width, channels)."""
 
-    read: Tensor  # what the filters want again
-    raw: Tensor  # the convolution's outputs, without its bias, with the signs of the norm's gains
-    normalized: Normalized | None
+    convolved: Tensor  # what the convolution saved
+    raw: Tensor  # the convolution's outputs without its bias, times the signs of the norm's gains
+    norm: NormState | None
     pooled: Pooled | None
     outputs: Tensor  # after ReLU
 
 
 class Block(NamedTuple):
-    """A convolution of 3 × 3 that keeps the size, perhaps a norm, ReLU, perhaps pooling by 2 × 2.
+    """A 3 × 3 convolution that keeps the size, perhaps a norm, ReLU, perhaps 2 × 2 max pooling.
 
-    Models are (groups, d), a group being as many consecutive clients as share a model.
+    Models are (groups, d); a group is a run of consecutive clients that share a model.
     """
 
-    first: int  # where its weight (outputs, inputs, 3, 3) begins in the flat vector, then its bias
+    start: int  # where its weight (outputs, inputs, 3, 3) and then its bias lie in the flat vector
     inputs: int
     outputs: int
     biased: bool
     norm: Norm | None
     pools: bool
 
+    @property
+    def weight_end(self) -> int:
+        """Where the weight ends, and the bias begins if there is one."""
+        return self.start + 9 * self.outputs * self.inputs
+
     def weight(self, flat: Tensor) -> Tensor:
-        """(..., outputs, inputs, 3, 3), as a view."""
-        weight = flat[..., self.first : self.end]
+        """A view of the weight, (..., outputs, inputs, 3, 3)."""
+        weight = flat[..., self.start : self.weight_end]
         return weight.view(*flat.shape[:-1], self.outputs, self.inputs, 3, 3)
 
     def bias(self, flat: Tensor) -> Tensor:
-        """(..., 1, outputs), as a view; zeros where there is none."""
+        """A view of the bias, (..., 1, outputs); zeros if there is none."""
         if not self.biased:
             return flat.new_zeros(()).expand(*flat.shape[:-1], 1, self.outputs)
-        return flat[..., None, self.end : self.end + self.outputs]
+        return flat[..., None, self.weight_end : self.weight_end + self.outputs]
 
-    def forward(self, filters: Filters, models: Tensor, rows: Tensor, real: Tensor | None) -> Passed:
-        """Train: norms use the rows themselves, those that are `real` (clients, rows) where some are not."""
-        clients, signs, pair = rows.shape[0], None, None
-        if self.norm is not None:
-            pair = self.norm.pair(models)
-            # A norm rises or falls with its gain's sign. With that sign in the weights it only rises, and
-            # pooling, which lets nothing but the largest pass, can come before it. (Where a gain is 0 all are
-            # equally large, and any of them is as right as the first.)
-            signs = torch.copysign(pair.new_ones(()), pair[:, 0]) if self.pools else None
-        raw, read = filters.forward(self.weight(models), signs, rows)
-        pooled = pool(raw) if self.pools else None
-        chosen = raw if pooled is None else pooled.largest
-        bias = _own(self.bias(models), clients)
-        if self.norm is None or pair is None:
-            return Passed(read, raw, None, pooled, (chosen + spread(bias)).relu_())
-        own = signs if signs is None else _own(signs.unsqueeze(1), clients)
-        normalized = Normalized.of(self.norm, _own(pair, clients), bias, raw, own, real)
-        return Passed(read, raw, normalized, pooled, normalized.whole(chosen).relu_())
-
-    def backward(
-        self, filters: Filters, models: Tensor, passed: Passed, slopes: Tensor, flat: Tensor, deeper: bool
-    ) -> Tensor:
-        """The slopes of the block's inputs, given those of its outputs.
+    def forward(self, convolution: Convolution, models: Tensor, rows: Tensor, real: Tensor | None) -> Saved:
+        """A training forward: norms use the statistics of the rows.
 
         Args:
-            filters: those of the forward.
-            models: likewise.
-            passed: what the forward gave.
-            slopes: (clients, rows, height, width, outputs).
-            flat: (clients, d), zeros where the slopes of the block's own weights will be written.
-            deeper: whether there is a block below that wants the slopes of the inputs.
+            convolution: the implementation to use.
+            models: (groups, d).
+            rows: (clients, rows, height, width, inputs).
+            real: (clients, rows), which rows are not padding; None: all.
         """
-        _, raw, normalized, pooled, outputs = passed
-        slopes = bend(slopes, outputs)
-        if normalized is None or self.norm is None:
-            bias: Tensor | None = slopes.sum((1, 2, 3)).unsqueeze(1)
-            below = torch.zeros_like(raw)
-        else:
-            pair, bias, rest = normalized.backward(slopes, raw if pooled is None else pooled.largest)
-            self.norm.pair(flat).copy_(pair)
-            slopes, below = slopes.mul_(spread(normalized.steep)), rest(raw)
-        below = below.add_(slopes) if pooled is None else add_picked(below, pooled.picks, slopes)
-        if self.biased and bias is not None:
-            self.bias(flat).copy_(bias)
-        return filters.backward(self.weight(models), passed.read, below, self.weight(flat), deeper)
+        clients, signs, gain_and_offset = rows.shape[0], None, None
+        if self.norm is not None:
+            gain_and_offset = self.norm.gain_and_offset(models)
+            # A norm is increasing or decreasing with the sign of its gain. With that sign in the weights it
+            # is always increasing, so that max pooling, which only selects, can come before it. (Where a gain
+            # is 0 all outputs are equal, and any choice is right.)
+            signs = (
+                torch.copysign(gain_and_offset.new_ones(()), gain_and_offset[:, 0]) if self.pools else None
+            )
+        raw, convolved = convolution.forward(self.weight(models), signs, rows)
+        pooled = max_pool(raw) if self.pools else None
+        chosen = raw if pooled is None else pooled.values
+        bias = _per_client(self.bias(models), clients)
+        if self.norm is None or gain_and_offset is None:
+            return Saved(convolved, raw, None, pooled, (chosen + per_pixel(bias)).relu_())
+        own = signs if signs is None else _per_client(signs.unsqueeze(1), clients)
+        norm = NormState.measure(self.norm, _per_client(gain_and_offset, clients), bias, raw, own, real)
+        return Saved(convolved, raw, norm, pooled, norm.normalize(chosen).relu_())
 
-    def predict(self, filters: Filters, models: Tensor, worn: Tensor, rows: Tensor) -> Tensor:
-        """The outputs where batch norm uses running statistics, (clients, s), instead of the rows."""
+    def backward(
+        self,
+        convolution: Convolution,
+        models: Tensor,
+        saved: Saved,
+        grads: Tensor,
+        flat_grad: Tensor,
+        needs_input_grad: bool,
+    ) -> Tensor:
+        """Gradients (clients, rows, height, width, inputs) of the inputs, given those of the outputs.
+
+        Args:
+            convolution: as in `forward`.
+            models: as in `forward`.
+            saved: the result of `forward`.
+            grads: (clients, rows, height, width, outputs).
+            flat_grad: (clients, d), zeros where the gradients of the block's parameters are written.
+            needs_input_grad: whether the result is needed; if not, it is empty.
+        """
+        _, raw, norm, pooled, outputs = saved
+        grads = relu_backward(grads, outputs)
+        if norm is None or self.norm is None:
+            bias: Tensor | None = grads.sum((1, 2, 3)).unsqueeze(1)
+            raw_grads = torch.zeros_like(raw)
+        else:
+            gain_and_offset, bias, correction = norm.backward(grads, raw if pooled is None else pooled.values)
+            self.norm.gain_and_offset(flat_grad).copy_(gain_and_offset)
+            grads, raw_grads = grads.mul_(per_pixel(norm.grad_scale)), correction(raw)
+        if pooled is None:
+            raw_grads = raw_grads.add_(grads)
+        else:
+            raw_grads = add_unpooled(raw_grads, pooled.indices, grads)
+        if self.biased and bias is not None:
+            self.bias(flat_grad).copy_(bias)
+        return convolution.backward(
+            self.weight(models), saved.convolved, raw_grads, self.weight(flat_grad), needs_input_grad
+        )
+
+    def predict(
+        self, convolution: Convolution, models: Tensor, running_stats: Tensor, rows: Tensor
+    ) -> Tensor:
+        """An evaluation forward: batch norm uses the running statistics.
+
+        Args:
+            convolution: the implementation to use.
+            models: (groups, d).
+            running_stats: (clients, s).
+            rows: (clients, rows, height, width, inputs).
+
+        Returns:
+            The outputs, (clients, rows, height, width, outputs).
+        """
         clients, weight, scale, shift = rows.shape[0], self.weight(models), None, self.bias(models)
         if self.norm is not None:
             if self.norm.groups:
-                return self.forward(filters, models, rows, None).outputs
-            weight, shift, pair = (_own(part, clients) for part in (weight, shift, self.norm.pair(models)))
-            folded = self.norm.folded(pair, worn, shift)
-            scale, shift = folded.scale.squeeze(1), folded.shift
-        heights, _ = filters.forward(weight, scale, rows)
-        heights = pool(heights).largest if self.pools else heights
-        return heights.add_(spread(_own(shift, clients))).relu_()
-
-    @property
-    def end(self) -> int:
-        """Where the weight ends, and the bias begins if there is one."""
-        return self.first + 9 * self.outputs * self.inputs
+                return self.forward(convolution, models, rows, None).outputs
+            weight, shift, gain_and_offset = (
+                _per_client(part, clients) for part in (weight, shift, self.norm.gain_and_offset(models))
+            )
+            affine = self.norm.from_running_stats(gain_and_offset, running_stats, shift)
+            scale, shift = affine.scale.squeeze(1), affine.shift
+        outputs, _ = convolution.forward(weight, scale, rows)
+        outputs = max_pool(outputs).values if self.pools else outputs
+        return outputs.add_(per_pixel(_per_client(shift, clients))).relu_()
 
 
-def _own(numbers: Tensor, clients: int) -> Tensor:
-    """What groups share, (groups, ...), as every client's own, (clients, ...)."""
+def _per_client(numbers: Tensor, clients: int) -> Tensor:
+    """What groups share, (groups, ...), repeated for every client, (clients, ...)."""
     members = clients // numbers.shape[0]
     return numbers.unsqueeze(1).expand(-1, members, *numbers.shape[1:]).flatten(0, 1)

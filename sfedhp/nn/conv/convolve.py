@@ -1,8 +1,8 @@
-"""Convolutions of 3 × 3 over a stack of clients: forward and backward, whichever way the device does best.
+"""3 × 3 convolutions and 2 × 2 pooling over a stack of clients, forward and backward.
 
-Rows are `(clients, rows, height, width, channels)`, channels last; weights `(groups, outputs, inputs, 3, 3)`
-as they lie in the flat vectors, a group being as many consecutive clients as share a model. Images are padded
-with zeros, so they keep their size.
+Images are (clients, rows, height, width, channels), channels last. Weights are (groups, outputs, inputs, 3,
+3) as in the flat vectors; a group is a run of consecutive clients that share a model. Images are padded with
+zeros, so a convolution keeps their size. There are two implementations, for CPU and for GPU.
 """
 
 from __future__ import annotations
@@ -15,101 +15,109 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 
-class Filters(Protocol):
-    """A way to convolve."""
+class Convolution(Protocol):
+    """An implementation of the convolution."""
 
-    rows: int  # of all clients that are worked on together, or of one client that has more; 0: all
-    room: int  # numbers of columns that may be held at once where no backward follows
+    rows_at_once: int  # rows of several clients to work on together (a client with more goes alone); 0: all
+    max_columns: int  # elements of im2col columns that may be held at once in a forward without backward
 
     def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs, without a bias, and what `backward` wants to read.
+        """The outputs (clients, rows, height, width, outputs) without a bias, and what `backward` reads.
 
         Args:
             weight: (groups, outputs, inputs, 3, 3).
-            scale: (groups, outputs) to multiply the outputs; None: nothing does.
+            scale: (groups, outputs), factors of the outputs; None: 1.
             rows: (clients, rows, height, width, inputs).
         """
 
-    def backward(self, weight: Tensor, read: Tensor, slopes: Tensor, own: Tensor, deeper: bool) -> Tensor:
-        """The slopes of the rows, given those of the outputs before they were scaled.
+    def backward(
+        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+    ) -> Tensor:
+        """Gradients of the rows, shaped as they are; the gradients of the weights are written.
 
         Args:
             weight: as in `forward`.
-            read: what `forward` gave beside the outputs.
-            slopes: (clients, rows, height, width, outputs).
-            own: (clients, outputs, inputs, 3, 3), where the slopes of every client's weights are written.
-            deeper: whether there is anything below; if not, an empty tensor will do.
+            saved: the second result of `forward`.
+            grads: gradients of the outputs before scaling, (clients, rows, height, width, outputs).
+            weight_grad: (clients, outputs, inputs, 3, 3), memory for the gradients of every client's weights.
+            needs_input_grad: whether the gradients of the rows are needed; if not, the result is empty.
         """
 
 
-class Direct:
-    """The library's own convolution, client by client: what a CPU does best, its caches being small."""
+class DirectConvolution:
+    """Torch's own convolution, client by client: fastest on a CPU, whose caches are small."""
 
-    rows = 200
-    room = 2**22
+    rows_at_once = 200
+    max_columns = 2**22
 
     def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs and the rows."""
+        """See `Convolution`; saves the rows."""
         matrices = _scaled(weight, scale).permute(0, 1, 4, 2, 3)
         outputs = rows.new_empty(*rows.shape[:-1], weight.shape[1])
-        for own, (matrix, mine) in zip(outputs, _paired(matrices, rows), strict=True):
-            _planes(own).copy_(conv2d(_planes(mine), matrix, padding=1))
+        for own, (matrix, mine) in zip(outputs, _by_client(matrices, rows), strict=True):
+            _channels_first(own).copy_(conv2d(_channels_first(mine), matrix, padding=1))
         return outputs, rows
 
-    def backward(self, weight: Tensor, read: Tensor, slopes: Tensor, own: Tensor, deeper: bool) -> Tensor:
-        """The slopes of the rows; those of the weights go to `own`."""
-        options = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [deeper, True, False])
-        rows = torch.empty_like(read) if deeper else read.new_empty(0)
-        for client, (matrix, mine) in enumerate(_paired(weight, read)):
-            below, found, _ = torch.ops.aten.convolution_backward(
-                _planes(slopes[client]), _planes(mine), matrix, *options
+    def backward(
+        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+    ) -> Tensor:
+        """See `Convolution`."""
+        options = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [needs_input_grad, True, False])
+        rows = torch.empty_like(saved) if needs_input_grad else saved.new_empty(0)
+        for client, (matrix, mine) in enumerate(_by_client(weight, saved)):
+            below, own, _ = torch.ops.aten.convolution_backward(
+                _channels_first(grads[client]), _channels_first(mine), matrix, *options
             )
-            own[client] = found
-            if deeper:
-                _planes(rows[client]).copy_(below)
+            weight_grad[client] = own
+            if needs_input_grad:
+                _channels_first(rows[client]).copy_(below)
         return rows
 
 
-class Columns:
-    """Matrix products of all clients at once, over columns that hold the nine neighbors of every pixel.
+class Im2colConvolution:
+    """A batched matrix product for all clients, over columns with the 3 × 3 neighborhood of every pixel.
 
-    A GPU's grouped convolutions are slow, above all their backward; its batched products are not.
+    Grouped convolutions are slow on a GPU, their backward most of all; batched products are not.
     """
 
-    rows = 0
-    room = 2**27
-    long = 1024  # pixels of a client over which a sum is split, so that all of a GPU works on it
+    rows_at_once = 0
+    max_columns = 2**27
+    split_above = 1024  # pixels of a client from which its sum is split, so that the whole GPU works on it
 
     def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The outputs and the columns (clients, rows, height, width, 3, 3, inputs)."""
+        """See `Convolution`; saves the columns (clients, rows, height, width, 3, 3, inputs)."""
         around = pad(rows, (0, 0, 1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
         columns = around.permute(0, 1, 2, 3, 5, 6, 4).contiguous()
         matrix = _scaled(weight, scale).flatten(2)
         outputs = torch.bmm(columns.view(matrix.shape[0], -1, matrix.shape[2]), matrix.mT)
         return outputs.view(*rows.shape[:-1], -1), columns
 
-    def backward(self, weight: Tensor, read: Tensor, slopes: Tensor, own: Tensor, deeper: bool) -> Tensor:
-        """The slopes of the rows; those of the weights go to `own`."""
-        matrix, clients = _scaled(weight, None).flatten(2), slopes.shape[0]
-        (_, outputs, width), places = matrix.shape, slopes[0, ..., 0].numel()
-        parts = self.pieces(places)
-        found = torch.bmm(slopes.view(clients * parts, -1, outputs).mT, read.view(clients * parts, -1, width))
-        found = found.view(clients, parts, outputs, 3, 3, -1).permute(0, 1, 2, 5, 3, 4)
-        torch.sum(found, 1, out=own)
-        return self.below(matrix, slopes) if deeper else slopes.new_empty(0)
+    def backward(
+        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+    ) -> Tensor:
+        """See `Convolution`."""
+        matrix, clients = _scaled(weight, None).flatten(2), grads.shape[0]
+        (_, outputs, width), pixels = matrix.shape, grads[0, ..., 0].numel()
+        splits = self.splits(pixels)
+        partial = torch.bmm(
+            grads.view(clients * splits, -1, outputs).mT, saved.view(clients * splits, -1, width)
+        )
+        partial = partial.view(clients, splits, outputs, 3, 3, -1).permute(0, 1, 2, 5, 3, 4)
+        torch.sum(partial, 1, out=weight_grad)
+        return self._input_grad(matrix, grads) if needs_input_grad else grads.new_empty(0)
 
-    def pieces(self, pixels: int) -> int:
-        """Into how many to split a client's sum Σ δᵀ X over these pixels."""
-        parts = 1
-        while pixels // parts >= self.long and pixels % (2 * parts) == 0:
-            parts *= 2
-        return parts
+    def splits(self, pixels: int) -> int:
+        """Into how many partial sums to split a client's sum Σ δᵀ X over this many pixels."""
+        splits = 1
+        while pixels // splits >= self.split_above and pixels % (2 * splits) == 0:
+            splits *= 2
+        return splits
 
-    def below(self, matrix: Tensor, slopes: Tensor) -> Tensor:
-        """The slopes of the rows: every pixel's share of the nine neighborhoods it stands in."""
-        clients, rows, height, width, outputs = slopes.shape
+    def _input_grad(self, matrix: Tensor, grads: Tensor) -> Tensor:
+        """Gradients of the rows: for every pixel the sum over the nine neighborhoods it is part of."""
+        clients, rows, height, width, outputs = grads.shape
         channels = matrix.shape[2] // 9
-        around = torch.bmm(slopes.view(matrix.shape[0], -1, outputs), matrix)
+        around = torch.bmm(grads.view(matrix.shape[0], -1, outputs), matrix)
         around = around.view(clients, rows, height, width, 3, 3, channels)
         total = around.new_zeros(clients, rows, height + 2, width + 2, channels)
         for down in range(3):
@@ -120,38 +128,38 @@ class Columns:
 
 
 def _scaled(weight: Tensor, scale: Tensor | None) -> Tensor:
-    """Weights as (groups, outputs, 3, 3, inputs), in the order of columns, times what scales the outputs."""
-    last = weight.permute(0, 1, 3, 4, 2)
+    """Weights times the factors of the outputs, in the order of columns: (groups, outputs, 3, 3, inputs)."""
+    ordered = weight.permute(0, 1, 3, 4, 2)
     if scale is None:
-        return last.contiguous()
-    return torch.mul(last, scale[..., None, None, None], out=last.new_empty(last.shape))
+        return ordered.contiguous()
+    return torch.mul(ordered, scale[..., None, None, None], out=ordered.new_empty(ordered.shape))
 
 
-def _planes(rows: Tensor) -> Tensor:
-    """Rows (..., height, width, channels) with channels before, as torch wants them, and last in memory."""
+def _channels_first(rows: Tensor) -> Tensor:
+    """A view of (..., height, width, channels) as (..., channels, height, width), the axes torch expects."""
     return rows.movedim(-1, -3)
 
 
-def _paired(weight: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every client's weights and rows."""
+def _by_client(weight: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every client's weight (outputs, inputs, 3, 3) and rows (rows, height, width, inputs)."""
     members = rows.shape[0] // weight.shape[0]
     return ((weight[client // members], mine) for client, mine in enumerate(rows))
 
 
 class Pooled(NamedTuple):
-    """The largest of every 2 × 2 pixels."""
+    """The result of 2 × 2 max pooling; both are (clients, rows, height / 2, width / 2, channels)."""
 
-    largest: Tensor  # (clients, rows, height / 2, width / 2, channels)
-    picks: Tensor  # where each stood in its image of height · width pixels
+    values: Tensor
+    indices: Tensor  # where each value was in its image of height · width pixels
 
 
-def pool(rows: Tensor) -> Pooled:
-    """Of every channel by itself; an odd last row or column of pixels is left out."""
-    found = max_pool2d(_planes(rows.flatten(0, 1)), 2, return_indices=True)
+def max_pool(rows: Tensor) -> Pooled:
+    """2 × 2 max pooling of (clients, rows, height, width, channels); an odd last line or column is cut."""
+    found = max_pool2d(_channels_first(rows.flatten(0, 1)), 2, return_indices=True)
     return Pooled(*(part.movedim(-3, -1).view(*rows.shape[:2], *part.shape[2:], -1) for part in found))
 
 
-def add_picked(rows: Tensor, picks: Tensor, values: Tensor) -> Tensor:
-    """Add values where the largest stood, in place."""
-    rows.flatten(2, 3).scatter_add_(2, picks.flatten(2, 3), values.flatten(2, 3))
+def add_unpooled(rows: Tensor, indices: Tensor, values: Tensor) -> Tensor:
+    """Add values to the pixels that `max_pool` chose, in place, and return `rows`."""
+    rows.flatten(2, 3).scatter_add_(2, indices.flatten(2, 3), values.flatten(2, 3))
     return rows

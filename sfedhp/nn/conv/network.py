@@ -1,13 +1,13 @@
-"""Convolutional networks stacked over clients: forward and backward by hand.
+"""Convolutional networks stacked over clients: forward and backward pass written by hand.
 
-Autograd over a stack runs grouped convolutions, which no device is good at, and passes over the activations
-many times. Written out, a stack is about as fast as its convolutions are. Models are `(groups, d)`, a group
-being as many consecutive clients as share a model; a batch has all clients along one axis.
+Autograd over a stack runs grouped convolutions, which are slow on every device, and passes over the
+activations many times. Written by hand, a stack is about as fast as its convolutions. Models are (groups, d),
+where a group is a run of consecutive clients that share a model; a batch has all clients along one axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,118 +16,122 @@ from torch import Tensor
 from sfedhp.core.types import Batch
 from sfedhp.nn.conv import fused
 from sfedhp.nn.conv.block import Block
-from sfedhp.nn.conv.convolve import Columns, Direct, Filters
-from sfedhp.nn.conv.passes import Pass, Passing, channels_last, features
-from sfedhp.nn.mlp import CrossEntropy, Layers, Models, ascend
+from sfedhp.nn.conv.convolve import Convolution, DirectConvolution, Im2colConvolution
+from sfedhp.nn.conv.passes import BlockwisePass, TrainingPass, channels_last, flatten_features
+from sfedhp.nn.losses import CrossEntropyGrad, LossGrad
+from sfedhp.nn.mlp import Layers, StackedModels, forward
 
-Slope = Callable[[Tensor], Tensor]
 
-
-class Convolutions(NamedTuple):
-    """A network of blocks, then linear layers with ReLU between on what is left, flattened; perhaps none."""
+class ConvNet(NamedTuple):
+    """Blocks, a flattening, then linear layers with ReLU between (perhaps none)."""
 
     blocks: tuple[Block, ...]
     head: Layers
-    momentum: float  # of all running statistics; 0 where there are none
+    momentum: float  # of all running statistics; 0 if there are none
 
-    def fits(self, shape: torch.Size) -> bool:
-        """Whether inputs of this shape can be worked by hand."""
+    def accepts(self, shape: torch.Size) -> bool:
+        """Whether inputs of this shape (channels, height, width) go through the network."""
         if len(shape) != 3 or shape[0] != self.blocks[0].inputs:
             return False
         *pixels, last = self._pixels(shape)
         batch_norms = [block.norm is not None and not block.norm.groups for block in self.blocks]
-        # One row of one pixel has no variance, which torch refuses.
-        alone = any(norm and count < 2 for norm, count in zip(batch_norms, pixels, strict=True))
+        # Torch refuses batch norm of a single value, which a batch of one row with one pixel would be.
+        single = any(norm and count < 2 for norm, count in zip(batch_norms, pixels, strict=True))
         features = self.blocks[-1].outputs * last
-        return not alone and features > 0 and (not self.head or self.head[0].inputs == features)
+        return not single and features > 0 and (not self.head or self.head[0].inputs == features)
 
-    def fused(self, shape: torch.Size, device: torch.device) -> bool:
-        """Whether there are fused kernels for a whole pass, of which no row only pads."""
-        return fused.usable(self.blocks, shape, device)
+    def can_fuse(self, shape: torch.Size, device: torch.device) -> bool:
+        """Whether `gradient` uses fused kernels for such inputs on this device, if no row is padding."""
+        return fused.can_fuse(self.blocks, shape, device)
 
     def gradient(
         self,
         models: Tensor,
-        worn: Tensor,
+        running_stats: Tensor,
         batch: Batch,
         *,
-        padded: bool,
-        slope: Slope | None = None,
-        filters: Filters | None = None,
+        may_pad: bool,
+        loss_grad: LossGrad | None = None,
+        convolution: Convolution | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The gradients (clients, d) of a loss, and the running statistics after this batch (clients, s).
+        """The gradients (clients, d) of a loss, and the running statistics (clients, s) after this batch.
 
         Args:
             models: (groups, d).
-            worn: (clients, s), the running statistics.
+            running_stats: (clients, s).
             batch: every client's real rows first.
-            padded: whether some rows may only pad.
-            slope: of the loss with respect to all clients' scores (clients, rows, outputs); None: of the mean
-                cross-entropy.
-            filters: how to convolve; None: as the device does best.
+            may_pad: whether rows may be padding.
+            loss_grad: maps all clients' scores (clients, rows, outputs) to the gradients of the loss with
+                respect to them; None: those of the mean cross-entropy.
+            convolution: the implementation to use; None: the fastest on this device.
         """
-        whole = filters is None and not padded and self.fused(batch.inputs.shape[2:], models.device)
-        filters = filters or filters_for(models.device)
+        fuse = convolution is None and not may_pad and self.can_fuse(batch.inputs.shape[2:], models.device)
+        convolution = convolution or convolution_for(models.device)
         clients, width = batch.labels.shape
-        flat, moved = models.new_zeros(clients, models.shape[-1]), worn.clone()
+        flat_grad, moved = models.new_zeros(clients, models.shape[-1]), running_stats.clone()
         waiting = []
-        for who, count in _pieces(filters, batch, clients // models.shape[0], padded):
+        for who, count in _chunks(convolution, batch, clients // models.shape[0], may_pad):
             some = Batch(*(part[who, :count] for part in batch))
-            own = _of(models, who, clients)
-            work: Passing
-            if whole:
+            own = _models_of(models, who, clients)
+            work: TrainingPass
+            if fuse:
                 work = fused.FusedPass(self.blocks, self.head, own, some)
             else:
-                work = Pass(self.blocks, self.head, filters, own, some, padded and not filters.rows)
-            work.move(moved[who], self.momentum)
-            if slope is None:
-                work.descend(CrossEntropy(some, work.scores, work.scores.shape[-1])(work.scores), flat[who])
+                pads = may_pad and not convolution.rows_at_once
+                work = BlockwisePass(self.blocks, self.head, convolution, own, some, pads)
+            work.update_running_stats(moved[who], self.momentum)
+            if loss_grad is None:
+                grads = CrossEntropyGrad(some, work.scores, work.scores.shape[-1])(work.scores)
+                work.backward(grads, flat_grad[who])
             else:
                 waiting.append((work, who, count))
-        if slope is not None and waiting:
+        if loss_grad is not None and waiting:
             scores = models.new_zeros(clients, width, waiting[0][0].scores.shape[-1])
             for work, who, count in waiting:
                 scores[who, :count] = work.scores
-            above = slope(scores)
+            score_grads = loss_grad(scores)
             for work, who, count in waiting:
-                work.descend(above[who, :count], flat[who])
-        return flat, moved
+                work.backward(score_grads[who, :count], flat_grad[who])
+        return flat_grad, moved
 
     def scores(
-        self, models: Tensor, worn: Tensor, inputs: Tensor, *, filters: Filters | None = None
+        self, models: Tensor, running_stats: Tensor, inputs: Tensor, *, convolution: Convolution | None = None
     ) -> Tensor:
-        """What models say of inputs (clients, rows, *shape): (clients, rows, outputs).
+        """Scores (clients, rows, outputs) in evaluation mode.
 
         Args:
             models: (groups, d).
-            worn: (clients, s), the running statistics, which batch norm uses instead of the rows.
-            inputs: as many as there are; they are taken in pieces, so that columns do not fill the memory.
-            filters: how to convolve; None: as the device does best.
+            running_stats: (clients, s), which batch norm uses.
+            inputs: (clients, rows, *shape), any number of rows; they are processed in pieces to bound memory.
+            convolution: the implementation to use; None: the fastest on this device.
         """
-        filters = filters or filters_for(models.device)
+        convolution = convolution or convolution_for(models.device)
         clients = inputs.shape[0]
         widest = max(
             9 * block.inputs * count
             for block, count in zip(self.blocks, self._pixels(inputs.shape[2:]), strict=False)
         )
-        together = 1 if filters.rows else clients
-        most = max(1, filters.room // (together * widest))
+        together = 1 if convolution.rows_at_once else clients
+        rows_at_once = max(1, convolution.max_columns // (together * widest))
         parts = []
         for first in range(0, clients, together):
             who = slice(first, first + together)
-            own = _of(models, who, clients)
-            rows = torch.split(inputs[who], most, 1)
-            parts.append(torch.cat([self._predict(filters, own, worn[who], some) for some in rows], 1))
+            own, stats = _models_of(models, who, clients), running_stats[who]
+            pieces = torch.split(inputs[who], rows_at_once, 1)
+            parts.append(torch.cat([self._predict(convolution, own, stats, piece) for piece in pieces], 1))
         return torch.cat(parts)
 
-    def _predict(self, filters: Filters, models: Tensor, worn: Tensor, inputs: Tensor) -> Tensor:
+    def _predict(
+        self, convolution: Convolution, models: Tensor, running_stats: Tensor, inputs: Tensor
+    ) -> Tensor:
+        """The scores (clients, rows, outputs) of one piece of the inputs."""
         rows = channels_last(inputs)
         for block in self.blocks:
-            rows = block.predict(filters, models, worn, rows)
-        return ascend(self.head, Models(models), features(rows))[-1]
+            rows = block.predict(convolution, models, running_stats, rows)
+        return forward(self.head, StackedModels(models), flatten_features(rows))[-1]
 
     def _pixels(self, shape: torch.Size) -> list[int]:
-        """Of the images that every block sees, then of what the last one leaves."""
+        """Pixels of the images that each block gets, then of those that the last one returns."""
         height, width = shape[1:]
         pixels = [height * width]
         for block in self.blocks:
@@ -137,25 +141,27 @@ class Convolutions(NamedTuple):
         return pixels
 
 
-def filters_for(device: torch.device) -> Filters:
-    """How this device convolves best."""
-    return Direct() if device.type == "cpu" else Columns()
+def convolution_for(device: torch.device) -> Convolution:
+    """The fastest implementation of the convolution on this device."""
+    return DirectConvolution() if device.type == "cpu" else Im2colConvolution()
 
 
-def _pieces(filters: Filters, batch: Batch, share: int, padded: bool) -> Iterator[tuple[slice, int]]:
-    """Which clients to work on together, and how many of their rows.
+def _chunks(
+    convolution: Convolution, batch: Batch, members: int, may_pad: bool
+) -> Iterator[tuple[slice, int]]:
+    """The clients to process together, and how many rows of each.
 
-    They are consecutive, have equally many rows, and share a model where several do.
+    Clients of a chunk are consecutive, have equally many real rows, and share a model if `members` > 1.
     """
     clients, width = batch.labels.shape
-    if not filters.rows:
+    if not convolution.rows_at_once:
         yield slice(0, clients), width
         return
-    counts = batch.real.sum(-1).tolist() if padded else [width] * clients
+    counts = batch.real.sum(-1).tolist() if may_pad else [width] * clients
     first = 0
     while first < clients:
-        last, end = first + 1, clients if share == 1 else (first // share + 1) * share
-        most = first + filters.rows // max(counts[first], 1)
+        last, end = first + 1, clients if members == 1 else (first // members + 1) * members
+        most = first + convolution.rows_at_once // max(counts[first], 1)
         while last < min(end, most) and counts[last] == counts[first]:
             last += 1
         if counts[first]:
@@ -163,7 +169,7 @@ def _pieces(filters: Filters, batch: Batch, share: int, padded: bool) -> Iterato
         first = last
 
 
-def _of(models: Tensor, who: slice, clients: int) -> Tensor:
-    """The models (groups, d) of some clients."""
-    share = clients // models.shape[0]
-    return models[who.start // share : -(-who.stop // share)]
+def _models_of(models: Tensor, who: slice, clients: int) -> Tensor:
+    """The models (groups, d) of a slice of the clients."""
+    members = clients // models.shape[0]
+    return models[who.start // members : -(-who.stop // members)]

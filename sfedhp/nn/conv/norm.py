@@ -1,9 +1,12 @@
-"""Batch norm and group norm of a stack of clients by hand, as a few numbers for each channel.
+"""Batch norm and group norm of a stack of clients, as a few numbers for each channel.
 
-A norm makes x̂ = (x − mean) / deviation of a convolution's outputs x, then gain · x̂ + offset. That is one
-multiplication and one addition for each channel, and so is its backward: here are the numbers, (clients,
-images, channels), `images` being 1 where all rows of a client share them. Whoever applies them reads the
-pixels once. The raw outputs they apply to lack the convolution's bias and may have a sign of their own.
+A norm standardizes a convolution's outputs, x̂ = (x − mean) / deviation, and returns gain · x̂ + offset. For
+each channel that is one multiplication and one addition, and so is its backward. This module computes those
+numbers, (clients, images, channels), where `images` is 1 if all rows of a client share them; applying them
+then reads every pixel once.
+
+The *raw* outputs they are applied to are those of the convolution without its bias, perhaps times a sign for
+each channel (see `Block.forward`).
 """
 
 from __future__ import annotations
@@ -14,64 +17,76 @@ import torch
 from torch import Tensor
 
 
-class Scaling(NamedTuple):
-    """A multiplication and an addition for each channel."""
+class ChannelAffine(NamedTuple):
+    """A factor and a summand for each channel, (clients, images, channels) both."""
 
     scale: Tensor
     shift: Tensor
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Apply them to (clients, rows, height, width, channels)."""
-        return torch.addcmul(spread(self.shift), pixels, spread(self.scale))
+        """pixels · scale + shift, for pixels (clients, rows, height, width, channels)."""
+        return torch.addcmul(per_pixel(self.shift), pixels, per_pixel(self.scale))
 
 
 class Norm(NamedTuple):
-    """Where a norm lies in the flat vector: its gain (channels), then its offset; and what it does."""
+    """A norm layer: where its gain (channels) and then its offset lie in the flat vector, and settings."""
 
-    first: int
+    start: int
     channels: int
     epsilon: float
-    groups: int  # of channels in a row that share statistics; 0: all rows of a channel share them
-    worn: int = 0  # where its running mean begins in the statistics, then its variance
+    groups: int  # of consecutive channels that share statistics (group norm); 0: batch norm
+    statistics_start: int = (
+        0  # batch norm: where its running mean and then its variance lie in the statistics
+    )
 
-    def pair(self, flat: Tensor) -> Tensor:
-        """The gain and the offset, (..., 2, channels), as a view."""
-        pair = flat[..., self.first : self.first + 2 * self.channels]
+    def gain_and_offset(self, flat: Tensor) -> Tensor:
+        """A view of gain and offset, (..., 2, channels)."""
+        pair = flat[..., self.start : self.start + 2 * self.channels]
         return pair.view(*flat.shape[:-1], 2, self.channels)
 
-    def folded(self, pair: Tensor, statistics: Tensor, bias: Tensor) -> Scaling:
-        """What batch norm makes of raw outputs by its running statistics (clients, s)."""
-        worn = self._replace(first=self.worn).pair(statistics)
-        scale = pair[:, :1] * (worn[:, 1:] + self.epsilon).rsqrt()
-        return Scaling(scale, torch.addcmul(pair[:, 1:], bias - worn[:, :1], scale))
+    def from_running_stats(
+        self, gain_and_offset: Tensor, running_stats: Tensor, bias: Tensor
+    ) -> ChannelAffine:
+        """Batch norm in evaluation, as a function of the raw outputs.
+
+        Args:
+            gain_and_offset: (clients, 2, channels).
+            running_stats: (clients, s), of the whole network.
+            bias: of the convolution, (clients, 1, channels).
+        """
+        mean_and_variance = self._replace(start=self.statistics_start).gain_and_offset(running_stats)
+        scale = gain_and_offset[:, :1] * (mean_and_variance[:, 1:] + self.epsilon).rsqrt()
+        shift = torch.addcmul(gain_and_offset[:, 1:], bias - mean_and_variance[:, :1], scale)
+        return ChannelAffine(scale, shift)
 
 
-class Sharing:
+class SharedStatistics:
     """Which pixels share a mean and a variance."""
 
     def __init__(self, groups: int, real: Tensor | None):
-        """Prepare.
+        """Decide it for a batch.
 
         Args:
-            groups: of channels, in every row by itself; 0: a channel's pixels of all rows.
-            real: (clients, rows), 1 of the rows that count and 0 of those that only pad; None: all count.
+            groups: group norm: groups of channels, in each row separately. 0: batch norm, each channel's
+                pixels in all rows.
+            real: (clients, rows), 1 for real rows and 0 for padding; None: all rows are real.
         """
         self.groups = groups
-        # Group norm does not mix rows, and nobody asks what it makes of padding.
+        # Group norm does not mix rows, so padding does not matter to it.
         self.real = None if real is None or groups else real.unsqueeze(-1)
-        self.rows = 1 if self.real is None else self.real.sum(1, keepdim=True)  # that are one image each
+        self.rows = 1 if self.real is None else self.real.sum(1, keepdim=True)  # images to average over
 
     @property
-    def tall(self) -> bool:
-        """Whether all rows of a client are worked as one image."""
+    def one_image(self) -> bool:
+        """Whether all rows of a client are treated as one tall image."""
         return not self.groups and self.real is None
 
     def images(self, pixels: Tensor) -> Tensor:
         """(clients, rows, height, width, channels) as (clients, images, pixels, channels)."""
-        return pixels.flatten(1, 3).unsqueeze(1) if self.tall else pixels.flatten(2, 3)
+        return pixels.flatten(1, 3).unsqueeze(1) if self.one_image else pixels.flatten(2, 3)
 
     def mean(self, each: Tensor) -> Tensor:
-        """Of what the images (..., clients, images, channels) have each, the mean of all who share it."""
+        """Values (..., clients, images, channels) averaged over what shares statistics."""
         if self.groups:
             groups = each.view(*each.shape[:-1], self.groups, -1)
             return groups.mean(-1, keepdim=True).expand_as(groups).flatten(-2)
@@ -80,91 +95,119 @@ class Sharing:
         return each
 
 
-class Normalized(NamedTuple):
-    """How a norm works on a batch, in numbers (clients, images or 1, channels)."""
+class NormState(NamedTuple):
+    """A norm's statistics of a batch, and what follows; tensors are (clients, images or 1, channels)."""
 
-    sharing: Sharing
+    shared: SharedStatistics
     pixels: int  # of an image
     gain: Tensor
-    level: Tensor  # the mean of each image's raw pixels
+    raw_mean: Tensor  # of each image's raw pixels
     mean: Tensor
     variance: Tensor
-    inverse: Tensor  # 1 / deviation
-    steep: Tensor  # what a pixel's slope is of the slope above it, but for what it owes to the others
-    bare: Scaling  # makes x̂ of raw pixels
-    whole: Scaling  # gain and offset included
+    inverse_std: Tensor
+    grad_scale: (
+        Tensor  # factor from the gradient of an output to that of its raw pixel, without the correction
+    )
+    standardize: ChannelAffine  # from raw pixels to x̂
+    normalize: ChannelAffine  # from raw pixels to gain · x̂ + offset
 
     @classmethod
-    def of(
-        cls, norm: Norm, pair: Tensor, bias: Tensor, raw: Tensor, signs: Tensor | None, real: Tensor | None
-    ) -> Normalized:
-        """Measure a batch.
+    def measure(
+        cls,
+        norm: Norm,
+        gain_and_offset: Tensor,
+        bias: Tensor,
+        raw: Tensor,
+        signs: Tensor | None,
+        real: Tensor | None,
+    ) -> NormState:
+        """The state for a batch.
 
         Args:
-            norm: which.
-            pair: gain and offset of every client, (clients, 2, channels).
+            norm: the layer.
+            gain_and_offset: of every client, (clients, 2, channels).
             bias: of the convolution, (clients, 1, channels).
             raw: its outputs without the bias, (clients, rows, height, width, channels).
             signs: 1 or −1 by which they were multiplied, (clients, 1, channels); None: by nothing.
-            real: (clients, rows), which rows are more than padding; None: all.
+            real: (clients, rows), which rows are not padding; None: all.
         """
-        gain, offset = pair[:, :1], pair[:, 1:]
-        sharing = Sharing(norm.groups, None if real is None else real.to(raw.dtype))
-        images = sharing.images(raw)
-        level, variance = _moments(images)
-        own = level + bias if signs is None else torch.addcmul(bias, level, signs)
-        mean = sharing.mean(own)
-        if not sharing.tall:
-            variance = sharing.mean((own - mean).square_().add_(variance))
-        inverse = (variance + norm.epsilon).rsqrt_()
-        bare = Scaling(inverse if signs is None else inverse * signs, (bias - mean) * inverse)
-        whole = Scaling(gain * bare.scale, torch.addcmul(offset, gain, bare.shift))
-        steep = whole.scale if signs is None else gain * inverse
-        return cls(sharing, images.shape[2], gain, level, mean, variance, inverse, steep, bare, whole)
+        gain, offset = gain_and_offset[:, :1], gain_and_offset[:, 1:]
+        shared = SharedStatistics(norm.groups, None if real is None else real.to(raw.dtype))
+        images = shared.images(raw)
+        raw_mean, variance = _moments(images)
+        own_mean = raw_mean + bias if signs is None else torch.addcmul(bias, raw_mean, signs)
+        mean = shared.mean(own_mean)
+        if not shared.one_image:
+            variance = shared.mean((own_mean - mean).square_().add_(variance))
+        inverse_std = (variance + norm.epsilon).rsqrt_()
+        standardize = ChannelAffine(
+            inverse_std if signs is None else inverse_std * signs, (bias - mean) * inverse_std
+        )
+        normalize = ChannelAffine(gain * standardize.scale, torch.addcmul(offset, gain, standardize.shift))
+        grad_scale = normalize.scale if signs is None else gain * inverse_std
+        return cls(
+            shared,
+            images.shape[2],
+            gain,
+            raw_mean,
+            mean,
+            variance,
+            inverse_std,
+            grad_scale,
+            standardize,
+            normalize,
+        )
 
-    def measured(self) -> list[Tensor]:
-        """What batch norm's running statistics move to: mean and unbiased variance, (clients, channels)."""
-        count = self.sharing.rows * self.pixels
+    def batch_statistics(self) -> list[Tensor]:
+        """Mean and unbiased variance of the batch, (clients, channels) each, to update the running ones."""
+        count = self.shared.rows * self.pixels
         return [self.mean.squeeze(1), (self.variance * (count / (count - 1))).squeeze(1)]
 
-    def backward(self, slopes: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor | None, Scaling]:
-        """What the slopes of a norm's outputs come to.
+    def backward(self, grads: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor | None, ChannelAffine]:
+        """Gradients of the norm's parameters, and the correction to the gradients of its inputs.
+
+        With g the gain and means over all pixels that share statistics, the gradient of an input is
+
+            δx = (g δ − x̂ mean(g δ x̂) − mean(g δ)) / deviation.
+
+        The first term is `grad_scale` · δ; the other two are the correction, an affine function of x.
 
         Args:
-            slopes: wherever they are not zero, (clients, rows, height, width, channels).
-            chosen: the raw pixels that stand there.
+            grads: δ where it is not zero, (clients, rows, height, width, channels).
+            chosen: the raw pixels there, of the same shape.
 
         Returns:
-            The slopes of gain and offset, (clients, 2, channels); those of the convolution's bias, (clients,
-            1, channels), None if it has none; and what makes of raw pixels what is added to their slopes
-            beside the `steep` part.
+            The gradients of gain and offset, (clients, 2, channels); those of the convolution's bias,
+            (clients, 1, channels), or None where they are zero; and the correction as a function of the raw
+            pixels.
         """
-        along = self.sharing.images(self.bare(chosen).mul_(slopes)).sum(2)
-        sums = torch.stack([along, self.sharing.images(slopes).sum(2)])
-        # δx = (g δ − x̂ mean(g δ x̂) − mean(g δ)) / deviation, g the gain, the means over all who share
-        tall = self.sharing.tall
-        owed = sums * self.steep if tall else self.sharing.mean(sums * self.gain) * self.inverse
-        owed.div_(-self.pixels)
-        if self.sharing.real is not None:
-            owed = owed * self.sharing.real
-        rest = Scaling(owed[0] * self.bare.scale, torch.addcmul(owed[1], owed[0], self.bare.shift))
-        bias = None  # whatever it adds to all who share, their mean takes away
-        if self.sharing.groups:
-            others = torch.addcmul(rest.shift, rest.scale, self.level) * self.pixels
-            bias = torch.addcmul(others, self.steep, sums[1]).sum(1, keepdim=True)
-        return (sums.squeeze(2) if tall else sums.sum(2)).transpose(0, 1), bias, rest
+        hat_sum = self.shared.images(self.standardize(chosen).mul_(grads)).sum(2)
+        sums = torch.stack([hat_sum, self.shared.images(grads).sum(2)])
+        one_image = self.shared.one_image
+        means = sums * self.grad_scale if one_image else self.shared.mean(sums * self.gain) * self.inverse_std
+        means.div_(-self.pixels)
+        if self.shared.real is not None:
+            means = means * self.shared.real
+        correction = ChannelAffine(
+            means[0] * self.standardize.scale, torch.addcmul(means[1], means[0], self.standardize.shift)
+        )
+        bias = None  # batch norm subtracts from all pixels what a bias adds to them
+        if self.shared.groups:
+            corrected = torch.addcmul(correction.shift, correction.scale, self.raw_mean) * self.pixels
+            bias = torch.addcmul(corrected, self.grad_scale, sums[1]).sum(1, keepdim=True)
+        return (sums.squeeze(2) if one_image else sums.sum(2)).transpose(0, 1), bias, correction
 
 
-def spread(numbers: Tensor) -> Tensor:
-    """(clients, images, channels) to multiply (clients, rows, height, width, channels)."""
+def per_pixel(numbers: Tensor) -> Tensor:
+    """A view of (clients, images, channels) that broadcasts over (clients, rows, height, width, channels)."""
     return numbers[:, :, None, None]
 
 
 def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each image's channels, (clients, images, pixels, channels) without pixels."""
+    """Mean and variance (clients, images, channels) of pixels (clients, images, pixels, channels)."""
     if images.device.type != "cpu":
         variance, mean = torch.var_mean(images, 2, correction=0)
         return mean, variance
-    # A CPU's var_mean is ten times slower than this.
+    # On a CPU var_mean is ten times slower than this.
     mean = images.mean(2)
     return mean, (images - mean.unsqueeze(2)).square_().mean(2)

@@ -8,101 +8,106 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.types import Batch
-from sfedhp.nn.conv.block import Block, Passed
-from sfedhp.nn.conv.convolve import Filters
-from sfedhp.nn.matmul import bend
-from sfedhp.nn.mlp import Layers, Models, ascend
+from sfedhp.nn.conv.block import Block, Saved
+from sfedhp.nn.conv.convolve import Convolution
+from sfedhp.nn.matmul import relu_backward
+from sfedhp.nn.mlp import Layers, StackedModels, forward
 
 
-class Passing(Protocol):
-    """A way to go forward and back."""
+class TrainingPass(Protocol):
+    """A forward that was run when the object was made, and its backward."""
 
     scores: Tensor  # (clients, rows, outputs)
 
-    def move(self, worn: Tensor, momentum: float) -> None:
-        """Move the running statistics (clients, s), in place, by what the norms saw."""
+    def update_running_stats(self, running_stats: Tensor, momentum: float) -> None:
+        """Move the running statistics (clients, s) in place towards those of this batch."""
 
-    def descend(self, slopes: Tensor, flat: Tensor) -> None:
-        """Write the gradients (clients, d), zeros till now, given the slopes of the scores."""
+    def backward(self, score_grads: Tensor, flat_grad: Tensor) -> None:
+        """Write the gradients of all parameters.
+
+        Args:
+            score_grads: gradients of the scores, (clients, rows, outputs).
+            flat_grad: (clients, d), zeros before the call.
+        """
 
 
-class Pass:
-    """Block by block, for any of them."""
+class BlockwisePass:
+    """A `TrainingPass` block by block, for all networks that `match_convnet` accepts."""
 
     def __init__(
         self,
         blocks: tuple[Block, ...],
         head: Layers,
-        filters: Filters,
+        convolution: Convolution,
         models: Tensor,
         batch: Batch,
-        padded: bool,
+        may_pad: bool,
     ):
-        """Go forward.
+        """Run the forward.
 
         Args:
             blocks: of the network.
             head: its linear layers.
-            filters: how to convolve.
+            convolution: the implementation to use.
             models: (groups, d).
             batch: of these clients.
-            padded: whether some rows may only pad; they enter no statistics then.
+            may_pad: whether rows may be padding; padding is then left out of all statistics.
         """
-        self.blocks, self.filters, self.models = blocks, filters, models
-        self.real = batch.real if padded else None
-        self.passed: list[Passed] = []
+        self.blocks, self.convolution, self.models = blocks, convolution, models
+        self.real = batch.real if may_pad else None
+        self.saved: list[Saved] = []
         rows = channels_last(batch.inputs)
         for block in blocks:
-            self.passed.append(block.forward(filters, models, rows, self.real))
-            rows = self.passed[-1].outputs
+            self.saved.append(block.forward(convolution, models, rows, self.real))
+            rows = self.saved[-1].outputs
         self.head = Head(head, models, rows)
         self.scores = self.head.scores
 
-    def move(self, worn: Tensor, momentum: float) -> None:
-        """See `Passing`."""
+    def update_running_stats(self, running_stats: Tensor, momentum: float) -> None:
+        """See `TrainingPass`."""
         parts: list[Tensor] = []
-        for block, passed in zip(self.blocks, self.passed, strict=True):
-            if block.norm is not None and not block.norm.groups and passed.normalized is not None:
-                parts += passed.normalized.measured()
+        for block, saved in zip(self.blocks, self.saved, strict=True):
+            if block.norm is not None and not block.norm.groups and saved.norm is not None:
+                parts += saved.norm.batch_statistics()
         if parts:
-            pace: float | Tensor = momentum
-            if self.real is not None:  # nothing moves where there are no rows
-                pace = self.real.any(-1, keepdim=True).to(worn.dtype) * pace
-            worn.copy_(torch.lerp(worn, torch.cat(parts, -1), pace))
+            weight: float | Tensor = momentum
+            if self.real is not None:  # clients without rows keep theirs
+                weight = self.real.any(-1, keepdim=True).to(running_stats.dtype) * weight
+            running_stats.copy_(torch.lerp(running_stats, torch.cat(parts, -1), weight))
 
-    def descend(self, slopes: Tensor, flat: Tensor) -> None:
-        """See `Passing`."""
-        slopes = self.head.descend(slopes, flat)
-        clients, rows, height, width, channels = self.passed[-1].outputs.shape
-        slopes = slopes.reshape(clients, rows, channels, height, width).permute(0, 1, 3, 4, 2)
-        for turn in reversed(range(len(self.passed))):
-            passed = self.passed.pop()
-            slopes = self.blocks[turn].backward(
-                self.filters, self.models, passed, slopes, flat, deeper=turn > 0
+    def backward(self, score_grads: Tensor, flat_grad: Tensor) -> None:
+        """See `TrainingPass`."""
+        grads = self.head.backward(score_grads, flat_grad)
+        clients, rows, height, width, channels = self.saved[-1].outputs.shape
+        grads = grads.reshape(clients, rows, channels, height, width).permute(0, 1, 3, 4, 2)
+        for index in reversed(range(len(self.saved))):
+            saved = self.saved.pop()
+            grads = self.blocks[index].backward(
+                self.convolution, self.models, saved, grads, flat_grad, needs_input_grad=index > 0
             )
 
 
 class Head:
-    """The linear layers on what the blocks leave, (clients, rows, height, width, channels)."""
+    """The linear layers on the outputs of the last block, (clients, rows, height, width, channels)."""
 
     def __init__(self, layers: Layers, models: Tensor, rows: Tensor):
         self.layers, self.models = layers, models
-        self.heights = ascend(layers, Models(models), features(rows))
+        self.activations = forward(layers, StackedModels(models), flatten_features(rows))
 
     @property
     def scores(self) -> Tensor:
         """(clients, rows, outputs)."""
-        return self.heights[-1]
+        return self.activations[-1]
 
-    def descend(self, slopes: Tensor, flat: Tensor) -> Tensor:
-        """Write the layers' gradients (clients, d); the slopes of the features, (clients, rows, features)."""
-        for turn in reversed(range(len(self.layers))):
-            layer = self.layers[turn]
-            torch.bmm(slopes.mT, self.heights[turn], out=layer.weight(flat))
-            torch.sum(slopes, 1, keepdim=True, out=layer.bias(flat))
-            slopes = layer.backward(self.models, slopes)
-            slopes = bend(slopes, self.heights[turn]) if turn else slopes
-        return slopes
+    def backward(self, grads: Tensor, flat_grad: Tensor) -> Tensor:
+        """Write the layers' gradients to (clients, d); return those of the features, (clients, rows, -1)."""
+        for index in reversed(range(len(self.layers))):
+            layer = self.layers[index]
+            torch.bmm(grads.mT, self.activations[index], out=layer.weight(flat_grad))
+            torch.sum(grads, 1, keepdim=True, out=layer.bias(flat_grad))
+            grads = layer.backward(self.models, grads)
+            grads = relu_backward(grads, self.activations[index]) if index else grads
+        return grads
 
 
 def channels_last(inputs: Tensor) -> Tensor:
@@ -110,6 +115,6 @@ def channels_last(inputs: Tensor) -> Tensor:
     return inputs.permute(0, 1, 3, 4, 2).contiguous()
 
 
-def features(rows: Tensor) -> Tensor:
-    """Images flattened as torch does, channels first: (clients, rows, features)."""
+def flatten_features(rows: Tensor) -> Tensor:
+    """Images flattened in torch's order, channels first: (clients, rows, features)."""
     return rows.permute(0, 1, 4, 2, 3).flatten(2)

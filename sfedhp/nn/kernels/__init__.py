@@ -1,14 +1,21 @@
-"""GPU kernels: for linear layers, and for blocks of convolution, norm, ReLU and pooling.
+"""GPU kernels for linear layers and for blocks of convolution, norm, ReLU and pooling.
 
-Written with Triton, which comes with torch's builds for CUDA, and compiled when first called. Those for
-linear layers are products of few terms together with what comes before and after them; longer products are
-left to the libraries made for them.
+They are written in Triton, which comes with the CUDA builds of torch, and are compiled on their first call.
+This package imports no Triton by itself: `available` says whether the kernels can run, and callers import the
+kernel modules only then.
 
-Those for convolutions are what lies between the matrix products. All of them see units with channels last: a
-unit is what shares a norm's statistics, all rows of a client with batch norm, one row with group norm. What
-a convolution leaves is raw: without its bias, and with the sign of the norm's gain, so that the norm only
-rises and pooling, which lets nothing but the largest pass, can come before it.
+`matmul` fuses matrix products of few terms with the operations before and after them. Longer products are
+left to torch. The other modules are the operations between the matrix products of a convolutional network:
 
-`numbers` (units, 5, channels) is how the norm works on a batch: x̂ = raw · numbers₀ + numbers₁, with gain and
-offset raw · numbers₂ + numbers₃; numbers₄ is the mean of the raw pixels.
+    im2col → (torch.bmm) → norm_forward.pool_with_moments → norm_forward.norm_coefficients → next block
+    norm_backward.pool_grad → .norm_grad_coefficients → .raw_grad → (torch.bmm) → im2col.scatter_weight_grad
+
+Words used in all of them:
+
+- A *unit* is the set of rows that share a norm's statistics: all rows of a client with batch norm, one row
+  with group norm. Tensors are (units, rows, height, width, channels), channels last.
+- *Raw* outputs are those of the convolution without its bias, times the sign of the norm's gain. The norm is
+  then an increasing function of them, so max pooling, which only selects, can come before it.
+- A *chunk* is the part of a unit that one program of a kernel works on; sums over a unit are first written as
+  one partial sum for each chunk.
 """

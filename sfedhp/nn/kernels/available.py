@@ -24,8 +24,8 @@ def unavailable_reason(device: torch.device) -> str:
     from sfedhp.nn.kernels import matmul, norm_forward
 
     try:
-        norm_forward.pool(torch.zeros(1, 1, 2, 2, 1, device=device))
-        matmul.product(*torch.zeros(2, 1, 1, 1, device=device))
+        norm_forward.pool_with_moments(torch.zeros(1, 1, 2, 2, 1, device=device))
+        matmul.matmul(*torch.zeros(2, 1, 1, 1, device=device))
     except Exception as error:  # a missing compiler, an old driver: the caller falls back to torch
         return f"Triton cannot run here ({(str(error).strip() or type(error).__name__).splitlines()[0]})"
     return ""

@@ -1,4 +1,8 @@
-"""Columns and matrices for the products of a convolution, and where the slopes of its weights go."""
+"""Columns and weight matrices for a convolution as a matrix product, and where its weight gradients go.
+
+A column holds the 3 × 3 neighborhood of a pixel, (3, 3, channels) in memory order. Weights lie in the flat
+vectors as (outputs, inputs, 3, 3), so both functions for weights change between the two orders.
+"""
 
 from __future__ import annotations
 
@@ -8,159 +12,178 @@ from torch import Tensor
 from triton import next_power_of_2
 
 from sfedhp.nn.kernels import tiles
+from sfedhp.nn.kernels.norm_coefficients import COUNT, SCALE, SHIFT, NormCoefficients
 
 
-def matrices(models: Tensor, first: int, gain: int, outputs: int, inputs: int) -> Tensor:
-    """Weights in the order of columns, with the signs of the gains: (groups, outputs, 9 · inputs).
+def weight_matrices(models: Tensor, start: int, gain: int, outputs: int, inputs: int) -> Tensor:
+    """Weights in the order of columns, times the signs of the gains: (groups, outputs, 9 · inputs).
 
     Args:
         models: (groups, d).
-        first: where the weights (outputs, inputs, 3, 3) begin in them.
+        start: where the weights (outputs, inputs, 3, 3) begin in them.
         gain: where the norm's gains (outputs) begin.
-        outputs: channels.
-        inputs: likewise.
+        outputs: output channels.
+        inputs: input channels.
     """
     groups = models.shape[0]
     ordered = models.new_empty(groups, outputs, 9 * inputs)
     block = next_power_of_2(9 * inputs)
-    _matrices[(groups, outputs)](models, ordered, models.stride(0), first, gain, outputs, inputs, block)
+    _weight_matrices[(groups, outputs)](
+        models, ordered, models.stride(0), start, gain, outputs, inputs, block
+    )
     return ordered
 
 
-def columns(pixels: Tensor, numbers: Tensor | None, channels_first: bool) -> Tensor:
-    """The nine neighbors of every pixel, zeros around the image: (units, rows · pixels, 9 · channels).
+def im2col(pixels: Tensor, coefficients: NormCoefficients | None, channels_first: bool) -> Tensor:
+    """The 3 × 3 neighborhood of every pixel, zeros around the image: (units, rows · pixels, 9 · channels).
 
     Args:
         pixels: (units, rows, height, width, channels), or (units, rows, channels, height, width).
-        numbers: of the norm whose pooled raw outputs these are, still to be applied, and ReLU after it; None:
-            they are taken as they are.
-        channels_first: whether they are in the second form.
+        coefficients: if given, `pixels` are the pooled raw outputs of the block below, to which its norm and
+            ReLU are applied first; None: they are taken as they are.
+        channels_first: whether `pixels` has the second form.
     """
     units, rows, *shape = pixels.shape
     height, width, channels = (*shape[1:], shape[0]) if channels_first else shape
     count = rows * height * width
-    around = pixels.new_empty(units, count, 9 * channels)
+    columns = pixels.new_empty(units, count, 9 * channels)
     one_by_one = channels >= 16 and channels == next_power_of_2(channels)  # neighbor by neighbor
-    wide = channels if one_by_one else next_power_of_2(9 * channels)
-    tall = max(1, tiles.TILE // wide)
-    _columns[(units, triton.cdiv(count, tall))](
+    block_width = channels if one_by_one else next_power_of_2(9 * channels)
+    block_pixels = max(1, tiles.TILE // block_width)
+    _im2col[(units, triton.cdiv(count, block_pixels))](
         pixels,
-        around,
-        pixels if numbers is None else numbers,
+        columns,
+        pixels if coefficients is None else coefficients.values,
         count,
         height,
         width,
         channels,
         1 if channels_first else channels,
         height * width if channels_first else 1,
-        numbers is not None,
-        tall,
-        wide,
-        triton.cdiv(9 * channels, wide),
+        coefficients is not None,
+        block_pixels,
+        block_width,
+        triton.cdiv(9 * channels, block_width),
     )
-    return around
+    return columns
 
 
-def gather(found: Tensor, models: Tensor, gain: int, flat: Tensor, first: int, inputs: int) -> None:
-    """Write the slopes of weights where they belong.
+def scatter_weight_grad(
+    partial: Tensor, models: Tensor, gain: int, grad: Tensor, start: int, inputs: int
+) -> None:
+    """Add up partial weight gradients, and write the sums where the weights lie in the flat gradient.
 
     Args:
-        found: (clients, pieces, outputs, 9 · inputs), the pieces of a sum, in the order of columns and with
-            the signs of the gains.
+        partial: (clients, splits, outputs, 9 · inputs), in the order of columns and times the signs of the
+            gains; the sum over `splits` is the gradient.
         models: (groups, d).
-        gain: where the gains begin in them.
-        flat: (clients, d), the gradients.
-        first: where the weights (outputs, inputs, 3, 3) begin in them.
-        inputs: channels.
+        gain: where the norm's gains (outputs) begin in them.
+        grad: (clients, d), the flat gradients.
+        start: where the weights (outputs, inputs, 3, 3) begin in them.
+        inputs: input channels.
     """
-    clients, pieces, outputs, _ = found.shape
-    _gather[(clients, outputs)](
-        found,
+    clients, splits, outputs, _ = partial.shape
+    _scatter_weight_grad[(clients, outputs)](
+        partial,
         models,
-        flat,
+        grad,
         models.stride(0),
-        flat.stride(0),
+        grad.stride(0),
         clients // models.shape[0],
-        first,
+        start,
         gain,
         outputs,
         inputs,
-        pieces,
+        splits,
         next_power_of_2(9 * inputs),
     )
 
 
+# Grid: (groups, outputs).
+#   models   (groups, d), rows `model_stride` apart
+#   ordered  (groups, outputs, 9 · inputs), written
 @triton.jit
-def _matrices(models, ordered, model_step, first, gain, outputs, inputs: tl.constexpr, block: tl.constexpr):
+def _weight_matrices(
+    models, ordered, model_stride, start, gain, outputs, inputs: tl.constexpr, block: tl.constexpr
+):
     group = tl.program_id(0).to(tl.int64)
     output = tl.program_id(1)
-    there = tl.arange(0, block)
-    model = models + group * model_step
+    place = tl.arange(0, block)
+    model = models + group * model_stride
     sign = tl.where(tl.load(model + gain + output) < 0, -1, 1)
-    inside = there < 9 * inputs
-    place = first + output * 9 * inputs + there % inputs * 9 + there // inputs
-    weight = tl.load(model + place, mask=inside, other=0)
-    tl.store(ordered + (group * outputs + output) * 9 * inputs + there, weight * sign, mask=inside)
+    inside = place < 9 * inputs
+    there = start + output * 9 * inputs + place % inputs * 9 + place // inputs
+    weight = tl.load(model + there, mask=inside, other=0)
+    tl.store(ordered + (group * outputs + output) * 9 * inputs + place, weight * sign, mask=inside)
 
 
+# Grid: (units, tiles of pixels). A program writes `block_pixels` columns, `block_width` numbers of each at a
+# time.   pixels        (units, count, channels); a pixel is `pixel_stride` and a channel `channel_stride`
+# apart   columns       (units, count, 9 · channels), written   coefficients  NormCoefficients of the units,
+# (units, 5, channels); read only if `normalize`   count         rows · height · width of a unit   turns
+# how many times `block_width` make up 9 · channels
 @triton.jit
-def _columns(
+def _im2col(
     pixels,
-    around,
-    numbers,
+    columns,
+    coefficients,
     count,
     height: tl.constexpr,
     width: tl.constexpr,
     channels: tl.constexpr,
-    pixel_step: tl.constexpr,
-    channel_step: tl.constexpr,
-    bent: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
+    pixel_stride: tl.constexpr,
+    channel_stride: tl.constexpr,
+    normalize: tl.constexpr,
+    block_pixels: tl.constexpr,
+    block_width: tl.constexpr,
     turns: tl.constexpr,
 ):
     unit = tl.program_id(0).to(tl.int64)
-    pixel = (tl.program_id(1) * tall + tl.arange(0, tall))[:, None]
+    pixel = (tl.program_id(1) * block_pixels + tl.arange(0, block_pixels))[:, None]
     image = pixel // (height * width)
     line, column = pixel // width % height, pixel % width
     mine = pixels + unit * count * channels
     for turn in tl.static_range(turns):
-        place = turn * wide + tl.arange(0, wide)[None, :]
+        place = turn * block_width + tl.arange(0, block_width)[None, :]
         neighbor, channel = place // channels, place % channels
         down, right = line + neighbor // 3 - 1, column + neighbor % 3 - 1
         real = (pixel < count) & (place < 9 * channels)
         inside = real & (down >= 0) & (down < height) & (right >= 0) & (right < width)
-        there = image * (height * width * channels) + (down * width + right) * pixel_step
-        value = tl.load(mine + there + channel * channel_step, mask=inside, other=0)
-        if bent:
-            own = numbers + unit * 5 * channels + channel
-            value = value * tl.load(own + 2 * channels) + tl.load(own + 3 * channels)
-            # What is not a number stays so, as with any other ReLU.
+        there = image * (height * width * channels) + (down * width + right) * pixel_stride
+        value = tl.load(mine + there + channel * channel_stride, mask=inside, other=0)
+        if normalize:
+            own = coefficients + unit * COUNT * channels + channel
+            value = value * tl.load(own + SCALE * channels) + tl.load(own + SHIFT * channels)
+            # ReLU, written so that NaN stays NaN.
             value = tl.where(inside & ~(value <= 0), value, 0)
-        tl.store(around + unit * count * 9 * channels + pixel * 9 * channels + place, value, mask=real)
+        tl.store(columns + unit * count * 9 * channels + pixel * 9 * channels + place, value, mask=real)
 
 
+# Grid: (clients, outputs).
+#   partial  (clients, splits, outputs, 9 · inputs)
+#   models   (groups, d), rows `model_stride` apart; `members` clients share one
+#   grad     (clients, d), rows `grad_stride` apart, written
 @triton.jit
-def _gather(
-    found,
+def _scatter_weight_grad(
+    partial,
     models,
-    flat,
-    model_step,
-    flat_step,
+    grad,
+    model_stride,
+    grad_stride,
     members,
-    first,
+    start,
     gain,
     outputs,
     inputs: tl.constexpr,
-    pieces: tl.constexpr,
+    splits: tl.constexpr,
     block: tl.constexpr,
 ):
     client, output = tl.program_id(0).to(tl.int64), tl.program_id(1)
     place = tl.arange(0, block)
     inside = place < 9 * inputs
-    mine = found + (client * pieces * outputs + output) * 9 * inputs + place % 9 * inputs + place // 9
+    mine = partial + (client * splits * outputs + output) * 9 * inputs + place % 9 * inputs + place // 9
     total = tl.load(mine, mask=inside, other=0)
-    for piece in range(1, pieces):
-        total += tl.load(mine + piece * outputs * 9 * inputs, mask=inside, other=0)
-    sign = tl.where(tl.load(models + client // members * model_step + gain + output) < 0, -1, 1)
-    tl.store(flat + client * flat_step + first + output * 9 * inputs + place, total * sign, mask=inside)
+    for split in range(1, splits):
+        total += tl.load(mine + split * outputs * 9 * inputs, mask=inside, other=0)
+    sign = tl.where(tl.load(models + client // members * model_stride + gain + output) < 0, -1, 1)
+    tl.store(grad + client * grad_stride + start + output * 9 * inputs + place, total * sign, mask=inside)

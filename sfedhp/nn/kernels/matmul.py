@@ -1,6 +1,9 @@
-"""Products of few terms for every client, with what comes before and after them.
+"""Matrix products of few terms for every client, fused with the operations before and after them.
 
-All terms are taken at once, exactly: a product of long rows is better left to the libraries made for it.
+A program computes one tile of one client's result, with all terms of the sum at once and in full precision.
+
+Matrices are passed as a pointer and their three strides, so any layout will do; row `row` and column `column`
+of matrix `index` is at `pointer + index * strides[0] + row * strides[1] + column * strides[2]`.
 """
 
 from __future__ import annotations
@@ -10,27 +13,28 @@ import triton.language as tl
 from torch import Tensor
 from triton import next_power_of_2
 
-TALL, WIDE = 32, 32  # rows and columns that a program takes at most
-LEAST = 16  # rows, and terms, that a program has room for at least: a GPU multiplies no fewer at once
+MAX_BLOCK_ROWS, BLOCK_COLUMNS = 32, 32  # the largest tile of a program
+MIN_BLOCK = 16  # the smallest number of rows and of terms that the tensor cores multiply
 
 
-def product(
+def matmul(
     left: Tensor,
     right: Tensor,
     base: Tensor | None = None,
-    gate: Tensor | None = None,
-    bent: bool = False,
+    activation: Tensor | None = None,
+    relu: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """base + left · right, then ReLU, or zero where a gate is not above zero: (clients, rows, columns).
+    """base + left · right, then ReLU, or back through a ReLU: (clients, rows, columns).
 
     Args:
         left: (clients, rows, terms).
-        right: (groups, terms, columns); as many consecutive clients as there are to a group share a matrix.
-        base: (clients, rows, columns) or what expands to that; None: zero.
-        gate: (clients, rows, columns), the outputs of the ReLU that the slopes go back through; None: none.
-        bent: whether ReLU follows.
-        out: where to write; it may be the base. None: new memory.
+        right: (groups, terms, columns), each matrix shared by clients / groups consecutive clients.
+        base: (clients, rows, columns), or a tensor that expands to that; None: zero.
+        activation: (clients, rows, columns), the outputs of a ReLU to go back through: the result is 0 where
+            they are not above 0. None: there is none.
+        relu: whether ReLU follows.
+        out: memory for the result; it may be `base`. None: new memory.
     """
     clients, rows, terms = left.shape
     columns = right.shape[-1]
@@ -38,198 +42,222 @@ def product(
         out = left.new_empty(clients, rows, columns)
     if base is not None:
         base = base.expand(out.shape)
-    tall, deep = _size(rows, terms)
-    _product[(clients, triton.cdiv(rows, tall), triton.cdiv(columns, WIDE))](
+    block_rows, block_terms = _block_sizes(rows, terms)
+    _matmul[(clients, triton.cdiv(rows, block_rows), triton.cdiv(columns, BLOCK_COLUMNS))](
         left,
         right,
         base,
-        gate,
+        activation,
         out,
         left.stride(),
         right.stride(),
         None if base is None else base.stride(),
-        None if gate is None else gate.stride(),
+        None if activation is None else activation.stride(),
         out.stride(),
         clients // right.shape[0],
         rows,
         columns,
         terms,
-        bent,
-        tall,
-        WIDE,
-        deep,
+        relu,
+        block_rows,
+        BLOCK_COLUMNS,
+        block_terms,
     )
     return out
 
 
-def move(
+def update_layer(
     weight: Tensor,
     bias: Tensor,
-    slopes: Tensor,
+    grads: Tensor,
     rows: Tensor,
     keep: float | Tensor,
-    centers: tuple[Tensor, Tensor] | None = None,
+    anchors: tuple[Tensor, Tensor] | None = None,
     pull: float | Tensor = 0.0,
 ) -> None:
-    """weight ← keep · weight + pull · center + slopesᵀ · rows; the bias likewise, with rows of a single one.
+    """weight ← keep · weight + pull · anchor + gradsᵀ · rows; the bias likewise, with rows of a single 1.
 
     Args:
-        weight: (clients, outputs, inputs), moved in place.
-        bias: (clients, 1, outputs), likewise.
-        slopes: (clients, rows, outputs).
+        weight: (clients, outputs, inputs), updated in place.
+        bias: (clients, 1, outputs), updated in place.
+        grads: (clients, rows, outputs).
         rows: (clients, rows, inputs).
-        keep: one for all clients, or (clients, 1, 1). Where it is the number 0, what was there is not read.
-        centers: of weight and bias, (groups, ...), each for as many consecutive clients as there are to a
-            group; None: nothing pulls.
-        pull: as `keep`.
+        keep: one number for all clients, or (clients, 1, 1). If it is the number 0, the old weight and bias
+            are not read.
+        anchors: of weight and bias, (groups, ...), each shared by clients / groups consecutive clients; None:
+            there is no pull.
+        pull: one number for all clients, or (clients, 1, 1).
     """
     clients, outputs, inputs = weight.shape
-    terms, left = rows.shape[1], slopes.mT
-    center, center_bias = (None, None) if centers is None else centers
-    tall, deep = _size(outputs, terms)
-    _move[(clients, triton.cdiv(outputs, tall), triton.cdiv(inputs, WIDE))](
+    terms, left = rows.shape[1], grads.mT
+    anchor, anchor_bias = (None, None) if anchors is None else anchors
+    block_rows, block_terms = _block_sizes(outputs, terms)
+    _update_layer[(clients, triton.cdiv(outputs, block_rows), triton.cdiv(inputs, BLOCK_COLUMNS))](
         weight,
         bias,
         left,
         rows,
-        center,
-        center_bias,
+        anchor,
+        anchor_bias,
         weight.stride(),
         bias.stride(),
         left.stride(),
         rows.stride(),
-        None if center is None else center.stride(),
-        None if center_bias is None else center_bias.stride(),
-        *_numbers(keep),
-        *_numbers(pull),
-        1 if center is None else clients // center.shape[0],
+        None if anchor is None else anchor.stride(),
+        None if anchor_bias is None else anchor_bias.stride(),
+        *_factor_arguments(keep),
+        *_factor_arguments(pull),
+        1 if anchor is None else clients // anchor.shape[0],
         outputs,
         inputs,
         terms,
         isinstance(keep, Tensor) or keep != 0,
-        tall,
-        WIDE,
-        deep,
+        block_rows,
+        BLOCK_COLUMNS,
+        block_terms,
     )
 
 
-def _size(rows: int, terms: int) -> tuple[int, int]:
-    """How many rows a program takes, and how many terms its product has room for."""
-    return min(max(next_power_of_2(rows), LEAST), TALL), max(next_power_of_2(terms), LEAST)
+def _block_sizes(rows: int, terms: int) -> tuple[int, int]:
+    """How many rows and how many terms the tile of a program has; both are powers of two."""
+    return min(max(next_power_of_2(rows), MIN_BLOCK), MAX_BLOCK_ROWS), max(next_power_of_2(terms), MIN_BLOCK)
 
 
-def _numbers(factor: float | Tensor) -> tuple[float, Tensor | None, int]:
-    """A factor as a kernel takes it: the number, or where each client's lies and how far from the next."""
+def _factor_arguments(factor: float | Tensor) -> tuple[float, Tensor | None, int]:
+    """A factor as three kernel arguments: its number, or a pointer to each client's and their stride."""
     if isinstance(factor, Tensor):
         return 0.0, factor, factor.stride(0)
     return float(factor), None, 0
 
 
+# Grid: (clients, tiles of rows, tiles of columns).
+#   left        (clients, rows, terms)
+#   right       (groups, terms, columns)
+#   base        (clients, rows, columns) or None
+#   activation  (clients, rows, columns) or None
+#   out         (clients, rows, columns)
+#   *_strides   the three strides of each
+#   members     clients of a group
 @triton.jit
-def _product(
+def _matmul(
     left,
     right,
     base,
-    gate,
+    activation,
     out,
-    left_steps,
-    right_steps,
-    base_steps,
-    gate_steps,
-    out_steps,
+    left_strides,
+    right_strides,
+    base_strides,
+    activation_strides,
+    out_strides,
     members,
     rows,
     columns,
     terms: tl.constexpr,
-    bent: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
-    deep: tl.constexpr,
+    relu: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_terms: tl.constexpr,
 ):
     client = tl.program_id(0).to(tl.int64)
-    row = (tl.program_id(1) * tall + tl.arange(0, tall))[:, None]
-    column = (tl.program_id(2) * wide + tl.arange(0, wide))[None, :]
-    term = tl.arange(0, deep)
-    one = _read(left, left_steps, client, row, term[None, :], rows, terms)
-    other = _read(right, right_steps, client // members, term[:, None], column, terms, columns)
-    total = tl.dot(one, other, input_precision="ieee")
+    row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
+    column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
+    term = tl.arange(0, block_terms)
+    left_tile = _load(left, left_strides, client, row, term[None, :], rows, terms)
+    right_tile = _load(right, right_strides, client // members, term[:, None], column, terms, columns)
+    total = tl.dot(left_tile, right_tile, input_precision="ieee")
     if base is not None:
-        total += _read(base, base_steps, client, row, column, rows, columns)
-    # What is not a number stays so, as with any other ReLU.
-    if bent:
+        total += _load(base, base_strides, client, row, column, rows, columns)
+    # Written as `<= 0` so that NaN stays NaN, as in torch's ReLU.
+    if relu:
         total = tl.where(total <= 0, 0, total)
-    if gate is not None:
-        total = tl.where(_read(gate, gate_steps, client, row, column, rows, columns) <= 0, 0, total)
-    tl.store(_at(out, out_steps, client, row, column), total, mask=(row < rows) & (column < columns))
+    if activation is not None:
+        reached = _load(activation, activation_strides, client, row, column, rows, columns)
+        total = tl.where(reached <= 0, 0, total)
+    tl.store(_at(out, out_strides, client, row, column), total, mask=(row < rows) & (column < columns))
 
 
+# Grid: (clients, tiles of outputs, tiles of inputs).
+#   weight       (clients, outputs, inputs), read and written
+#   bias         (clients, 1, outputs), read and written by the programs of the first tile of inputs
+#   left         (clients, outputs, terms), the transposed gradients
+#   right        (clients, terms, inputs)
+#   anchor       (groups, outputs, inputs) or None
+#   anchor_bias  (groups, 1, outputs) or None
+#   *_strides    the three strides of each
+#   keep, keep_each, keep_stride   the number for all clients; or keep_each[client * keep_stride]
+#   pull, pull_each, pull_stride   likewise
+#   members      clients of a group
+#   kept         whether keep is not 0
 @triton.jit
-def _move(
+def _update_layer(
     weight,
     bias,
     left,
     right,
-    center,
-    center_bias,
-    weight_steps,
-    bias_steps,
-    left_steps,
-    right_steps,
-    center_steps,
-    center_bias_steps,
+    anchor,
+    anchor_bias,
+    weight_strides,
+    bias_strides,
+    left_strides,
+    right_strides,
+    anchor_strides,
+    anchor_bias_strides,
     keep: tl.float64,
-    keeps,
-    keeps_step,
+    keep_each,
+    keep_stride,
     pull: tl.float64,
-    pulls,
-    pulls_step,
+    pull_each,
+    pull_stride,
     members,
     outputs,
     inputs,
     terms: tl.constexpr,
     kept: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
-    deep: tl.constexpr,
+    block_rows: tl.constexpr,
+    block_columns: tl.constexpr,
+    block_terms: tl.constexpr,
 ):
     client = tl.program_id(0).to(tl.int64)
     group = client // members
-    row = (tl.program_id(1) * tall + tl.arange(0, tall))[:, None]
-    column = (tl.program_id(2) * wide + tl.arange(0, wide))[None, :]
-    term = tl.arange(0, deep)
-    one = _read(left, left_steps, client, row, term[None, :], outputs, terms)
-    other = _read(right, right_steps, client, term[:, None], column, terms, inputs)
-    keep = _factor(keep, keeps, keeps_step, client, weight.dtype.element_ty)
-    pull = _factor(pull, pulls, pulls_step, client, weight.dtype.element_ty)
-    total = tl.dot(one, other, input_precision="ieee")
+    row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
+    column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
+    term = tl.arange(0, block_terms)
+    left_tile = _load(left, left_strides, client, row, term[None, :], outputs, terms)
+    right_tile = _load(right, right_strides, client, term[:, None], column, terms, inputs)
+    keep = _factor(keep, keep_each, keep_stride, client, weight.dtype.element_ty)
+    pull = _factor(pull, pull_each, pull_stride, client, weight.dtype.element_ty)
+    total = tl.dot(left_tile, right_tile, input_precision="ieee")
     if kept:
-        total += keep * _read(weight, weight_steps, client, row, column, outputs, inputs)
-    if center is not None:
-        total += pull * _read(center, center_steps, group, row, column, outputs, inputs)
-    tl.store(_at(weight, weight_steps, client, row, column), total, mask=(row < outputs) & (column < inputs))
-    # Whoever has the first inputs has the bias too.
+        total += keep * _load(weight, weight_strides, client, row, column, outputs, inputs)
+    if anchor is not None:
+        total += pull * _load(anchor, anchor_strides, group, row, column, outputs, inputs)
+    inside = (row < outputs) & (column < inputs)
+    tl.store(_at(weight, weight_strides, client, row, column), total, mask=inside)
+    # The programs of the first tile of inputs also update the bias.
     if tl.program_id(2) == 0:
-        beside = tl.sum(one, 1)[:, None]
+        bias_total = tl.sum(left_tile, 1)[:, None]
         if kept:
-            beside += keep * _read(bias, bias_steps, client, 0, row, 1, outputs)
-        if center_bias is not None:
-            beside += pull * _read(center_bias, center_bias_steps, group, 0, row, 1, outputs)
-        tl.store(_at(bias, bias_steps, client, 0, row), beside, mask=row < outputs)
+            bias_total += keep * _load(bias, bias_strides, client, 0, row, 1, outputs)
+        if anchor_bias is not None:
+            bias_total += pull * _load(anchor_bias, anchor_bias_strides, group, 0, row, 1, outputs)
+        tl.store(_at(bias, bias_strides, client, 0, row), bias_total, mask=row < outputs)
 
 
 @triton.jit
-def _at(matrices, steps, which, row, column):
-    """Where numbers of one of a stack of matrices lie."""
-    return matrices + which * steps[0] + row * steps[1] + column * steps[2]
+def _at(matrices, strides, index, row, column):
+    """Pointers to these rows and columns of matrix `index` of a stack."""
+    return matrices + index * strides[0] + row * strides[1] + column * strides[2]
 
 
 @triton.jit
-def _read(matrices, steps, which, row, column, rows, columns):
-    """Those numbers, and zeros beyond the rows and columns that there are."""
-    return tl.load(_at(matrices, steps, which, row, column), mask=(row < rows) & (column < columns), other=0)
+def _load(matrices, strides, index, row, column, rows, columns):
+    """The numbers there, and zeros beyond the last row and the last column."""
+    inside = (row < rows) & (column < columns)
+    return tl.load(_at(matrices, strides, index, row, column), mask=inside, other=0)
 
 
 @triton.jit
-def _factor(number, numbers, step, client, kind: tl.constexpr):
-    """The number for all clients, or this one's own."""
-    return tl.full((1, 1), number, kind) if numbers is None else tl.load(numbers + client * step)
+def _factor(number, each, stride, client, kind: tl.constexpr):
+    """The number for all clients, or this client's own; of type `kind`."""
+    return tl.full((1, 1), number, kind) if each is None else tl.load(each + client * stride)

@@ -1,4 +1,12 @@
-"""The way back: slopes through ReLU, norm and pooling."""
+"""Backward kernels of a block: gradients through ReLU, pooling and norm.
+
+With δ the gradient of the norm's output y = g x̂ + o, nonzero only where pooling and ReLU let it pass, and
+with means over all raw pixels that share statistics, the gradient of a raw output x is
+
+    δx = HAT_SCALE · (g δ − x̂ mean(g δ x̂) − mean(g δ)) = SCALE · δ + GRAD_SCALE · x + GRAD_SHIFT.
+
+The last two are the batch-norm correction, one scale and one shift for each unit and channel.
+"""
 
 from __future__ import annotations
 
@@ -7,212 +15,279 @@ import triton.language as tl
 from torch import Tensor
 
 from sfedhp.nn.kernels import tiles
-from sfedhp.nn.kernels.tiles import corner, four, of, shared
+from sfedhp.nn.kernels.norm_coefficients import (
+    COUNT,
+    HAT_SCALE,
+    HAT_SHIFT,
+    RAW_MEAN,
+    SCALE,
+    SHIFT,
+    NormCoefficients,
+)
+from sfedhp.nn.kernels.tiles import coefficient, group_mean, load_2x2, top_left
 
 
-def fold(above: Tensor, largest: Tensor, numbers: Tensor, top: bool) -> tuple[Tensor, Tensor]:
-    """The slopes of the pooled outputs, and parts (units, chunks, 2, channels) of sums over them.
-
-    Args:
-        above: the slopes of the columns of the next block, every pixel of which sums those of the nine
-            neighborhoods it stands in; at the top those of the features, channels first.
-        largest: the pooled raw outputs, (units, rows, height, width, channels).
-        numbers: of the norm.
-        top: whether `above` are features.
-    """
-    units, _, height, width, channels = largest.shape
-    count, tall, wide = tiles.tiled(largest)
-    slopes = largest.new_empty(largest.shape)
-    parts = largest.new_empty(units, triton.cdiv(count, tall), 2, channels)
-    _fold[(units, parts.shape[1])](
-        above, largest, numbers, slopes, parts, count, height, width, channels, top, tall, wide
-    )
-    return slopes, parts
-
-
-def owe(
-    parts: Tensor,
-    numbers: Tensor,
-    models: Tensor,
-    gain: int,
-    largest: Tensor,
-    size: int,
-    sums: Tensor,
-    biased: bool,
-) -> Tensor:
-    """What makes of raw pixels the rest of their slopes, beside the part where the largest stood.
+def pool_grad(
+    above: Tensor, pooled: Tensor, coefficients: NormCoefficients, top: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients below ReLU of the pooled outputs, and sums over them in parts.
 
     Args:
-        parts: as `fold` gave them.
-        numbers: of the norm.
-        models: (groups, d).
-        gain: where the norm's gain begins in them.
-        largest: the pooled raw outputs, (units, rows, height, width, channels).
-        size: how many channels in a row share statistics.
-        sums: (units, 2 · channels), where the slopes of gain and offset are written; before them, in a third
-            part, that of the convolution's bias if there is one to write.
-        biased: whether there is.
+        above: gradients of the next block's columns, (units, pixels, 9 · channels), of which every pixel's
+            gradient is the sum over the nine columns it occurs in; or, for the top block, gradients of the
+            features, channels first.
+        pooled: the pooled raw outputs, (units, rows, height, width, channels).
+        coefficients: of the norm.
+        top: whether `above` are gradients of the features.
 
     Returns:
-        Scale and shift, (units, 2, channels).
+        The gradients δ, shaped as `pooled`; and (units, chunks, 2, channels), for each chunk Σ δ x̂ and Σ δ.
     """
-    (units, chunks, _, channels), (count, _, wide) = parts.shape, tiles.tiled(largest)
-    rest = parts.new_empty(units, 2, channels)
-    _owe[(units,)](
-        parts,
-        numbers,
-        models,
-        rest,
+    units, _, height, width, channels = pooled.shape
+    pixels, block_pixels, block_channels = tiles.tiling(pooled)
+    grads = pooled.new_empty(pooled.shape)
+    sums = pooled.new_empty(units, triton.cdiv(pixels, block_pixels), 2, channels)
+    _pool_grad[(units, sums.shape[1])](
+        above,
+        pooled,
+        coefficients.values,
+        grads,
         sums,
+        pixels,
+        height,
+        width,
+        channels,
+        top,
+        block_pixels,
+        block_channels,
+    )
+    return grads, sums
+
+
+def norm_grad_coefficients(
+    sums: Tensor,
+    coefficients: NormCoefficients,
+    models: Tensor,
+    gain: int,
+    pooled: Tensor,
+    group_channels: int,
+    parameter_grads: Tensor,
+    biased: bool,
+) -> Tensor:
+    """Scale and shift of the batch-norm correction that is added to the gradient of every raw output.
+
+    Args:
+        sums: as `pool_grad` returned them.
+        coefficients: of the norm.
+        models: (groups, d).
+        gain: where the norm's gain begins in them.
+        pooled: the pooled raw outputs, (units, rows, height, width, channels).
+        group_channels: how many consecutive channels share statistics; 1 for batch norm.
+        parameter_grads: (units, 2 · channels), memory for the gradients of gain and offset; with `biased`
+            (units, 3 · channels), those of the convolution's bias first.
+        biased: whether to write the gradients of the convolution's bias.
+
+    Returns:
+        GRAD_SCALE and GRAD_SHIFT of the module's docstring, (units, 2, channels).
+    """
+    (units, chunks, _, channels), (pixels, _, block_channels) = sums.shape, tiles.tiling(pooled)
+    correction = sums.new_empty(units, 2, channels)
+    _norm_grad_coefficients[(units,)](
+        sums,
+        coefficients.values,
+        models,
+        correction,
+        parameter_grads,
         models.stride(0),
-        sums.stride(0),
+        parameter_grads.stride(0),
         units // models.shape[0],
         gain,
-        count,
+        pixels,
         chunks,
         biased,
-        size,
+        group_channels,
         channels,
-        wide,
-        tiles.LINES,
+        block_channels,
+        tiles.CHUNKS_AT_ONCE,
     )
-    return rest
+    return correction
 
 
-def spread(raw: Tensor, slopes: Tensor, numbers: Tensor, rest: Tensor) -> Tensor:
-    """The slopes of the raw outputs, written in their place: those of the pooled where the largest stood."""
+def raw_grad(raw: Tensor, grads: Tensor, coefficients: NormCoefficients, correction: Tensor) -> Tensor:
+    """Gradients of the raw outputs, written over them; the pooled gradients go where the largest pixel was.
+
+    Args:
+        raw: (units, rows, height, width, channels), overwritten.
+        grads: as `pool_grad` returned them.
+        coefficients: of the norm.
+        correction: as `norm_grad_coefficients` returned it.
+
+    Returns:
+        `raw`.
+    """
     units, _, _, width, channels = raw.shape
-    count, tall, wide = tiles.tiled(slopes)
-    grid = (units, triton.cdiv(count, tall))
-    _spread[grid](raw, slopes, numbers, rest, count, width // 2, channels, tall, wide)
+    pixels, block_pixels, block_channels = tiles.tiling(grads)
+    _raw_grad[(units, triton.cdiv(pixels, block_pixels))](
+        raw,
+        grads,
+        coefficients.values,
+        correction,
+        pixels,
+        width // 2,
+        channels,
+        block_pixels,
+        block_channels,
+    )
     return raw
 
 
+# Grid: (units, chunks).
+#   above         (units, pixels, 9, channels); if `top` (units, rows, channels, height · width)
+#   pooled        (units, pixels, channels)
+#   coefficients  NormCoefficients, (units, 5, channels)
+#   grads         (units, pixels, channels), written
+#   sums          (units, chunks, 2, channels), written: Σ δ x̂, Σ δ
 @triton.jit
-def _fold(
+def _pool_grad(
     above,
-    largest,
-    numbers,
-    slopes,
-    parts,
-    count,
+    pooled,
+    coefficients,
+    grads,
+    sums,
+    pixels,
     height: tl.constexpr,
     width: tl.constexpr,
     channels: tl.constexpr,
     top: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
+    block_pixels: tl.constexpr,
+    block_channels: tl.constexpr,
 ):
     unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    pixel = (chunk * tall + tl.arange(0, tall))[:, None]
-    channel = tl.arange(0, wide)[None, :]
-    real = (pixel < count) & (channel < channels)
+    pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
+    channel = tl.arange(0, block_channels)[None, :]
+    real = (pixel < pixels) & (channel < channels)
     if top:
         size: tl.constexpr = height * width
         there = pixel // size * size * channels + channel * size + pixel % size
-        total = tl.load(above + unit * count * channels + there, mask=real, other=0)
+        total = tl.load(above + unit * pixels * channels + there, mask=real, other=0)
     else:
-        total = tl.zeros([tall, wide], largest.dtype.element_ty)
+        total = tl.zeros([block_pixels, block_channels], pooled.dtype.element_ty)
         line, column = pixel // width % height, pixel % width
-        mine = above + unit * count * 9 * channels + channel
+        mine = above + unit * pixels * 9 * channels + channel
         for neighbor in tl.static_range(9):
             down, right = line - (neighbor // 3 - 1), column - (neighbor % 3 - 1)
             inside = real & (down >= 0) & (down < height) & (right >= 0) & (right < width)
             there = pixel - (neighbor // 3 - 1) * width - (neighbor % 3 - 1)
             total += tl.load(mine + (there * 9 + neighbor) * channels, mask=inside, other=0)
-    own = (unit * count + pixel) * channels + channel
-    number = numbers + unit * 5 * channels + channel
-    raw = tl.load(largest + own, mask=real, other=0)
-    hat = raw * of(number, channel, channels, 0) + of(number, channel, channels, 1)
-    risen = raw * of(number, channel, channels, 2) + of(number, channel, channels, 3)
-    total = tl.where(risen > 0, total, 0)
-    tl.store(slopes + own, total, mask=real)
-    part = parts + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
+    own = (unit * pixels + pixel) * channels + channel
+    norm = coefficients + unit * COUNT * channels + channel
+    raw = tl.load(pooled + own, mask=real, other=0)
+    hat_scale = coefficient(norm, channel, channels, HAT_SCALE)
+    hat = raw * hat_scale + coefficient(norm, channel, channels, HAT_SHIFT)
+    scale = coefficient(norm, channel, channels, SCALE)
+    output = raw * scale + coefficient(norm, channel, channels, SHIFT)
+    total = tl.where(output > 0, total, 0)
+    tl.store(grads + own, total, mask=real)
+    part = sums + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
     tl.store(part, tl.sum(total * hat, 0)[None, :], mask=channel < channels)
     tl.store(part + channels, tl.sum(total, 0)[None, :], mask=channel < channels)
 
 
+# Grid: (units,).
+#   sums             (units, chunks, 2, channels): Σ δ x̂, Σ δ
+#   coefficients     NormCoefficients, (units, 5, channels)
+#   models           (groups, d), rows `model_stride` apart; `members` units share one
+#   correction       (units, 2, channels), written: GRAD_SCALE, GRAD_SHIFT
+#   parameter_grads  (units, 2 or 3 · channels), rows `parameter_stride` apart, written: [bias,] gain, offset
 @triton.jit
-def _owe(
-    parts,
-    numbers,
-    models,
-    rest,
+def _norm_grad_coefficients(
     sums,
-    model_step,
-    sums_step,
+    coefficients,
+    models,
+    correction,
+    parameter_grads,
+    model_stride,
+    parameter_stride,
     members,
     gain,
-    count,
+    pixels,
     chunks: tl.constexpr,
     biased: tl.constexpr,
-    size: tl.constexpr,
+    group_channels: tl.constexpr,
     channels: tl.constexpr,
-    wide: tl.constexpr,
-    lines: tl.constexpr,
+    block_channels: tl.constexpr,
+    chunks_at_once: tl.constexpr,
 ):
     unit = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, wide)
+    channel = tl.arange(0, block_channels)
     real = channel < channels
-    mine = parts + unit * chunks * 2 * channels + channel[None, :]
-    along = tl.zeros([wide], parts.dtype.element_ty)
-    plain = tl.zeros([wide], parts.dtype.element_ty)
-    for first in range(0, chunks, lines):
-        chunk = (first + tl.arange(0, lines))[:, None]
+    mine = sums + unit * chunks * 2 * channels + channel[None, :]
+    hat_sum = tl.zeros([block_channels], sums.dtype.element_ty)  # Σ δ x̂
+    grad_sum = tl.zeros([block_channels], sums.dtype.element_ty)  # Σ δ
+    for first in range(0, chunks, chunks_at_once):
+        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
         inside = (chunk < chunks) & real[None, :]
-        along += tl.sum(tl.load(mine + chunk * 2 * channels, mask=inside, other=0), 0)
-        plain += tl.sum(tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0), 0)
-    number = numbers + unit * 5 * channels + channel
-    scale, shift = of(number, channel, channels, 0), of(number, channel, channels, 1)
-    slope = tl.load(models + unit // members * model_step + gain + channel, mask=real, other=0)
-    # δraw = scale (g δ − x̂ mean(g δ x̂) − mean(g δ)), the means over all raw pixels that share statistics
-    tilt = scale * shared(slope * along, wide, size) / (-4 * count)
-    rest_scale = tilt * scale
-    rest_shift = tilt * shift + scale * shared(slope * plain, wide, size) / (-4 * count)
-    owed = rest + unit * 2 * channels + channel
-    tl.store(owed, rest_scale, mask=real)
-    tl.store(owed + channels, rest_shift, mask=real)
-    sums += unit * sums_step + channel
+        hat_sum += tl.sum(tl.load(mine + chunk * 2 * channels, mask=inside, other=0), 0)
+        grad_sum += tl.sum(tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0), 0)
+    norm = coefficients + unit * COUNT * channels + channel
+    hat_scale = coefficient(norm, channel, channels, HAT_SCALE)
+    hat_shift = coefficient(norm, channel, channels, HAT_SHIFT)
+    norm_gain = tl.load(models + unit // members * model_stride + gain + channel, mask=real, other=0)
+    # δx = HAT_SCALE (g δ − x̂ mean(g δ x̂) − mean(g δ)), with x̂ = x · HAT_SCALE + HAT_SHIFT
+    hat_mean = group_mean(norm_gain * hat_sum, block_channels, group_channels)
+    grad_mean = group_mean(norm_gain * grad_sum, block_channels, group_channels)
+    tilt = hat_scale * hat_mean / (-4 * pixels)
+    grad_scale = tilt * hat_scale
+    grad_shift = tilt * hat_shift + hat_scale * grad_mean / (-4 * pixels)
+    own = correction + unit * 2 * channels + channel
+    tl.store(own, grad_scale, mask=real)
+    tl.store(own + channels, grad_shift, mask=real)
+    parameter_grads += unit * parameter_stride + channel
     if biased:
-        # Σ δraw, with the sign of the gain as the raw pixels have it
-        level = of(number, channel, channels, 4)
-        total = slope * scale * plain + (rest_scale * level + rest_shift) * (4 * count)
-        tl.store(sums, tl.where(slope < 0, -total, total), mask=real)
-        sums += channels
-    tl.store(sums, along, mask=real)
-    tl.store(sums + channels, plain, mask=real)
+        # Σ δx, times the sign of the gain as the raw pixels have it
+        raw_mean = coefficient(norm, channel, channels, RAW_MEAN)
+        total = norm_gain * hat_scale * grad_sum + (grad_scale * raw_mean + grad_shift) * (4 * pixels)
+        tl.store(parameter_grads, tl.where(norm_gain < 0, -total, total), mask=real)
+        parameter_grads += channels
+    tl.store(parameter_grads, hat_sum, mask=real)
+    tl.store(parameter_grads + channels, grad_sum, mask=real)
 
 
+# Grid: (units, chunks).
+#   raw           (units, 4 · pixels, channels), images of width 2 · width; read and written
+#   grads         (units, pixels, channels)
+#   coefficients  NormCoefficients, (units, 5, channels)
+#   correction    (units, 2, channels): GRAD_SCALE, GRAD_SHIFT
 @triton.jit
-def _spread(
+def _raw_grad(
     raw,
-    slopes,
-    numbers,
-    rest,
-    count,
+    grads,
+    coefficients,
+    correction,
+    pixels,
     width: tl.constexpr,
     channels: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
+    block_pixels: tl.constexpr,
+    block_channels: tl.constexpr,
 ):
     unit = tl.program_id(0).to(tl.int64)
-    pixel = (tl.program_id(1) * tall + tl.arange(0, tall))[:, None]
-    channel = tl.arange(0, wide)[None, :]
-    real = (pixel < count) & (channel < channels)
-    above = raw + unit * 4 * count * channels + corner(pixel, width) * channels + channel
+    pixel = (tl.program_id(1) * block_pixels + tl.arange(0, block_pixels))[:, None]
+    channel = tl.arange(0, block_channels)[None, :]
+    real = (pixel < pixels) & (channel < channels)
+    above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
     below = above + 2 * width * channels
-    one, two, three, last = four(above, below, channels, real)
-    slope = tl.load(slopes + (unit * count + pixel) * channels + channel, mask=real, other=0)
-    slope *= of(numbers + unit * 5 * channels + channel, channel, channels, 2)
-    owed = rest + unit * 2 * channels + channel
-    scale, shift = of(owed, channel, channels, 0), of(owed, channel, channels, 1)
-    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
-    # Of equally large ones the first was chosen.
-    first = one == most
-    second = (two == most) & ~first
-    third = (three == most) & ~(first | second)
+    one, two, three, last = load_2x2(above, below, channels, real)
+    grad = tl.load(grads + (unit * pixels + pixel) * channels + channel, mask=real, other=0)
+    grad *= coefficient(coefficients + unit * COUNT * channels + channel, channel, channels, SCALE)
+    own = correction + unit * 2 * channels + channel
+    scale, shift = coefficient(own, channel, channels, 0), coefficient(own, channel, channels, 1)
+    largest = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
+    # Of equally large pixels the first was pooled.
+    first = one == largest
+    second = (two == largest) & ~first
+    third = (three == largest) & ~(first | second)
     fourth = ~(first | second | third)
-    tl.store(above, one * scale + shift + tl.where(first, slope, 0), mask=real)
-    tl.store(above + channels, two * scale + shift + tl.where(second, slope, 0), mask=real)
-    tl.store(below, three * scale + shift + tl.where(third, slope, 0), mask=real)
-    tl.store(below + channels, last * scale + shift + tl.where(fourth, slope, 0), mask=real)
+    tl.store(above, one * scale + shift + tl.where(first, grad, 0), mask=real)
+    tl.store(above + channels, two * scale + shift + tl.where(second, grad, 0), mask=real)
+    tl.store(below, three * scale + shift + tl.where(third, grad, 0), mask=real)
+    tl.store(below + channels, last * scale + shift + tl.where(fourth, grad, 0), mask=real)

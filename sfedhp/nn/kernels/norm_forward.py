@@ -1,4 +1,4 @@
-"""Pooling, and the numbers of a norm."""
+"""Forward kernels of a block: 2 × 2 max pooling with the moments of its inputs, the norm's coefficients."""
 
 from __future__ import annotations
 
@@ -7,160 +7,185 @@ import triton.language as tl
 from torch import Tensor
 
 from sfedhp.nn.kernels import tiles
-from sfedhp.nn.kernels.tiles import corner, four, shared, square
+from sfedhp.nn.kernels.norm_coefficients import (
+    COUNT,
+    HAT_SCALE,
+    HAT_SHIFT,
+    RAW_MEAN,
+    SCALE,
+    SHIFT,
+    NormCoefficients,
+)
+from sfedhp.nn.kernels.tiles import group_mean, load_2x2, square, top_left
 
 
-def pool(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest of every 2 × 2 pixels, and the parts (units, chunks, 2, channels) of a norm's moments.
+def pool_with_moments(raw: Tensor) -> tuple[Tensor, Tensor]:
+    """2 × 2 max pooling of raw outputs, and the mean and variance of those outputs in parts.
 
     Args:
         raw: (units, rows, height, width, channels), height and width even.
+
+    Returns:
+        The pooled outputs (units, rows, height / 2, width / 2, channels); and (units, chunks, 2, channels),
+        for each chunk the mean of its raw pixels and the sum of their squared distances from it.
     """
     units, rows, height, width, channels = raw.shape
-    largest = raw.new_empty(units, rows, height // 2, width // 2, channels)
-    count, tall, wide = tiles.tiled(largest)
-    parts = raw.new_empty(units, triton.cdiv(count, tall), 2, channels)
-    _pool[(units, parts.shape[1])](raw, largest, parts, count, width // 2, channels, tall, wide)
-    return largest, parts
+    pooled = raw.new_empty(units, rows, height // 2, width // 2, channels)
+    pixels, block_pixels, block_channels = tiles.tiling(pooled)
+    moments = raw.new_empty(units, triton.cdiv(pixels, block_pixels), 2, channels)
+    _pool_with_moments[(units, moments.shape[1])](
+        raw, pooled, moments, pixels, width // 2, channels, block_pixels, block_channels
+    )
+    return pooled, moments
 
 
-def settle(
-    parts: Tensor,
-    largest: Tensor,
+def norm_coefficients(
+    moments: Tensor,
+    pooled: Tensor,
     models: Tensor,
     places: tuple[int, int],
     epsilon: float,
-    size: int,
-    seen: Tensor | None,
-) -> Tensor:
-    """The norm's `numbers`, from the parts of its moments.
+    group_channels: int,
+    batch_statistics: Tensor | None,
+) -> NormCoefficients:
+    """The norm's coefficients for a batch, from the moments of its raw outputs.
 
     Args:
-        parts: as `pool` gave them.
-        largest: likewise.
+        moments: as `pool_with_moments` returned them.
+        pooled: likewise.
         models: (groups, d).
-        places: where the bias of the convolution begins in them, negative if there is none, and the gain of
-            the norm, followed by its offset.
+        places: where in them the bias of the convolution begins, negative if there is none, and where the
+            gain of the norm begins, followed by its offset.
         epsilon: of the norm.
-        size: how many channels in a row share statistics.
-        seen: (clients, 2, channels), where mean and unbiased variance are written; None: nowhere.
+        group_channels: how many consecutive channels share statistics; 1 for batch norm.
+        batch_statistics: (clients, 2, channels), memory for mean and unbiased variance; None: not wanted.
     """
-    count, tall, wide = tiles.tiled(largest)
-    units, chunks, _, channels = parts.shape
-    numbers = parts.new_empty(units, 5, channels)
+    pixels, block_pixels, block_channels = tiles.tiling(pooled)
+    units, chunks, _, channels = moments.shape
+    coefficients = moments.new_empty(units, 5, channels)
     bias, gain = places
-    _settle[(units,)](
-        parts,
+    _norm_coefficients[(units,)](
+        moments,
         models,
-        numbers,
-        numbers if seen is None else seen,
+        coefficients,
+        coefficients if batch_statistics is None else batch_statistics,
         models.stride(0),
-        0 if seen is None else seen.stride(0),
+        0 if batch_statistics is None else batch_statistics.stride(0),
         units // models.shape[0],
-        count,
+        pixels,
         chunks,
         bias,
         gain,
         epsilon,
-        seen is not None,
-        size,
+        batch_statistics is not None,
+        group_channels,
         channels,
-        tall,
-        wide,
-        tiles.LINES,
+        block_pixels,
+        block_channels,
+        tiles.CHUNKS_AT_ONCE,
     )
-    return numbers
+    return NormCoefficients(coefficients)
 
 
+# Grid: (units, chunks).
+#   raw      (units, 4 · pixels, channels), images of width 2 · width
+#   pooled   (units, pixels, channels), written
+#   moments  (units, chunks, 2, channels), written: mean, sum of squared distances from it
 @triton.jit
-def _pool(
+def _pool_with_moments(
     raw,
-    largest,
-    parts,
-    count,
+    pooled,
+    moments,
+    pixels,
     width: tl.constexpr,
     channels: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
+    block_pixels: tl.constexpr,
+    block_channels: tl.constexpr,
 ):
     unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    pixel = (chunk * tall + tl.arange(0, tall))[:, None]
-    channel = tl.arange(0, wide)[None, :]
-    real = (pixel < count) & (channel < channels)
-    above = raw + unit * 4 * count * channels + corner(pixel, width) * channels + channel
+    pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
+    channel = tl.arange(0, block_channels)[None, :]
+    real = (pixel < pixels) & (channel < channels)
+    above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
     below = above + 2 * width * channels
-    one, two, three, last = four(above, below, channels, real)
-    most = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
-    tl.store(largest + (unit * count + pixel) * channels + channel, most, mask=real)
-    # Mean and squares of this chunk by themselves: large means then cost no digits.
-    size = 4 * tl.minimum(count - chunk * tall, tall)
-    mean = (tl.sum(one + two + (three + last), 0) / size)[None, :]
+    one, two, three, last = load_2x2(above, below, channels, real)
+    largest = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
+    tl.store(pooled + (unit * pixels + pixel) * channels + channel, largest, mask=real)
+    # Moments of each chunk around its own mean: a large mean then costs no precision.
+    count = 4 * tl.minimum(pixels - chunk * block_pixels, block_pixels)
+    mean = (tl.sum(one + two + (three + last), 0) / count)[None, :]
     squares = square(one - mean) + square(two - mean) + (square(three - mean) + square(last - mean))
-    part = parts + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
+    part = moments + (unit * tl.num_programs(1) + chunk) * 2 * channels + channel
     tl.store(part, mean, mask=channel < channels)
     tl.store(part + channels, tl.sum(tl.where(real, squares, 0), 0)[None, :], mask=channel < channels)
 
 
+# Grid: (units,).
+#   moments       (units, chunks, 2, channels)
+#   models        (groups, d), rows `model_stride` apart; `members` units share one
+#   coefficients  NormCoefficients, (units, 5, channels), written
+#   statistics    (clients, 2, channels), rows `statistics_stride` apart, written if `wants_statistics`
+#   bias, gain    where the convolution's bias (negative: none) and the norm's gain begin in a model
 @triton.jit
-def _settle(
-    parts,
+def _norm_coefficients(
+    moments,
     models,
-    numbers,
-    seen,
-    model_step,
-    seen_step,
+    coefficients,
+    statistics,
+    model_stride,
+    statistics_stride,
     members,
-    count,
+    pixels,
     chunks: tl.constexpr,
     bias: tl.constexpr,
     gain,
     epsilon,
-    watched: tl.constexpr,
-    size: tl.constexpr,
+    wants_statistics: tl.constexpr,
+    group_channels: tl.constexpr,
     channels: tl.constexpr,
-    tall: tl.constexpr,
-    wide: tl.constexpr,
-    lines: tl.constexpr,
+    block_pixels: tl.constexpr,
+    block_channels: tl.constexpr,
+    chunks_at_once: tl.constexpr,
 ):
     unit = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, wide)
+    channel = tl.arange(0, block_channels)
     real = channel < channels
-    mine = parts + unit * chunks * 2 * channels + channel[None, :]
-    total = 4 * count
-    level = tl.zeros([wide], parts.dtype.element_ty)
-    for first in range(0, chunks, lines):
-        chunk = (first + tl.arange(0, lines))[:, None]
-        weight = 4 * tl.minimum(count - chunk * tall, tall)
+    mine = moments + unit * chunks * 2 * channels + channel[None, :]
+    count = 4 * pixels
+    raw_mean = tl.zeros([block_channels], moments.dtype.element_ty)
+    for first in range(0, chunks, chunks_at_once):
+        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
+        weight = 4 * tl.minimum(pixels - chunk * block_pixels, block_pixels)
         part = tl.load(mine + chunk * 2 * channels, mask=(chunk < chunks) & real[None, :], other=0)
-        level += tl.sum(part * weight, 0)
-    level = level / total
-    squares = tl.zeros([wide], parts.dtype.element_ty)
-    for first in range(0, chunks, lines):
-        chunk = (first + tl.arange(0, lines))[:, None]
+        raw_mean += tl.sum(part * weight, 0)
+    raw_mean = raw_mean / count
+    squares = tl.zeros([block_channels], moments.dtype.element_ty)
+    for first in range(0, chunks, chunks_at_once):
+        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
         inside = (chunk < chunks) & real[None, :]
-        weight = 4 * tl.minimum(count - chunk * tall, tall)
+        weight = 4 * tl.minimum(pixels - chunk * block_pixels, block_pixels)
         part = tl.load(mine + chunk * 2 * channels, mask=inside, other=0)
-        inner = tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0)
-        squares += tl.sum(tl.where(inside, inner + square(part - level[None, :]) * weight, 0), 0)
-    model = models + unit // members * model_step + channel
-    slope = tl.load(model + gain, mask=real, other=1)
-    height = tl.load(model + gain + channels, mask=real, other=0)
-    sign = tl.where(slope < 0, -1, 1)
-    base = level * 0
+        within = tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0)
+        squares += tl.sum(tl.where(inside, within + square(part - raw_mean[None, :]) * weight, 0), 0)
+    model = models + unit // members * model_stride + channel
+    norm_gain = tl.load(model + gain, mask=real, other=1)
+    norm_offset = tl.load(model + gain + channels, mask=real, other=0)
+    sign = tl.where(norm_gain < 0, -1, 1)
+    conv_bias = raw_mean * 0
     if bias >= 0:
-        base = tl.load(model + bias, mask=real, other=0)
-    own = level * sign + base
-    mean = shared(own, wide, size)
-    variance = shared(squares / total + square(own - mean), wide, size)
-    inverse = 1 / tl.sqrt(variance + epsilon)
-    shift = (base - mean) * inverse
-    number = numbers + unit * 5 * channels + channel
-    tl.store(number, inverse * sign, mask=real)
-    tl.store(number + channels, shift, mask=real)
-    tl.store(number + 2 * channels, slope * inverse * sign, mask=real)
-    tl.store(number + 3 * channels, height + slope * shift, mask=real)
-    tl.store(number + 4 * channels, level, mask=real)
-    if watched:
-        place = seen + unit * seen_step + channel
+        conv_bias = tl.load(model + bias, mask=real, other=0)
+    own_mean = raw_mean * sign + conv_bias
+    mean = group_mean(own_mean, block_channels, group_channels)
+    variance = group_mean(squares / count + square(own_mean - mean), block_channels, group_channels)
+    inverse_std = 1 / tl.sqrt(variance + epsilon)
+    hat_shift = (conv_bias - mean) * inverse_std
+    own = coefficients + unit * COUNT * channels + channel
+    tl.store(own + HAT_SCALE * channels, inverse_std * sign, mask=real)
+    tl.store(own + HAT_SHIFT * channels, hat_shift, mask=real)
+    tl.store(own + SCALE * channels, norm_gain * inverse_std * sign, mask=real)
+    tl.store(own + SHIFT * channels, norm_offset + norm_gain * hat_shift, mask=real)
+    tl.store(own + RAW_MEAN * channels, raw_mean, mask=real)
+    if wants_statistics:
+        place = statistics + unit * statistics_stride + channel
         tl.store(place, mean, mask=real)
-        tl.store(place + channels, squares / (total - 1), mask=real)
+        tl.store(place + channels, squares / (count - 1), mask=real)

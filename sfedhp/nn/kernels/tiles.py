@@ -1,54 +1,68 @@
-"""How kernels divide pooled pixels among their programs."""
+"""How the kernels divide pixels among their programs, and functions that several kernels share."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton import next_power_of_2
 
-TILE = 1024  # numbers that a program holds of each tensor it reads
-LINES = 32  # of partial sums that are added at once
+TILE = 1024  # numbers of each tensor that a program works on at once
+CHUNKS_AT_ONCE = 32  # partial sums that are loaded and added at once
 
 
-def tiled(pooled: Tensor) -> tuple[int, int, int]:
-    """How many pooled pixels a unit has, how many of them a program takes, and its width in channels."""
-    wide = next_power_of_2(pooled.shape[-1])
-    return pooled[0, ..., 0].numel(), max(1, TILE // wide), wide
+class Tiling(NamedTuple):
+    """How the pooled pixels of a unit are divided into chunks, one for each program."""
+
+    pixels: int  # pooled pixels of a unit
+    block_pixels: int  # of those, how many a chunk has
+    block_channels: int  # channels, rounded up to a power of two
+
+
+def tiling(pooled: Tensor) -> Tiling:
+    """The tiling of pooled outputs (units, rows, height, width, channels)."""
+    block_channels = next_power_of_2(pooled.shape[-1])
+    return Tiling(pooled[0, ..., 0].numel(), max(1, TILE // block_channels), block_channels)
 
 
 @triton.jit
-def corner(pixel, width: tl.constexpr):
-    """Of the 2 × 2 raw pixels that a pooled one is of; images follow one another without a gap."""
+def top_left(pixel, width: tl.constexpr):
+    """Index of the top left of the 2 × 2 raw pixels of a pooled pixel; `width` is that of the pooled image.
+
+    It counts the raw pixels of a unit, whose images follow one another without a gap.
+    """
     return pixel // width * (4 * width) + pixel % width * 2
 
 
 @triton.jit
-def four(above, below, channels: tl.constexpr, real):
-    """The 2 × 2 raw pixels, line by line."""
+def load_2x2(above, below, channels: tl.constexpr, real):
+    """The 2 × 2 raw pixels line by line, given pointers to the left ones of both lines."""
     one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
     three, last = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
     return one, two, three, last
 
 
 @triton.jit
-def of(number, channel, channels: tl.constexpr, which: tl.constexpr):
-    """One of the numbers of every channel."""
-    return tl.load(number + which * channels, mask=channel < channels, other=0)
+def coefficient(pointer, channel, channels: tl.constexpr, index: tl.constexpr):
+    """Number `index` of every channel, given a pointer to number 0 in a layout (..., numbers, channels)."""
+    return tl.load(pointer + index * channels, mask=channel < channels, other=0)
 
 
 @triton.jit
 def square(value):
-    """Of each."""
+    """value²."""
     return value * value
 
 
 @triton.jit
-def shared(value, wide: tl.constexpr, size: tl.constexpr):
-    """The mean of as many channels in a row as share statistics, for each of them."""
-    if size == 1:
+def group_mean(value, block_channels: tl.constexpr, group_channels: tl.constexpr):
+    """Each channel's value replaced by the mean over the consecutive channels that share statistics."""
+    if group_channels == 1:
         mean = value
     else:
-        groups = tl.sum(tl.reshape(value, (wide // size, size)), 1) / size
-        mean = tl.reshape(tl.broadcast_to(groups[:, None], (wide // size, size)), (wide,))
+        shape: tl.constexpr = (block_channels // group_channels, group_channels)
+        groups = tl.sum(tl.reshape(value, shape), 1) / group_channels
+        mean = tl.reshape(tl.broadcast_to(groups[:, None], shape), (block_channels,))
     return mean

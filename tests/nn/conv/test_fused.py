@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="Triton, which the fused kernels are writte
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.nn.conv import fused
-from sfedhp.nn.conv.convolve import Columns
+from sfedhp.nn.conv.convolve import Im2colConvolution
 from sfedhp.nn.kernels import available
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -24,7 +24,7 @@ from tests.support.paths import ROOT
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 2), 3, (3, 4, 8), 4
 CLOCK = Clock(1, 2)
-OBSTACLE = available.unavailable_reason
+UNAVAILABLE_REASON = available.unavailable_reason
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -57,9 +57,17 @@ def some(*shape, seed=0):
 def task(net, **options):
     labels = torch.randint(CLASSES, (*LEAD, ROWS), generator=torch.Generator().manual_seed(1))
     stream, sizes = key(5, torch.arange(4).reshape(LEAD)), torch.full(LEAD, ROWS)
-    worn = some(*LEAD, net.s).square() + 0.1
+    running_stats = some(*LEAD, net.s).square() + 0.1
     made = Task(
-        net, some(*LEAD, ROWS, *SHAPE), labels, sizes, stream, 2, statistics=worn, min_rows=ROWS, **options
+        net,
+        some(*LEAD, ROWS, *SHAPE),
+        labels,
+        sizes,
+        stream,
+        2,
+        statistics=running_stats,
+        min_rows=ROWS,
+        **options,
     )
     return made.to(torch.device(DEVICE))
 
@@ -67,8 +75,10 @@ def task(net, **options):
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch):
     """As if every device had kernels, with passes counted."""
-    usable, passes = fused.usable, []  # no GPU is asked for
-    monkeypatch.setattr(fused, "usable", lambda blocks, shape, _: usable(blocks, shape, torch.device("cuda")))
+    can_fuse, passes = fused.can_fuse, []  # no GPU is asked for
+    monkeypatch.setattr(
+        fused, "can_fuse", lambda blocks, shape, _: can_fuse(blocks, shape, torch.device("cuda"))
+    )
     monkeypatch.setattr(available, "unavailable_reason", lambda device: "")
 
     class Counted(fused.FusedPass):
@@ -77,7 +87,7 @@ def everywhere(monkeypatch):
             super().__init__(*given)
 
     monkeypatch.setattr(fused, "FusedPass", Counted)
-    monkeypatch.setattr("sfedhp.nn.conv.network.filters_for", lambda device: Columns())
+    monkeypatch.setattr("sfedhp.nn.conv.network.convolution_for", lambda device: Im2colConvolution())
     return passes
 
 
@@ -85,8 +95,8 @@ def everywhere(monkeypatch):
 def tile(request, monkeypatch):
     """Also so small that sums have several chunks, and more than are added at once."""
     monkeypatch.setattr("sfedhp.nn.kernels.tiles.TILE", request.param)
-    monkeypatch.setattr("sfedhp.nn.kernels.tiles.LINES", 4)
-    monkeypatch.setattr("sfedhp.nn.conv.convolve.Columns.long", request.param)
+    monkeypatch.setattr("sfedhp.nn.kernels.tiles.CHUNKS_AT_ONCE", 4)
+    monkeypatch.setattr("sfedhp.nn.conv.convolve.Im2colConvolution.split_above", request.param)
     return request.param
 
 
@@ -116,11 +126,11 @@ def test_what_is_given_is_not_changed():
 def test_a_gain_of_zero_lets_nothing_pass():
     net = network()
     model = some(*LEAD, net.d, seed=2).to(DEVICE)
-    gain = net.convolutions.blocks[0].norm.first
+    gain = net.convnet.blocks[0].norm.start
     model[..., gain : gain + 2] = torch.tensor([0.0, -0.0])
     stack, plain = task(net), task(net, force_autograd=True)
     batch = stack.batch(CLOCK)
-    weights = net.convolutions.blocks[0].first
+    weights = net.convnet.blocks[0].start
     found, wanted = stack.gradient(model, batch), plain.gradient(model, batch)
     assert not found[..., weights : weights + 2 * 27].any()
     assert_close(found[..., gain + 2 :], wanted[..., gain + 2 :], rtol=1e-10, atol=1e-10)
@@ -131,7 +141,7 @@ def test_what_is_not_a_number_does_not_vanish():
     model, stack = some(*LEAD, net.d, seed=2).to(DEVICE), task(net)
     model[0, 0, 0] = torch.nan  # one weight of the first block
     found = stack.gradient(model, stack.batch(CLOCK))
-    above = found[..., net.convolutions.head[-1].first :]
+    above = found[..., net.convnet.head[-1].start :]
     assert above[0, 0].isnan().any()
     assert not above[1].isnan().any()
 
@@ -141,34 +151,34 @@ def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
     ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), min_rows=1)
     ragged.gradient(some(*LEAD, net.d).to(DEVICE), ragged.everything())
     assert not everywhere
-    blocks = net.convolutions.blocks
+    blocks = net.convnet.blocks
     cuda = torch.device("cuda")
-    assert fused.usable(blocks, torch.Size(SHAPE), cuda)
-    assert not fused.usable(blocks, torch.Size((3, 6, 8)), cuda)  # the second block would pool 3 × 4
+    assert fused.can_fuse(blocks, torch.Size(SHAPE), cuda)
+    assert not fused.can_fuse(blocks, torch.Size((3, 6, 8)), cuda)  # the second block would pool 3 × 4
     for other in (nn.GroupNorm(2, 6), None):
         parts = [nn.Conv2d(3, 6, 3, padding=1), *([other] if other else []), nn.ReLU(), nn.MaxPool2d(2)]
-        there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(48, 2))).convolutions
-        assert not fused.usable(there.blocks, torch.Size(SHAPE), cuda)
+        there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(48, 2))).convnet
+        assert not fused.can_fuse(there.blocks, torch.Size(SHAPE), cuda)
 
 
 def test_what_stands_in_the_way_is_said(monkeypatch):
     here = torch.device(DEVICE)
-    OBSTACLE.cache_clear()
-    assert not OBSTACLE(here)
-    OBSTACLE.cache_clear()
-    monkeypatch.setattr("sfedhp.nn.kernels.norm_forward.pool", lambda raw: raw.reshape(7))
-    assert OBSTACLE(here).startswith("Triton cannot run here (shape '[7]'")
-    OBSTACLE.cache_clear()
+    UNAVAILABLE_REASON.cache_clear()
+    assert not UNAVAILABLE_REASON(here)
+    UNAVAILABLE_REASON.cache_clear()
+    monkeypatch.setattr("sfedhp.nn.kernels.norm_forward.pool_with_moments", lambda raw: raw.reshape(7))
+    assert UNAVAILABLE_REASON(here).startswith("Triton cannot run here (shape '[7]'")
+    UNAVAILABLE_REASON.cache_clear()
     monkeypatch.setattr(available, "find_spec", lambda name: None)
-    assert OBSTACLE(here) == "Triton is not installed"
-    OBSTACLE.cache_clear()
+    assert UNAVAILABLE_REASON(here) == "Triton is not installed"
+    UNAVAILABLE_REASON.cache_clear()
 
 
 def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
     stack = task(network())
-    assert stack.gradients == "convolutions by hand, fused kernels"
-    assert replace(stack, min_rows=2).gradients == stack.gradients  # a mini-batch has two rows
-    assert replace(stack, min_rows=1).gradients == "convolutions by hand"
+    assert str(stack.gradient_path) == "convolutions by hand, fused kernels"
+    assert replace(stack, min_rows=2).gradient_path == stack.gradient_path  # a mini-batch has two rows
+    assert str(replace(stack, min_rows=1).gradient_path) == "convolutions by hand"
 
 
 def test_the_kernels_compile_for_a_gpu():
@@ -181,14 +191,14 @@ def test_the_kernels_compile_for_a_gpu():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split(": ")[1].split() == [
-        "_columns",
-        "_fold",
-        "_gather",
-        "_matrices",
-        "_move",
-        "_owe",
-        "_pool",
-        "_product",
-        "_settle",
-        "_spread",
+        "_im2col",
+        "_matmul",
+        "_norm_coefficients",
+        "_norm_grad_coefficients",
+        "_pool_grad",
+        "_pool_with_moments",
+        "_raw_grad",
+        "_scatter_weight_grad",
+        "_update_layer",
+        "_weight_matrices",
     ]

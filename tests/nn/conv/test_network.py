@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import Descent, minimize
-from sfedhp.nn.conv.convolve import Columns, Direct
-from sfedhp.nn.conv.match import recognize
+from sfedhp.nn.conv.convolve import DirectConvolution, Im2colConvolution
+from sfedhp.nn.conv.match import match_convnet
 from sfedhp.nn.models import build
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -63,9 +63,9 @@ def some(*shape, seed=0):
 
 def task(name="batch norm", **options):
     labels = torch.randint(CLASSES, (*LEAD, ROWS), generator=torch.Generator().manual_seed(1))
-    worn = some(*LEAD, NETWORKS[name].s).square() + 0.1
+    running_stats = some(*LEAD, NETWORKS[name].s).square() + 0.1
     stream = key(5, torch.arange(6).reshape(LEAD))
-    given = {"statistics": worn, **options}
+    given = {"statistics": running_stats, **options}
     return Task(NETWORKS[name], some(*LEAD, ROWS, *SHAPE), labels, SIZES, stream, 4, **given)
 
 
@@ -73,12 +73,12 @@ def models(name="batch norm", seed=2):
     return some(*LEAD, NETWORKS[name].d, seed=seed)
 
 
-@pytest.fixture(params=[Direct, Columns])
+@pytest.fixture(params=[DirectConvolution, Im2colConvolution])
 def way(request, monkeypatch):
     """Either way to convolve, as if it were this device's; what is short is split too."""
-    monkeypatch.setattr("sfedhp.nn.conv.network.filters_for", lambda device: request.param())
-    monkeypatch.setattr(Columns, "long", 8)
-    monkeypatch.setattr(Direct, "rows", 16)
+    monkeypatch.setattr("sfedhp.nn.conv.network.convolution_for", lambda device: request.param())
+    monkeypatch.setattr(Im2colConvolution, "split_above", 8)
+    monkeypatch.setattr(DirectConvolution, "rows_at_once", 16)
     return request.param
 
 
@@ -95,8 +95,8 @@ def close(found, wanted):
 def test_gradients_and_statistics_are_those_of_autograd(way, name, sizes):
     stack = replace(task(name, min_rows=int(sizes[sizes > 0].min()), weight_decay=0.3), sizes=sizes)
     plain = replace(stack, force_autograd=True)
-    assert stack.gradients == "convolutions by hand"
-    assert plain.gradients == "autograd"
+    assert str(stack.gradient_path) == "convolutions by hand"
+    assert str(plain.gradient_path) == "autograd"
     for batch in (stack.batch(CLOCK), stack.everything()):
         close(stack.gradient(models(name), batch), plain.gradient(models(name), batch))
         close(stack.statistics, plain.statistics)
@@ -107,8 +107,8 @@ def test_gradients_and_statistics_are_those_of_autograd(way, name, sizes):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_scores_are_those_of_the_modules(way, name, monkeypatch):
-    for room in (2**22, 1, 3000):
-        monkeypatch.setattr(way, "room", room)
+    for max_columns in (2**22, 1, 3000):
+        monkeypatch.setattr(way, "max_columns", max_columns)
         stack = task(name)
         scores = stack.scores(models(name), stack.inputs)
         for place in ((0, 0), (1, 2)):
@@ -126,8 +126,8 @@ def test_shared_models_are_those_models_for_each(way, name):
             stack, plain = replace(stack, sizes=sizes), replace(plain, sizes=sizes)
             batch = stack.batch(CLOCK)
             close(stack.gradient(given, batch), plain.gradient(given, batch))
-        for worn in (stack.statistics, stack.statistics[:1, :1].expand(*LEAD, -1)):
-            stack, plain = replace(stack, statistics=worn), replace(plain, statistics=worn)
+        for running_stats in (stack.statistics, stack.statistics[:1, :1].expand(*LEAD, -1)):
+            stack, plain = replace(stack, statistics=running_stats), replace(plain, statistics=running_stats)
             close(stack.scores(given, stack.inputs), plain.scores(given, stack.inputs))
 
 
@@ -161,10 +161,10 @@ def test_nobody_having_rows_is_no_trouble(way):
 def test_what_is_given_is_not_changed(way):
     stack, given = task(), models()
     before = [tensor.clone() for tensor in (given, stack.inputs, stack.statistics)]
-    worn = stack.statistics
+    running_stats = stack.statistics
     stack.gradient(given, stack.batch(CLOCK))
     stack.scores(given, stack.inputs)
-    for tensor, old in zip((given, stack.inputs, worn), before, strict=True):
+    for tensor, old in zip((given, stack.inputs, running_stats), before, strict=True):
         assert torch.equal(tensor, old)
 
 
@@ -181,9 +181,11 @@ def test_steps_are_those_of_the_plain_path(way):
 def test_the_models_of_the_paper_are_worked_by_hand(way, name, features):
     vgg = build(name, shape=(3, 32, 32), classes=10, seed=0, dtype=torch.float32, features=features)
     inputs, labels = some(2, 3, 3, 32, 32).float(), torch.tensor([[1, 2, 3], [0, 9, 9]])
-    worn = vgg.initial()[1].expand(2, -1).clone()
-    stack = Task(vgg, inputs, labels, torch.tensor([3, 3]), key(0, torch.arange(2)), 3, statistics=worn)
-    assert stack.gradients == "convolutions by hand"
+    running_stats = vgg.initial()[1].expand(2, -1).clone()
+    stack = Task(
+        vgg, inputs, labels, torch.tensor([3, 3]), key(0, torch.arange(2)), 3, statistics=running_stats
+    )
+    assert str(stack.gradient_path) == "convolutions by hand"
     given, batch, plain = (
         vgg.initial()[0].expand(2, -1),
         stack.everything(),
@@ -211,11 +213,11 @@ def _hooked():
 
 
 def _twice():
-    filters = nn.Conv2d(4, 4, 3, padding=1)
-    return nn.Sequential(filters, nn.ReLU(), filters, nn.ReLU(), nn.Flatten())
+    convolution = nn.Conv2d(4, 4, 3, padding=1)
+    return nn.Sequential(convolution, nn.ReLU(), convolution, nn.ReLU(), nn.Flatten())
 
 
-def filters_with(**options):
+def convolution_with(**options):
     return nn.Sequential(
         nn.Conv2d(2, 4, **{"kernel_size": 3, "padding": 1, **options}), nn.ReLU(), nn.Flatten()
     )
@@ -240,13 +242,13 @@ def pooled(pooling):
         nn.Sequential(*block(2, 4), *block(3, 4), nn.Flatten()),
         nn.Sequential(*block(2, 4), nn.Flatten(), nn.Tanh()),
         nn.Sequential(*block(2, 4), nn.Flatten(), nn.Flatten(), nn.Linear(36, 3)),
-        filters_with(kernel_size=5),
-        filters_with(stride=2),
-        filters_with(padding=0),
-        filters_with(padding="same"),
-        filters_with(dilation=2),
-        filters_with(groups=2),
-        filters_with(padding_mode="circular"),
+        convolution_with(kernel_size=5),
+        convolution_with(stride=2),
+        convolution_with(padding=0),
+        convolution_with(padding="same"),
+        convolution_with(dilation=2),
+        convolution_with(groups=2),
+        convolution_with(padding_mode="circular"),
         normed(nn.BatchNorm2d(4, affine=False)),
         normed(nn.BatchNorm2d(4, track_running_stats=False)),
         normed(nn.GroupNorm(2, 4, affine=False)),
@@ -261,17 +263,19 @@ def pooled(pooling):
     ],
 )
 def test_whatever_does_more_is_not_recognized(module):
-    assert recognize(module) is None
+    assert match_convnet(module) is None
 
 
 @pytest.mark.parametrize("shape", [(2, 7), (3, 7, 6), (2, 3, 3), (2, 8, 8), (2, 1, 1)])
 def test_inputs_that_do_not_fit_go_the_old_way(shape):
-    assert not NETWORKS["batch norm"].convolutions.fits(torch.Size(shape))
+    assert not NETWORKS["batch norm"].convnet.accepts(torch.Size(shape))
 
 
 def test_one_pixel_cannot_be_normalized_over_rows():
-    single = recognize(nn.Sequential(*block(2, 4), *block(4, 4, batch_norm(4), pools=False), nn.Flatten()))
-    assert single.fits(torch.Size((2, 4, 2)))
-    assert not single.fits(torch.Size((2, 3, 2)))
-    assert NETWORKS["neither"].convolutions.fits(torch.Size((2, 3, 2)))
-    assert not NETWORKS["neither"].convolutions.fits(torch.Size((2, 1, 2)))
+    single = match_convnet(
+        nn.Sequential(*block(2, 4), *block(4, 4, batch_norm(4), pools=False), nn.Flatten())
+    )
+    assert single.accepts(torch.Size((2, 4, 2)))
+    assert not single.accepts(torch.Size((2, 3, 2)))
+    assert NETWORKS["neither"].convnet.accepts(torch.Size((2, 3, 2)))
+    assert not NETWORKS["neither"].convnet.accepts(torch.Size((2, 1, 2)))

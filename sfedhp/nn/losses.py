@@ -1,0 +1,91 @@
+"""Losses of a batch, and their gradients with respect to the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from sfedhp.core.types import Batch
+from sfedhp.nn.matmul import prefers_column_major
+
+# Scores (..., rows, classes), labels (..., rows) and which rows are real (..., rows) to one loss a client,
+# (...).
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+# Scores (clients, rows, classes) to the gradients of the clients' losses with respect to them.
+LossGrad = Callable[[Tensor], Tensor]
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+    """The mean cross-entropy over the real rows, (...); 0 for a client without any. See `Loss`."""
+    each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
+
+
+def loss_grad_by_autograd(loss: Loss, batch: Batch) -> LossGrad:
+    """The gradient of any loss on a batch with respect to the scores."""
+
+    def loss_grad(scores: Tensor) -> Tensor:
+        leaf = scores.view(*batch.labels.shape, -1).requires_grad_()
+        with torch.enable_grad():
+            total = loss(leaf, batch.labels, batch.real).sum()
+        return torch.autograd.grad(total, leaf)[0].view_as(scores)
+
+    return loss_grad
+
+
+class CrossEntropyGrad:
+    """Gradient of a batch's mean cross-entropy with respect to the scores, times a factor.
+
+    For a row with scores z and one-hot label y it is factor / n · (softmax(z) − y), n being the number of
+    real rows of the client; for padding rows it is 0.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        rows: Tensor,
+        classes: int,
+        factor: float | Tensor = 1.0,
+        may_pad: bool = True,
+    ):
+        """Prepare everything that does not depend on the scores.
+
+        Args:
+            batch: the batch of the whole stack.
+            rows: its inputs as (clients, rows, features).
+            classes: number of classes.
+            factor: of all gradients, or one for each client, (clients, 1, 1).
+            may_pad: whether some rows may be padding.
+        """
+        labels = batch.labels.reshape(*rows.shape[:2], 1)
+        if prefers_column_major(classes, rows.device):
+            target = rows.new_zeros(rows.shape[0], classes, rows.shape[1]).mT
+        else:
+            target = rows.new_zeros(*rows.shape[:2], classes)
+        self.weights: float | Tensor
+        if may_pad:
+            real = batch.real.reshape(rows.shape[:2])
+            share = real.to(rows.dtype) / real.sum(-1, keepdim=True).clamp_min(1)
+            self.weights = share.unsqueeze(-1) * factor
+        else:
+            self.weights = factor / rows.shape[1]
+        if isinstance(self.weights, Tensor):
+            self.target = target.scatter_(-1, labels, -self.weights.expand(labels.shape))
+        else:
+            self.target = target.scatter_(-1, labels, -self.weights)
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Gradients (clients, rows, classes) for scores of the same shape."""
+        if isinstance(self.weights, Tensor):
+            return torch.addcmul(self.target, _softmax(scores), self.weights)
+        return torch.add(self.target, _softmax(scores), alpha=self.weights)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Softmax over the last axis; on a CPU by columns, several times faster with few classes."""
+    if scores.device.type != "cpu":
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores.mT, -2).mT
