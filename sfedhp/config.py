@@ -25,7 +25,11 @@ class EvaluationOptions:
 
     every: Annotated[Count, Help("rounds between two evaluations")] = 1
     norm_statistics: Annotated[
-        Literal["averaged", "local"], Help("what a global model wears: a mean, or each client's own")
+        Literal["averaged", "local"],
+        Help(
+            "batch-norm statistics used to evaluate a global model: the mean over clients, "
+            "or each client's own"
+        ),
     ] = "averaged"
 
 
@@ -40,40 +44,41 @@ class CheckpointOptions:
 class EngineOptions:
     """The [engine] section."""
 
-    kind: Annotated[Literal["process", "ray"], Help("one process computes, or actors of a Ray cluster")] = (
-        "process"
-    )
+    kind: Annotated[
+        Literal["process", "ray"], Help("compute in one process, or in actors of a Ray cluster")
+    ] = "process"
     address: Annotated[
-        str, Help("of the Ray cluster: host:port, or auto: one that runs here; empty: start Ray here")
+        str, Help("Ray cluster to use: host:port, or auto for one that runs here; empty: start Ray here")
     ] = ""
-    actors: Annotated[CountOrOff, Help("of Ray; 0: one for each edge, at most one for each CPU")] = 0
+    actors: Annotated[CountOrOff, Help("number of Ray actors; 0: one per edge, at most one per CPU")] = 0
     inner: Annotated[
-        Literal["auto", "plain"], Help("how inner problems are solved: the fastest exact way, or plainly")
+        Literal["auto", "plain"],
+        Help("solver of the inner problems: the fastest exact one, or plain autograd"),
     ] = "auto"
-    clients_at_once: Annotated[CountOrOff, Help("clients computed together; 0: as many as memory holds")] = 0
+    clients_at_once: Annotated[CountOrOff, Help("clients computed together; 0: as many as fit in memory")] = 0
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run."""
 
-    seed: Annotated[int, Bounds(0, 2**62), Help("decides split, initial weights and every draw")] = 0
-    rounds: Annotated[Count, Help("T, cloud rounds")] = 30
-    edges: Annotated[Count, Help("N, edge servers")] = 4
-    clients_per_edge: Annotated[Count, Help("J, clients under each edge")] = 5
+    seed: Annotated[
+        int, Bounds(0, 2**62), Help("seed of the data split, the initial weights and all sampling")
+    ] = 0
+    rounds: Annotated[Count, Help("T, number of cloud rounds")] = 30
+    edges: Annotated[Count, Help("N, number of edge servers")] = 4
+    clients_per_edge: Annotated[Count, Help("J, number of clients per edge")] = 5
     sampled_edges: Annotated[
-        CountOrOff, Help("S, edges that count in a round (three-tier methods); 0: all")
+        CountOrOff, Help("S, edges sampled for the cloud's mean in each round (three-tier methods); 0: all")
     ] = 0
-    sampled_clients: Annotated[
-        CountOrOff, Help("clients that train in a round (two-tier methods); 0: all")
-    ] = 0
-    batch_size: Annotated[CountOrOff, Help("rows of a mini-batch; 0: the client's whole data")] = 20
-    dtype: Annotated[Literal["float32", "float64"], Help("of weights and inputs")] = "float32"
-    device: Annotated[str, Help("cpu, cuda, or auto: a GPU where there is one")] = "auto"
-    density_threshold: Annotated[
-        float, Bounds(0), Help("τ: below it a weight counts as zero in densities")
-    ] = DENSITY_THRESHOLD
-    algorithm: Annotated[Algorithm, Help("the method and its hyper-parameters")] = field(
+    sampled_clients: Annotated[CountOrOff, Help("clients sampled per round (two-tier methods); 0: all")] = 0
+    batch_size: Annotated[CountOrOff, Help("rows per mini-batch; 0: all rows of the client")] = 20
+    dtype: Annotated[Literal["float32", "float64"], Help("type of weights and inputs")] = "float32"
+    device: Annotated[str, Help("cpu, cuda, or auto for a GPU if there is one")] = "auto"
+    density_threshold: Annotated[float, Bounds(0), Help("τ, weights below it count as zero in densities")] = (
+        DENSITY_THRESHOLD
+    )
+    algorithm: Annotated[Algorithm, Help("the method and its hyperparameters")] = field(
         default_factory=SFedHP
     )
     data: DataOptions = field(default_factory=DataOptions)

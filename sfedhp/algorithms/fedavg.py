@@ -24,8 +24,8 @@ from sfedhp.nn.task import Task
 class FedAvg(Algorithm):
     """Clients descend from the global model on their own data; the cloud averages what comes back."""
 
-    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
+    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """w_k ← w_k − η ∇ℓ(w_k; D), from w, a new D each step."""

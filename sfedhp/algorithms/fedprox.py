@@ -24,9 +24,9 @@ from sfedhp.nn.task import Task
 class FedProx(Algorithm):
     """FedAvg with a rubber band: a client's steps are pulled back to the global model it started from."""
 
-    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
-    proximity: Annotated[Strength, Help("μ, how strongly a client is pulled to the global model")] = 0.001
+    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
+    proximity: Annotated[Strength, Help("μ, pull of a client towards the global model")] = 0.001
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + μ/2 ‖x − w‖², from w, a new D each step."""

@@ -30,11 +30,13 @@ class HeurFedAMP(Algorithm):
     """Every client gets a cloud model of its own, in which the clients that are alike weigh more."""
 
     state_per_member = True
-    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps a round, each on a new mini-batch")] = 20
-    proximity: Annotated[Strength, Help("λ/α, how strongly a client is pulled to its cloud model")] = 0.1
-    self_weight: Annotated[Share, Help("ξ_ii, the weight of a client's own model in its cloud model")] = 0.5
-    attention: Annotated[Strength, Help("σ, how sharply likeness decides the other weights")] = 10.0
+    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
+    proximity: Annotated[Strength, Help("λ/α, pull of a client towards its cloud model")] = 0.1
+    self_weight: Annotated[Share, Help("ξ_ii, weight of a client's own model in its cloud model")] = 0.5
+    attention: Annotated[
+        Strength, Help("σ, how strongly similarity decides the weights of the other models")
+    ] = 10.0
 
     def cloud_start(self, initial: Tensor, members: int) -> Tensor:
         """The last w_j of every client."""

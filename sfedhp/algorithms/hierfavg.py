@@ -25,9 +25,9 @@ class HierFAVG(Algorithm):
     """FedAvg in two storeys: edges average their clients several times, then the cloud averages the edges."""
 
     tiers = 3
-    local_rate: Annotated[Rate, Help("η, the rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("κ₁, SGD steps an edge round, each on a new mini-batch")] = 5
-    edge_rounds: Annotated[Count, Help("κ₂, edge rounds a cloud round")] = 4
+    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("κ₁, SGD steps per edge round, each on a new mini-batch")] = 5
+    edge_rounds: Annotated[Count, Help("κ₂, edge rounds per cloud round")] = 4
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """κ₁ SGD steps from the edge's model; both means are the defaults, weighted by training-set size."""

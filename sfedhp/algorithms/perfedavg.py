@@ -25,11 +25,11 @@ from sfedhp.nn.task import Task
 class PerFedAvg(Algorithm):
     """Learn a global model that is good at a client after one step on that client's own training data."""
 
-    adaptation_rate: Annotated[Strength, Help("α, the rate of the one adapting step")] = 0.05
-    meta_rate: Annotated[Rate, Help("β, the rate of the steps of the global model")] = 0.01
-    local_steps: Annotated[Count, Help("meta steps a round, two new mini-batches each")] = 20
+    adaptation_rate: Annotated[Strength, Help("α, learning rate of the single adaptation step")] = 0.05
+    meta_rate: Annotated[Rate, Help("β, learning rate of the meta steps")] = 0.01
+    local_steps: Annotated[Count, Help("meta steps per round, each on two new mini-batches")] = 20
     order: Annotated[
-        Literal["first", "second"], Help("second: with the Hessian-vector product of the full gradient")
+        Literal["first", "second"], Help("order of the meta gradient; second: with a Hessian-vector product")
     ] = "first"
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:

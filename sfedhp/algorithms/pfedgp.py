@@ -37,10 +37,10 @@ class PFedGP(Algorithm):
     weighting: ClassVar[Literal["size", "equal"]] = "equal"
     predicts_from_features: ClassVar[bool] = True
 
-    local_rate: Annotated[Rate, Help("η, the rate of the kernel network's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps a round, each on newly drawn rows")] = 1
+    local_rate: Annotated[Rate, Help("η, learning rate of the kernel network's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps per round, each on newly sampled rows")] = 1
     support_rows: Annotated[
-        Count, Help("rows a client's Gaussian processes use at most; the cost is cubic in them")
+        Count, Help("most rows that a client's Gaussian processes use; the cost is cubic in them")
     ] = 400
     chains: Annotated[Count, Help("independent Gibbs chains, whose predictions are averaged")] = 20
     gibbs_steps: Annotated[Count, Help("Gibbs steps of each chain")] = 5

@@ -29,13 +29,15 @@ class PFedMe(Algorithm):
 
     weighting = "equal"
     client_proximity: Annotated[
-        Strength, Help("λ, the spring between a personal model and the client's global one")
+        Strength, Help("λ, pull of a personal model towards the client's copy of the global model")
     ] = 15.0
-    personal_rate: Annotated[Rate, Help("the rate of the personal model's steps")] = 0.05
-    local_rate: Annotated[Rate, Help("η, the rate of the client's copy of the global model")] = 0.05
-    local_rounds: Annotated[Count, Help("R, mini-batches a round")] = 20
+    personal_rate: Annotated[Rate, Help("learning rate of the personal model's steps")] = 0.05
+    local_rate: Annotated[Rate, Help("η, learning rate of the client's copy of the global model")] = 0.05
+    local_rounds: Annotated[Count, Help("R, mini-batches per round")] = 20
     personal_steps: Annotated[Count, Help("K, steps on each mini-batch; odd, or with ηλ < 1")] = 5
-    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves to the mean")] = 1.0
+    cloud_mixing: Annotated[
+        Rate, Help("β, how far the global model moves towards the mean of the clients")
+    ] = 1.0
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """θ_i before the first round."""

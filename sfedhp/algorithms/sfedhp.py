@@ -39,40 +39,40 @@ class SFedHP(Algorithm):
 
     tiers = 3
     weighting = "equal"
-    edge_rounds: Annotated[Count, Help("R, edge rounds a cloud round")] = 20
+    edge_rounds: Annotated[Count, Help("R, edge rounds per cloud round")] = 20
     personal_steps: Annotated[
         Count, Help("K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1")
     ] = 5
-    client_proximity: Annotated[
-        Rate, Help("λ₁, the spring between a client's and its edge's personal model")
-    ] = 20.0
-    edge_proximity: Annotated[
-        Rate, Help("λ₂, the spring between an edge's personal and its global model")
-    ] = 20.0
-    client_sparsity: Annotated[Strength, Help("γ₁, the smooth ℓ1 penalty on a client's model")] = 0.0
-    edge_sparsity: Annotated[Strength, Help("γ₂, the smooth ℓ1 penalty on an edge's global model")] = 0.0
-    smoothing: Annotated[Rate, Help("ρ, how sharp the smooth ℓ1 is at zero")] = 6e-5
-    edge_rate: Annotated[Rate, Help("η₁, the rate of the edge's global model")] = 0.05
-    personal_rate: Annotated[Rate, Help("η₂, the rate of the personal model's steps")] = 0.05
-    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves to the mean of the edges")] = 1.0
+    client_proximity: Annotated[Rate, Help("λ₁, pull between a client's and its edge's personal model")] = (
+        20.0
+    )
+    edge_proximity: Annotated[Rate, Help("λ₂, pull between an edge's personal and its global model")] = 20.0
+    client_sparsity: Annotated[Strength, Help("γ₁, smooth ℓ1 penalty on a client's model")] = 0.0
+    edge_sparsity: Annotated[Strength, Help("γ₂, smooth ℓ1 penalty on an edge's global model")] = 0.0
+    smoothing: Annotated[Rate, Help("ρ, width of the smoothing of ℓ1 at zero")] = 6e-5
+    edge_rate: Annotated[Rate, Help("η₁, learning rate of the edge's global model")] = 0.05
+    personal_rate: Annotated[Rate, Help("η₂, learning rate of the personal model's steps")] = 0.05
+    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves towards the mean of the edges")] = (
+        1.0
+    )
     start: Annotated[
         Literal["anchor", "carried"], Help("where θ starts: at φ_i, or at the last θ of this cloud round")
     ] = "anchor"
     anchor: Annotated[
-        Literal["edge", "client"], Help("what θ is pulled to: φ_i, or the client's own φ_ij")
+        Literal["edge", "client"], Help("the model θ is pulled towards: φ_i, or the client's own φ_ij")
     ] = "edge"
-    solver: Annotated[Solver, Help("plain or Nesterov steps of the inner problem")] = "gradient"
+    solver: Annotated[Solver, Help("plain gradient or Nesterov steps for the inner problem")] = "gradient"
     tolerance: Annotated[
         float, Bounds(0), Help("ν, stop the inner steps at ‖∇H‖² ≤ ν; 0: always K steps")
     ] = 0.0
-    penalty: Annotated[Penalty, Help("smooth ℓ1, or the exact ℓ1 by its proximal step, with true zeros")] = (
-        "smooth"
-    )
+    penalty: Annotated[
+        Penalty, Help("smooth ℓ1, or exact ℓ1 by its proximal step, which gives exact zeros")
+    ] = "smooth"
     sparsity_floor: Annotated[
-        float, Bounds(0, 1), Help("γ₁ rests for a client whose last θ has a lower density; 0: never")
+        float, Bounds(0, 1), Help("γ₁ is off for a client whose last θ has a lower density; 0: never off")
     ] = 0.2
     edge_sparsity_rounds: Annotated[
-        CountOrOff, Help("γ₂ acts in the first so many cloud rounds; 0: in all")
+        CountOrOff, Help("cloud rounds in which γ₂ acts, from the first on; 0: all")
     ] = 100
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:

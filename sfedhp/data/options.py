@@ -26,35 +26,39 @@ class DataOptions:
         str, Help("fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file my.npz")
     ] = "fmnist-mini"
     partition: Annotated[
-        Partition, Help("who holds what; auto: paper for images, an npz's own clients, else iid")
+        Partition,
+        Help(
+            "how rows are divided among clients; auto: paper for images, an npz's own clients, otherwise iid"
+        ),
     ] = "auto"
-    labels_per_client: Annotated[Count, Help("labels a client holds; paper: 2, paper-as-written: 5")] = None
+    labels_per_client: Annotated[
+        Count, Help("labels per client; default 2 for paper, 5 for paper-as-written")
+    ] = None
     train_per_label: Annotated[Count, Help("training images per label and client (paper partitions)")] = None
     test_per_label: Annotated[Count, Help("test images per label and client (paper partitions)")] = None
     validation_per_label: Annotated[
         CountFromZero, Help("validation images per label and client; 0: none")
     ] = None
     rule: Annotated[
-        Rule, Help("labels of client u: u + j (sliding) or u·L + j (blocks), modulo the classes")
+        Rule, Help("labels of client u: u + j (sliding) or u·L + j (blocks), modulo the number of classes")
     ] = "sliding"
     scale: Annotated[
-        Scale, Help("pixels: unit /255, standard per channel, per_pixel, none; floats stay as they are")
+        Scale,
+        Help(
+            "scaling of pixels: unit (/255), standard (per channel), per_pixel or none; floats are not scaled"
+        ),
     ] = "unit"
     test_share: Annotated[
-        Share, Help("part of a client's rows to test on, where no counts or `test` column decide")
+        Share, Help("share of a client's rows to test on, if neither counts nor a `test` column decide")
     ] = 0.25
     edge_order: Annotated[
-        EdgeOrder, Help("clients fill edges by id, random, or labels (alike ones together)")
+        EdgeOrder, Help("how clients are assigned to edges: by id, at random, or by similar labels")
     ] = "consecutive"
     held_out: Annotated[
-        int, Bounds(0), Help("clients of each edge that are kept out, to join after training")
+        int, Bounds(0), Help("clients per edge that are held out of training, to join afterwards")
     ] = 0
-    concentration: Annotated[Positive, Help("Dirichlet α: the smaller, the fewer labels a client holds")] = (
-        0.5
-    )
-    shards_per_client: Annotated[
-        int, Bounds(1), Help("shards: pieces of the label-sorted rows a client gets")
-    ] = 2
+    concentration: Annotated[Positive, Help("Dirichlet α; the smaller, the fewer labels per client")] = 0.5
+    shards_per_client: Annotated[int, Bounds(1), Help("shards of the label-sorted rows per client")] = 2
     synthetic_alpha: Annotated[
         FromZero, Help("α of Synthetic(α, β): how far the clients' true models differ")
     ] = 0.5

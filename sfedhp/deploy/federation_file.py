@@ -23,8 +23,8 @@ Quorum = Annotated[int, Bounds(1)]
 class Address:
     """Where a server listens, as its members reach it: [cloud], and one [[edges]] for each edge."""
 
-    host: Annotated[str, Help("a name or an address that the members can reach")] = LOOPBACK
-    port: Annotated[Port, Help("one port for members; nothing else listens")] = 8100
+    host: Annotated[str, Help("host name or address that the members can reach")] = LOOPBACK
+    port: Annotated[Port, Help("the port for the members; no other port is opened")] = 8100
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class Limits:
     """The [limits] section: how long a server waits, and for how many."""
 
     client_quorum: Annotated[
-        Quorum, Help("replies an edge (or the cloud of a two-tier method) needs for a round")
+        Quorum, Help("client replies that an edge (or the cloud of a two-tier method) needs for a round")
     ] = 1
-    edge_quorum: Annotated[Quorum, Help("replies the cloud needs for a round, of edges")] = 1
-    client_seconds: Annotated[Seconds, Help("a client's time for one answer")] = 60.0
+    edge_quorum: Annotated[Quorum, Help("edge replies that the cloud needs for a round")] = 1
+    client_seconds: Annotated[Seconds, Help("timeout for a client's reply")] = 60.0
     edge_seconds: Annotated[
-        float, Bounds(0, 1e7), Help("an edge's for its edge rounds; 0: enough for them")
+        float, Bounds(0, 1e7), Help("timeout for an edge's reply; 0: long enough for its edge rounds")
     ] = 0.0
     start_seconds: Annotated[
-        Seconds, Help("how long a new run waits for everybody before its first round")
+        Seconds, Help("how long a new run waits for all members before its first round")
     ] = 120.0
     silent_seconds: Annotated[
-        Seconds, Help("a member that has said nothing for so long is not waited for")
+        Seconds, Help("a member without a heartbeat for this long counts as absent")
     ] = 8.0
 
     def of_edges(self, edge_rounds: int) -> float:
@@ -55,17 +55,16 @@ class Limits:
 class FederationFile:
     """A whole file."""
 
-    name: Annotated[str, Help("of the federation, in its certificates")] = "sfedhp"
-    experiment: Annotated[str, Help("a config as of `sfedhp run`, beside this file; empty: the defaults")] = (
-        ""
-    )
-    inputs: Annotated[
-        tuple[int, ...], Help("the shape of one input, where all clients bring their own data")
-    ] = ()
-    classes: Annotated[int, Bounds(0), Help("how many labels there are, where all bring their own data")] = 0
+    name: Annotated[str, Help("name of the federation, used in its certificates")] = "sfedhp"
+    experiment: Annotated[
+        str, Help("a config file as for `sfedhp run`, relative to this file; empty: the defaults")
+    ] = ""
+    inputs: Annotated[tuple[int, ...], Help("shape of one input, if all clients have their own data")] = ()
+    classes: Annotated[int, Bounds(0), Help("number of labels, if all clients have their own data")] = 0
     cloud: Address = field(default_factory=Address)
     edges: Annotated[
-        tuple[Address, ...], Help("none: all on this machine, on the ports behind the cloud's")
+        tuple[Address, ...],
+        Help("addresses of the edges; none: this machine, on the ports after the cloud's"),
     ] = ()
     limits: Limits = field(default_factory=Limits)
 

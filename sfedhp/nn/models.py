@@ -27,8 +27,12 @@ class ModelOptions:
     """The [model] section."""
 
     name: Annotated[str, Help("mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable")] = "dnn-small"
-    weight_decay: Annotated[float, Bounds(0), Help("the same for every method")] = 0.0
-    initial: Annotated[str, Help("a .safetensors file of initial weights; empty: drawn from the seed")] = ""
+    weight_decay: Annotated[
+        float, Bounds(0), Help("L2 penalty on the weights, the same for every method")
+    ] = 0.0
+    initial: Annotated[str, Help("a .safetensors file with initial weights; empty: random from the seed")] = (
+        ""
+    )
 
 
 Maker = Callable[[Sequence[int], int], nn.Module]  # from the shape of one input and the number of classes

@@ -52,25 +52,26 @@ class ChannelOptions:
 
     preset: Annotated[
         Literal["none", "lan", "wifi", "wan", "lte-m", "nb-iot"],
-        Help("numbers of lan, wifi, wan, lte-m or nb-iot; what is set below is stronger"),
+        Help("a preset link; the keys below override its values"),
     ] = "none"
     bandwidth: Annotated[
-        Annotated[float, Bounds(0, exclusive=True)] | None, Help("bit/s down; unset: the preset's")
+        Annotated[float, Bounds(0, exclusive=True)] | None, Help("bit/s down; unset: as in the preset")
     ] = None
     uplink: Annotated[
-        Annotated[float, Bounds(0, exclusive=True)] | None, Help("bit/s up; unset: as bandwidth if set")
+        Annotated[float, Bounds(0, exclusive=True)] | None,
+        Help("bit/s up; unset: as bandwidth if set, otherwise as in the preset"),
     ] = None
     latency: Annotated[
-        Annotated[float, Bounds(0)] | None, Help("s, one way, for each message; unset: the preset's")
+        Annotated[float, Bounds(0)] | None, Help("seconds, one way, per message; unset: as in the preset")
     ] = None
     loss: Annotated[
-        Annotated[float, Bounds(0, 0.99)] | None, Help("share of packets lost, which are sent again")
+        Annotated[float, Bounds(0, 0.99)] | None, Help("share of packets that are lost and sent again")
     ] = None
     transmit_power: Annotated[
-        Annotated[float, Bounds(0)] | None, Help("W of the lower member while it sends")
+        Annotated[float, Bounds(0)] | None, Help("watts of the lower member while it sends")
     ] = None
     receive_power: Annotated[
-        Annotated[float, Bounds(0)] | None, Help("W of the lower member while it receives")
+        Annotated[float, Bounds(0)] | None, Help("watts of the lower member while it receives")
     ] = None
 
     def resolve(self) -> Channel | None:
@@ -87,13 +88,13 @@ class ChannelOptions:
 class LinksOptions:
     """The [links] section: what the links are made of. It changes no model, only what is said of the cost."""
 
-    client_edge: Annotated[ChannelOptions, Help("three tiers: a client to its edge")] = field(
+    client_edge: Annotated[ChannelOptions, Help("three tiers: between a client and its edge")] = field(
         default_factory=ChannelOptions
     )
-    edge_cloud: Annotated[ChannelOptions, Help("three tiers: an edge to the cloud")] = field(
+    edge_cloud: Annotated[ChannelOptions, Help("three tiers: between an edge and the cloud")] = field(
         default_factory=ChannelOptions
     )
-    client_cloud: Annotated[ChannelOptions, Help("two tiers: a client to the cloud")] = field(
+    client_cloud: Annotated[ChannelOptions, Help("two tiers: between a client and the cloud")] = field(
         default_factory=ChannelOptions
     )
 

@@ -24,17 +24,19 @@ class WireOptions:
     """The [wire] section."""
 
     threshold: Annotated[
-        float, Bounds(0), Help("weights below it are zeroed before they are sent; 0: none")
+        float, Bounds(0), Help("weights below it are set to zero before sending; 0: none")
     ] = 0.0
     values: Annotated[
-        Literal["exact", "float32", "float16", "bfloat16", "int8"], Help("of weights; exact: lossless")
+        Literal["exact", "float32", "float16", "bfloat16", "int8"],
+        Help("type of the weights in a message; exact: lossless"),
     ] = "exact"
     count: Annotated[
-        Literal["off", "size", "encode"], Help("bytes: of dense messages, computed, or really encoded")
+        Literal["off", "size", "encode"],
+        Help("how bytes are counted: as dense messages, by the size of the encoding, or by encoding them"),
     ] = "off"
-    tiers: Annotated[Literal["all", "cloud"], Help("links that are rounded, counted and differenced")] = "all"
+    tiers: Annotated[Literal["all", "cloud"], Help("links to which the other [wire] settings apply")] = "all"
     difference: Annotated[
-        bool, Help("code a message as a difference against a model both sides hold, if shorter")
+        bool, Help("encode a message as the difference to a model that both sides have, if that is shorter")
     ] = False
 
 

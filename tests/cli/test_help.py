@@ -79,9 +79,9 @@ def test_every_choice_is_listed(sfedhp, monkeypatch, command):
                 listed += 1
     assert listed >= 17
     for entry in (
-        "data.partition=autowhoholdswhat",
+        "data.partition=autohowrowsaredividedamongclients",
         ";oneofauto,paper,paper-as-written,dirichlet,shards,iid,given",
-        "dtype=float32ofweightsandinputs;oneoffloat32,float64",
+        "dtype=float32typeofweightsandinputs;oneoffloat32,float64",
         ";oneofexact,float32,float16,bfloat16,int8",
         ";oneofanchor,carried",
     ):
