@@ -57,10 +57,10 @@ def measure(experiment: Experiment) -> None:
             began = time.perf_counter()
             federation.start()
             first, processes, memory = None, 0, 0
-            while federation.tend():
+            while federation.poll():
                 if first is None and federation.rows():
                     first = time.perf_counter() - began
-                seen = [size for worker in federation.workers.values() for size in _family(worker.process)]
+                seen = [size for each in federation.processes.values() for size in _family(each.process)]
                 processes, memory = max(processes, len(seen)), max(memory, sum(seen))
                 time.sleep(0.2)
             whole, rows = time.perf_counter() - began, federation.rows()

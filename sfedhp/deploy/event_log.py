@@ -1,4 +1,4 @@
-"""What a role writes down while it works: a log of what happened, and how things stand."""
+"""What a role writes while it runs: a log of events, and its current status."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from typing import Any
 from sfedhp.core.files import write_text
 
 LOG, STATUS = "log.jsonl", "status.json"
-_PAUSE = 0.5  # s between two writings of how things stand
+_STATUS_SECONDS = 0.5  # between two writes of the status
 
 
-class Journal:
-    """`log.jsonl`, a line for each event, and `status.json`, replaced as things change."""
+class EventLog:
+    """Writes `log.jsonl`, one line per event, and `status.json`, which is replaced at each change."""
 
     def __init__(self, folder: Path, name: str):
         self.folder, self.name = folder, name
         folder.mkdir(parents=True, exist_ok=True)
-        self._written = float("-inf")
+        self._written_at = float("-inf")
         self._logger = logging.getLogger(f"sfedhp.deploy.{name}")
 
-    def write(self, event: str, **facts: Any) -> None:
-        """Add an event. A disk that is full must not stop a role: then only the process's own log has it."""
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
+    def write(self, event: str, **metadata: Any) -> None:
+        """Append an event. A full disk must not stop a role: then only the process's own log has it."""
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **metadata}
         self._logger.info("%s", line)
         data = json.dumps(line).encode() + b"\n"
         try:
             with (self.folder / LOG).open("ab", buffering=0) as file:
-                whole = file.tell()
+                size = file.tell()
                 if file.write(data) < len(data):
-                    file.truncate(whole)  # half a line would spoil the next one
+                    file.truncate(size)  # half a line would damage the next one
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._logger.error("the log cannot be written: %s", error.strerror)
 
-    def attempt(self, write: Callable[[], None]) -> bool:
-        """Have something written that the role can do without for a while; whether that went well."""
+    def try_write(self, write: Callable[[], None]) -> bool:
+        """Write a file the role can do without for a while; False, and an event, where the disk is full."""
         try:
             write()
         except OSError as error:
@@ -50,12 +50,12 @@ class Journal:
             return False
         return True
 
-    def status(self, now: bool = False, **facts: Any) -> None:
-        """How things stand, for `sfedhp status`; at most twice a second, unless it must be `now`."""
-        if not now and time.monotonic() - self._written < _PAUSE:
+    def write_status(self, now: bool = False, **metadata: Any) -> None:
+        """Replace the status that `sfedhp status` shows; at most twice a second, unless `now`."""
+        if not now and time.monotonic() - self._written_at < _STATUS_SECONDS:
             return
-        self._written = time.monotonic()
-        values = {"name": self.name, "time": time.time(), **facts}
+        self._written_at = time.monotonic()
+        values = {"name": self.name, "time": time.time(), **metadata}
         try:
             write_text(self.folder / STATUS, json.dumps(values) + "\n")
         except OSError as error:
@@ -63,7 +63,7 @@ class Journal:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """How things stood when the role last wrote it down; None before that, or where it cannot be read."""
+    """The last status of a role; None before the first, or where it cannot be read."""
     try:
         status: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The file that describes a federation: where the cloud and the edges listen, and how long they wait."""
+"""The file that describes a federation: addresses of its servers, time limits and quorums."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Limits:
     ] = 8.0
 
     def of_edges(self, edge_rounds: int) -> float:
-        """How long the cloud waits for its edges: at least as long as they may wait for their clients."""
+        """The cloud's timeout for its edges: at least as long as they may wait for their clients."""
         return self.edge_seconds or edge_rounds * self.client_seconds + self.start_seconds
 
 
 @dataclass(frozen=True)
 class FederationFile:
-    """A whole file."""
+    """The contents of a federation file."""
 
     name: Annotated[str, Help("name of the federation, used in its certificates")] = "sfedhp"
     experiment: Annotated[
@@ -69,7 +69,7 @@ class FederationFile:
     limits: Limits = field(default_factory=Limits)
 
     def addresses(self, edges: int) -> tuple[Address, ...]:
-        """Where each edge listens.
+        """The address of each edge.
 
         Raises:
             InputError: the file names another number of edges than the experiment has.
@@ -85,7 +85,7 @@ class FederationFile:
 
 
 def read_federation(path: Path) -> FederationFile:
-    """The federation of a file.
+    """Read a federation file.
 
     Raises:
         InputError: it cannot be read, or a key or value in it is wrong.
@@ -110,7 +110,7 @@ def read_federation(path: Path) -> FederationFile:
         raise InputError(f"inputs = {inputs!r} cannot be used: write the shape of one input, as [784].")
     values["inputs"] = tuple(inputs)
     if bool(values["inputs"]) != bool(values.get("classes", 0)):
-        raise InputError("inputs and classes go together: give both, or neither where the data can be read.")
+        raise InputError("inputs and classes go together: give both, or neither if the data is here.")
     federation: FederationFile = _section(FederationFile, values, "")
     if not federation.name.replace("-", "").isalnum() or not federation.name.isascii():
         raise InputError(f"name = {federation.name!r} cannot be used: take letters, digits and hyphens.")
@@ -121,7 +121,7 @@ def read_federation(path: Path) -> FederationFile:
 
 
 def _section(kind: Any, values: Any, prefix: str) -> Any:
-    """The dataclass of a table whose keys and types are right."""
+    """A table as a dataclass, with its keys and types checked."""
     if not isinstance(values, Mapping):
         raise InputError(f"{prefix.rstrip('.')} must be a table.")
     fields = [option.name for option in dataclasses.fields(kind)]

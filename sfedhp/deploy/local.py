@@ -1,4 +1,4 @@
-"""A whole federation on this machine, on loopback alone: to try it, and to test it."""
+"""A whole federation on this machine, on loopback only: to try one, and for tests."""
 
 from __future__ import annotations
 
@@ -14,74 +14,78 @@ from typing import Any
 
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
-from sfedhp.deploy.flare.supervisor import Worker, Workshop, command, environment
+from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from sfedhp.deploy.site import SERVER, read_site
 from sfedhp.runs.records import Row, read_rows
 
-_GLANCE = 0.1  # s between two looks
+_POLL = 0.1  # s between two polls
 
 
 class LocalFederation:
-    """The processes of all sites, started again when they die, as a service manager would do it."""
+    """The processes of all sites, restarted when they die, as a service manager would do."""
 
     def __init__(self, kits: Path, data: Mapping[str, Mapping[str, Any]] | None = None):
         self.kits = kits.absolute()
         self._data = data or {}
-        self.workers = {
-            kit.parent.name: self._worker(kit.parent) for kit in sorted(self.kits.glob("*/sfedhp.json"))
+        self.processes = {
+            kit.parent.name: self._process(kit.parent) for kit in sorted(self.kits.glob("*/sfedhp.json"))
         }
-        self._workshop = Workshop(list(self.workers.values()))
+        self._supervisor = Supervisor(list(self.processes.values()))
 
     def __enter__(self) -> LocalFederation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workshop.stop()
+        self._supervisor.stop()
 
     def start(self, *names: str) -> None:
-        """Start these sites, or all; those not named are free seats until they are started."""
-        self._workshop.workers = [self.workers[name] for name in names] if names else [*self.workers.values()]
-        self._workshop.start()
+        """Start these sites, or all; the others can `join` later."""
+        self._supervisor.processes = (
+            [self.processes[name] for name in names] if names else [*self.processes.values()]
+        )
+        self._supervisor.start()
 
     def join(self, name: str) -> None:
         """Start one more site in the running federation."""
-        self._workshop.workers.append(self.workers[name])
-        self.workers[name].start()
+        self._supervisor.processes.append(self.processes[name])
+        self.processes[name].start()
 
-    def tend(self) -> bool:
-        """Start again who died; whether anybody is still at work."""
-        return self._workshop.tend()
+    def poll(self) -> bool:
+        """Restart processes that died; return whether any is still running."""
+        return self._supervisor.poll()
 
-    def watch(self, seconds: float, look: Callable[[dict[str, Any]], None] = lambda status: None) -> bool:
-        """Tend the sites until the run is over; False if it is not within so many seconds."""
+    def watch(
+        self, seconds: float, on_status: Callable[[dict[str, Any]], None] = lambda status: None
+    ) -> bool:
+        """Poll until the run is over; False if it is not over within this time."""
         until = time.monotonic() + seconds
-        while self.tend():
+        while self.poll():
             if time.monotonic() > until:
                 return False
             status = self.status()
             if status is not None:
-                look(status)
-            time.sleep(_GLANCE)
+                on_status(status)
+            time.sleep(_POLL)
         return True
 
     def status(self) -> dict[str, Any] | None:
-        """How the cloud says things stand."""
+        """The cloud's last status."""
         return read_status(self.kits / "cloud" / "run")
 
     def rows(self) -> list[Row]:
-        """The history so far."""
+        """The rows of the history so far."""
         return read_rows(self.kits / "cloud" / "run" / "history.jsonl", sys.maxsize)
 
-    def _worker(self, kit: Path) -> Worker:
-        # A role's command would become this very process.
+    def _process(self, kit: Path) -> ManagedProcess:
+        # Not `sfedhp cloud` and the like: they replace the process that calls them.
         workspace = kit / SERVER if (kit / SERVER).exists() else kit
         server = read_site(kit).role != "client"
-        surroundings = environment(os.getpid(), self._data.get(kit.name), server)
-        return Worker(kit.name, command(workspace), kit, surroundings)
+        env = environment(os.getpid(), self._data.get(kit.name), server)
+        return ManagedProcess(kit.name, command(workspace), kit, env)
 
 
 def on_loopback(file: FederationFile, edges: int) -> FederationFile:
-    """The same federation on this machine alone, on ports that nobody uses."""
+    """The same federation on loopback, on free ports."""
     with ExitStack() as held:
         ports = []
         for _ in range(1 + edges):

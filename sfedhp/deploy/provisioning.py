@@ -1,7 +1,7 @@
 """Kits: certificates and settings for every site, made by NVIDIA FLARE's provisioning.
 
-The cloud and every edge is a federation of its own with a certificate authority of its own, so a certificate
-of one lets nobody into another. No administrator is made: nobody can send jobs, that is code, to a site.
+The cloud and every edge is a FLARE federation of its own with its own certificate authority, so a certificate
+of one is useless at another. No administrator is made, so nobody can send jobs (code) to a site.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from sfedhp.deploy.federation_file import Address
 from sfedhp.deploy.site import MEMBER, SERVER
 from sfedhp.deploy.topology import Layout
 
-AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it belongs to nobody's kit
+AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it is part of no kit
 _ORGANIZATION: Final = "sfedhp"
 _DAYS: Final = 3650
 _LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # IPv4 addresses too; FLARE takes no others
 _LONGEST_HOST: Final = 253  # characters
 _LONGEST_NAME: Final = 64  # characters of a name in a certificate
-_HERE: Final = ("127.0.0.1", "localhost", "::1")
+_LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _LAST_PORT: Final = 65535
 
 
 class _LastingCertificates(CertBuilder):  # type: ignore[misc]
-    """Sites' certificates that last as long as their authority's: FLARE's own end within a year."""
+    """Makes sites' certificates valid as long as their authority's; FLARE's own expire within a year."""
 
-    def _generate_cert(self, *words: Any, **named: Any) -> Any:
+    def _generate_cert(self, *args: Any, **kwargs: Any) -> Any:
         if self.root_cert is not None:
-            named["not_valid_after"] = self.root_cert.not_valid_after_utc
-        return super()._generate_cert(*words, **named)
+            kwargs["not_valid_after"] = self.root_cert.not_valid_after_utc
+        return super()._generate_cert(*args, **kwargs)
 
 
 def make_kits(layout: Layout, folder: Path) -> list[Path]:
-    """A kit for every site; the folders. Where it fails, nothing is left of them.
+    """Make a kit for every site, and return their folders. If it fails, nothing is left of them.
 
     Raises:
         InputError: the folder already holds something, a host or name cannot be used, or FLARE fails.
@@ -65,19 +65,19 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
 
 
 def _check(layout: Layout) -> None:
-    """Refuse, before anything is made, what FLARE or a certificate cannot hold."""
+    """Check hosts, ports and names before anything is made: FLARE and certificates have limits."""
     servers = {"cloud": layout.file.cloud}
     servers |= {site.name: address for site, address in zip(layout.edges, layout.addresses, strict=True)}
     for name, address in servers.items():
         fits = _HOST.fullmatch(address.host) and len(address.host) <= _LONGEST_HOST
-        if not fits and address.host not in _HERE:
+        if not fits and address.host not in _LOOPBACK_NAMES:
             raise InputError(
                 f"host = {address.host!r} of {name} cannot be used: give a name of letters, digits, hyphens "
-                f"and dots, or an IPv4 address, as the members reach it."
+                f"and dots, or an IPv4 address, that the members can reach."
             )
         if address.port > _LAST_PORT:
             raise InputError(
-                f"{name} has no port behind the cloud's {layout.file.cloud.port}: lower cloud.port, or give "
+                f"{name} has no port after the cloud's {layout.file.cloud.port}: lower cloud.port, or give "
                 f"each of [[edges]] a port of its own."
             )
     spare = _LONGEST_NAME - max(len(f"-{name}") for name in servers)
@@ -87,7 +87,7 @@ def _check(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def _all_or_nothing(folder: Path) -> Iterator[None]:
-    """Whatever stops the work in the folder, also an interruption, no half-made kit or private key stays."""
+    """Remove unfinished kits and private keys when anything, also an interruption, stops the work."""
     made: list[Path] = []
     try:
         made = [each for each in (folder, *folder.absolute().parents) if not each.exists()]
@@ -113,31 +113,31 @@ def _unwritable(folder: Path, error: OSError) -> InputError:
 def _make(layout: Layout, folder: Path) -> None:
     authorities = folder / AUTHORITIES
     if layout.edges:
-        below = [site.name for site in layout.edges]
-        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, below, authorities)
+        members = [site.name for site in layout.edges]
+        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
         _place(kits[SERVER], folder / "cloud", "cloud", ".")
         for site in layout.edges:
             _place(kits[site.name], folder / site.name / MEMBER, "bridge", "..")
         for site, address in zip(layout.edges, layout.addresses, strict=True):
-            below = [client.name for client in layout.clients if client.edge == site.edge]
-            kits = _provision(f"{layout.file.name}-{site.name}", address, below, authorities)
+            members = [client.name for client in layout.clients if client.edge == site.edge]
+            kits = _provision(f"{layout.file.name}-{site.name}", address, members, authorities)
             _place(kits[SERVER], folder / site.name / SERVER, "edge", "..")
-            for name in below:
+            for name in members:
                 _place(kits[name], folder / name, "client", ".")
     else:
-        below = [client.name for client in layout.clients]
-        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, below, authorities)
+        members = [client.name for client in layout.clients]
+        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
         _place(kits[SERVER], folder / "cloud", "cloud", ".")
-        for name in below:
+        for name in members:
             _place(kits[name], folder / name, "client", ".")
     for site in layout.sites:
         layout.write(site, folder / site.name)
 
 
 def _provision(name: str, address: Address, members: Sequence[str], authorities: Path) -> dict[str, Path]:
-    """FLARE's kits of one federation: the server's and each member's."""
-    # FLARE's server listens on loopback alone where its own name says so.
-    host = "localhost" if address.host in _HERE else address.host
+    """FLARE's kits of a server and its members, by name."""
+    # FLARE's server listens only on loopback where its own name says so.
+    host = "localhost" if address.host in _LOOPBACK_NAMES else address.host
     own = not host[0].isdigit() and len(host) <= _LONGEST_NAME and host not in members
     server = host if own else name
     project = Project(name, "", props={"api_version": 3, "allow_log_streaming": False})
@@ -156,23 +156,23 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
         _LastingCertificates(root_valid_days=_DAYS),
         SignatureBuilder(),
     ]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         context: ProvisionContext = Provisioner(str(authorities), builders).provision(project)
     if context.get(CtxKey.BUILD_ERROR):
-        reason = said.getvalue().strip().splitlines()[-1]
+        reason = output.getvalue().strip().splitlines()[-1]
         raise InputError(f"FLARE could not make the kits of {name} ({reason}): correct the federation file.")
     made = Path(context.get_result_location())
     return {SERVER: made / server, **{member: made / member for member in members}}
 
 
 def _place(made: Path, kit: Path, role: str, site: str) -> None:
-    """Move a FLARE kit where it belongs, and let FLARE start the role in it.
+    """Move a FLARE kit into place, and add the component that starts the role.
 
     Args:
         made: FLARE's kit.
         kit: where it goes.
-        role: which half of which role it is.
+        role: the argument of the component: cloud, bridge, edge or client.
         site: the folder with `sfedhp.json`, as seen from the kit.
     """
     kit.parent.mkdir(parents=True, exist_ok=True)
@@ -183,12 +183,12 @@ def _place(made: Path, kit: Path, role: str, site: str) -> None:
         resources["servers"][0]["max_num_clients"] = 100_000
     component = {
         "id": "sfedhp",
-        "path": "sfedhp.deploy.flare.component.Station",
+        "path": "sfedhp.deploy.flare.component.RoleComponent",
         "args": {"role": role, "site": site},
     }
     resources["components"].append(component)
     resources["class_allow_list"] = [*resources["class_allow_list"], component["path"]]
-    # Whoever comes as an administrator, with whatever certificate, may do nothing.
+    # An administrator, whatever the certificate, may do nothing.
     roles = ("project_admin", "org_admin", "lead", "member")
     nothing = {"format_version": "1.0", "permissions": dict.fromkeys(roles, "none")}
     (local / "authorization.json").write_text(json.dumps(nothing) + "\n", encoding="utf-8")

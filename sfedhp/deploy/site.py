@@ -1,4 +1,4 @@
-"""What a kit says about its site: who it is, what runs, who stands below or above it."""
+"""The description of a site in its kit: its role, the experiment, its server and its members."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sfedhp.core.files import write_text
 from sfedhp.deploy.federation_file import Limits
 
 FILE = "sfedhp.json"
-SERVER, MEMBER = "server", "member"  # an edge's two halves, as folders of its kit
+SERVER, MEMBER = "server", "member"  # the two processes of an edge, as folders of its kit
 Role = Literal["cloud", "edge", "client"]
-# What may differ between sites without changing what is computed.
+# Sections that may differ between sites without changing what is computed.
 _OWN = ("device", "checkpoint", "engine", "links", "evaluation", "data")
 
 
@@ -32,14 +32,14 @@ class Site:
     limits: Limits
     shape: tuple[int, ...]  # of one input
     classes: int
-    edge: int = 0  # its number, or that of the edge a client stands under
+    edge: int = 0  # its number, or that of a client's edge
     seat: int = 0  # below its server
     client: int = 0  # a client's id, by which its batches are drawn
-    clients: tuple[int, ...] = ()  # the ids of those below the cloud of a two-tier method, by seat
+    clients: tuple[int, ...] = ()  # the ids of the clients below the cloud of a two-tier method, by seat
 
     @property
     def below(self) -> list[str]:
-        """The names of those below a server, by seat."""
+        """The names of a server's members, by seat."""
         experiment = self.experiment
         if self.role == "edge":
             return [client_name(self.edge, seat) for seat in range(experiment.clients_per_edge)]
@@ -53,24 +53,24 @@ class Site:
 
     @property
     def config(self) -> str:
-        """The hash of all that decides what is computed; both ends of a message must have the same."""
+        """A hash of everything that decides what is computed; both ends of a message must have the same."""
         values = {name: value for name, value in to_dict(self.experiment).items() if name not in _OWN}
         values |= {"shape": self.shape, "classes": self.classes, "federation": self.federation}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def edge_name(edge: int) -> str:
-    """An edge's name."""
+    """The name of an edge, as in its certificate."""
     return f"edge-{edge}"
 
 
 def client_name(edge: int, seat: int) -> str:
-    """A client's name; with two tiers too, so that a client is known by the same name under every method."""
+    """The name of a client, the same for methods with two and with three tiers."""
     return f"client-{edge}-{seat}"
 
 
 def write_site(site: Site, kit: Path) -> None:
-    """Put it into the kit."""
+    """Write the description of a site into its kit."""
     values: dict[str, Any] = {
         field.name: getattr(site, field.name)
         for field in dataclasses.fields(site)
@@ -84,7 +84,7 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
     """The site of a kit.
 
     Raises:
-        InputError: the folder is no kit, or one for another role.
+        InputError: the folder is not a kit, or is the kit of another role.
     """
     try:
         values = json.loads((kit / FILE).read_text(encoding="utf-8"))
@@ -93,9 +93,11 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         values["shape"], values["clients"] = tuple(values["shape"]), tuple(values["clients"])
         site = Site(**values)
     except OSError:
-        raise InputError(f"{kit} is no kit: it has no {FILE}; make kits with `sfedhp provision`.") from None
+        raise InputError(
+            f"{kit} is not a kit, it has no {FILE}: make kits with `sfedhp provision`."
+        ) from None
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{kit / FILE} cannot be read ({error}): make the kits anew.") from None
+        raise InputError(f"{kit / FILE} cannot be read ({error}): make new kits.") from None
     if role is not None and site.role != role:
         raise InputError(f"{kit} is the kit of {site.name}: start it with `sfedhp {site.role} {kit}`.")
     return site

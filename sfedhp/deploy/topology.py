@@ -1,4 +1,4 @@
-"""From a federation file and an experiment to the sites of a federation."""
+"""The sites of a federation, made from a federation file and an experiment."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class Layout:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Everybody."""
+        """The cloud, the edges and the clients."""
         return (self.cloud, *self.edges, *self.clients)
 
     def write(self, site: Site, kit: Path) -> None:
-        """Put what `sfedhp` needs into a site's kit."""
+        """Write the site's description and the initial weights into its kit."""
         kit.mkdir(parents=True, exist_ok=True)
         write_site(site, kit)
         write_tensors(kit / INITIAL, self.initial)
 
 
 def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
-    """The sites. The data is read where it is there, for its shape and for who holds which share of it.
+    """The layout of a federation. The data is read where it is available, for its shape and its partition.
 
     Raises:
-        InputError: the experiment cannot be deployed as it is.
+        InputError: the experiment cannot be deployed.
     """
     check_draws(experiment)
     if experiment.data.held_out:
         raise InputError(
             f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "
-            f"has its seat; leave it out, or simulate with `sfedhp run`."
+            f"takes part; remove it, or simulate with `sfedhp run`."
         )
     seats = torch.arange(experiment.edges * experiment.clients_per_edge)
     seats = seats.reshape(experiment.edges, experiment.clients_per_edge)

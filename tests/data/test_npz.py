@@ -15,7 +15,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays
 from sfedhp.deploy.federation_file import FederationFile
-from sfedhp.deploy.roles.loading import holdings_of, own_data
+from sfedhp.deploy.roles.loading import client_data_options, load_client
 from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.build import build_network
 from sfedhp.runs.newcomers import newcomer_of
@@ -154,7 +154,7 @@ def test_a_newcomer_and_a_device_may_have_fewer_rows_than_classes(tmp_path):
     assert sorted({*newcomer.labels.tolist(), *newcomer.test_labels.tolist()}) == [0, 9]
     site = lay_out(FederationFile(inputs=(3,), classes=10), Experiment()).clients[0]
     network = build_network(site.experiment, site.shape, site.classes)
-    held = holdings_of(site, network, own_data(DataOptions(), path))
+    held = load_client(site, network, client_data_options(DataOptions(), path))
     assert (int(held.task.sizes), int(held.test.sizes), held.task.classes) == (4, 2, 10)
 
 

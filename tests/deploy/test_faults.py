@@ -1,6 +1,6 @@
 """What happens when roles are killed, frozen, cut off or out of disk, on NVIDIA FLARE.
 
-The whole suite takes some minutes: `make test-slow`, or `pytest -m slow tests/deploy/test_deploy_faults.py`.
+The whole suite takes some minutes: `make test-slow`, or `pytest -m slow tests/deploy/test_faults.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_a_killed_role_goes_on_where_it_was(name, simulated, tmp_path):
         middle(fleet, 1, "edge-0", 3)
         fleet.send(name)
         rows = ended(fleet, 3)
-        assert fleet.workers[name].starts == 2
+        assert fleet.processes[name].starts == 2
         assert all(row["missing"] == {} for row in rows)
         same_models(fleet, run)
         if name != "cloud":
@@ -84,7 +84,7 @@ def test_all_are_killed_one_after_another(simulated, tmp_path):
         middle(fleet, 1, "edge-0")
         for name in ("client-1-0", "edge-1", "cloud", "edge-0", "client-0-0"):
             fleet.send(name)
-            fleet.until(lambda name=name: fleet.workers[name].starts == 2)
+            fleet.until(lambda name=name: fleet.processes[name].starts == 2)
             time.sleep(1.0)
         rows = ended(fleet, 3)
         assert all(row["missing"] == {} for row in rows)
@@ -139,7 +139,7 @@ def test_a_new_client_joins_a_running_federation(tmp_path):
     what = experiment(rounds=40, algorithm={"edge_rounds": 30})
     limits = replace(HASTY, start_seconds=25.0)
     with Fleet(tmp_path / "kits", what, limits) as fleet:
-        fleet.start(*(name for name in fleet.workers if name != "client-0-1"))
+        fleet.start(*(name for name in fleet.processes if name != "client-0-1"))
         fleet.until(lambda: fleet.rows(), 150)
         fleet.join("client-0-1")
         rows = ended(fleet, 40)
@@ -227,9 +227,9 @@ def test_a_network_cut_between_the_tiers(simulated, networks, tmp_path):
     what, run = simulated
     address = Address("10.213.7.1", 8100)
     with Fleet(tmp_path / "kits", what, WAITING, cloud=address) as fleet:
-        for name, worker in fleet.workers.items():
+        for name, process in fleet.processes.items():
             network = networks[0] if name == "cloud" else networks[1]
-            worker.words[:0] = ["ip", "netns", "exec", network]
+            process.argv[:0] = ["ip", "netns", "exec", network]
         fleet.start()
         middle(fleet, 1, "edge-0", 3)
         ip("-n", networks[0], "link", "set", "sfedhp0", "down")

@@ -1,4 +1,4 @@
-"""A federation in this process: every role a thread, the post a dictionary of queues."""
+"""A federation in this process: every role a thread, the transport a dictionary of queues."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 from sfedhp.config import from_dict
 from sfedhp.deploy.federation_file import FederationFile, Limits
-from sfedhp.deploy.messaging.protocol import Kind, unseal
+from sfedhp.deploy.messaging.protocol import Kind, decode_message
 from sfedhp.deploy.roles.client import ClientRole
 from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.deploy.roles.edge import EdgeRole
-from sfedhp.deploy.roles.uplink import BridgeRole
+from sfedhp.deploy.roles.uplink import UplinkRole
 from sfedhp.deploy.topology import Layout, lay_out
 
+HEARTBEAT = 0.1  # s
 QUICK = Limits(client_seconds=20.0, start_seconds=20.0, silent_seconds=3.0)
 
 
@@ -40,7 +41,7 @@ def experiment(name="sfedhp", **more):
 
 
 class Box:
-    """One end of the post."""
+    """The transport of one role."""
 
     def __init__(self, exchange: Exchange, federation: str, name: str):
         self.exchange, self.federation, self.name = exchange, federation, name
@@ -72,7 +73,7 @@ class Exchange:
             if target is None:
                 continue
             with self._lock:
-                kind = unseal(data).kind
+                kind = decode_message(data).kind
                 self.counted[box.federation, box.name, to, kind.name] += len(message)
                 self.messages[to, kind.name] += 1
             target.inbox.put((box.name, message))
@@ -149,8 +150,11 @@ class Federation:
     def _role(self, name):
         site = next(site for site in self.layout.sites if site.name == name.partition("/")[0])
         kind = {"cloud": CloudRole, "client": ClientRole}.get(site.role)
-        kind = kind or (BridgeRole if name.endswith("bridge") else EdgeRole)
-        return kind(site, self.folder / site.name, self.exchange.box(*self._place(name)))
+        kind = kind or (UplinkRole if name.endswith("bridge") else EdgeRole)
+        role = kind(site, self.folder / site.name, self.exchange.box(*self._place(name)))
+        if isinstance(role, ClientRole | UplinkRole):
+            role._responder.heartbeat = HEARTBEAT
+        return role
 
 
 def wait_for(condition, seconds=30.0):

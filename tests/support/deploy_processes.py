@@ -35,25 +35,25 @@ class Fleet(LocalFederation):
         return load_file(self.kits / kit / "run" / "models" / f"{file}.safetensors")
 
     def events(self, name, event):
-        """Of a site's log; that of the half of an edge that faces the cloud is edge-0/bridge."""
+        """Of a site's log; that of the uplink of an edge is edge-0/bridge."""
         site, _, half = name.partition("/")
         path = self.kits / site / "run" / half / "log.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in map(json.loads, lines) if line["event"] == event]
 
     def exchanged(self, name):
-        """Bytes by way and kind of message, as a site's process counted them at its post."""
+        """Bytes by way and kind of message, as a site's process counted them at its transport."""
         (line,) = self.events(name, "exchanged")
         return {way: Counter(line[way]) for way in ("sent", "received")}
 
     def story(self):
         """The last words of every process, for when something went wrong."""
-        ends = {name: worker.folder / "output.txt" for name, worker in self.workers.items()}
+        ends = {name: process.folder / "output.txt" for name, process in self.processes.items()}
         texts = {name: path.read_text(errors="replace") for name, path in ends.items() if path.exists()}
         return "\n".join(f"--- {name}\n{text[-1500:]}" for name, text in texts.items())
 
     def pid(self, name):
-        process = self.workers[name].process
+        process = self.processes[name].process
         assert process is not None
         return process.pid
 
@@ -62,11 +62,11 @@ class Fleet(LocalFederation):
         os.kill(self.pid(name), number)
 
     def until(self, condition, seconds=90.0):
-        """Tend the sites until something is so."""
+        """Poll the sites until something is so."""
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it did not happen in time"
-            self.tend()
+            self.poll()
             time.sleep(0.05)
 
     def edge_round(self, edge):

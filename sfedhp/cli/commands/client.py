@@ -10,7 +10,7 @@ import click
 from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.roles.client import check_start
-from sfedhp.deploy.roles.loading import SHARED, own_data
+from sfedhp.deploy.roles.loading import SHARED, client_data_options
 from sfedhp.deploy.site import read_site
 from sfedhp.runs.settings import read_settings
 
@@ -46,7 +46,7 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
         kept = {
             name: getattr(site.experiment.data, name) for name in SHARED if not settings.sets(f"data.{name}")
         }
-        options = own_data(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
+        options = client_data_options(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
         if not given.source.endswith(".npz") or not Path(options.source).is_file():
             raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}

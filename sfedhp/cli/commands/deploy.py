@@ -62,7 +62,7 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
     stopped = None
     with LocalFederation(kits) as federation, Interruption() as interruption, _show_status(as_json) as show:
         federation.start()
-        while federation.tend():
+        while federation.poll():
             if interruption.requested():
                 stopped = interruption.signal
                 break

@@ -1,4 +1,4 @@
-"""What of FLARE's abilities the outside may use: none but what the roles need."""
+"""Which requests FLARE may answer from outside: only those the roles need."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from sfedhp.deploy.flare.rejections import Refusals
+from sfedhp.deploy.flare.rejections import RejectionLog
 
 CHANNEL: Final = "sfedhp"  # where the roles' messages go
 TOPIC: Final = "message"
-# What may come in: the roles' own messages, and what FLARE needs to let members in and to see them go.
-_WELCOME: Final = {
+# The roles' own messages, and what FLARE needs for members to register, to stay and to leave.
+_ALLOWED: Final = {
     (CHANNEL, TOPIC),
     (CellChannel.SERVER_MAIN, CellChannelTopic.Challenge),
     (CellChannel.SERVER_MAIN, CellChannelTopic.Register),
@@ -37,29 +37,29 @@ _WELCOME: Final = {
 }
 
 
-class Gate:
-    """Lets in what the roles send each other and nothing else of what FLARE can do.
+class Allowlist:
+    """Accepts the messages of the roles, and rejects every other request that FLARE could answer.
 
-    FLARE's site listens to administrators, to jobs and to questions about its network, and passes messages on
-    between members. Nobody needs that here, so nobody gets an answer, whatever certificate they have.
+    A FLARE site also listens to administrators, accepts jobs, answers questions about its network and relays
+    messages between members. None of that is needed here, so it is rejected whatever certificate is used.
     """
 
-    def __init__(self, cell: Any, refusals: Refusals):
-        self._name, self._refusals = cell.get_fqcn(), refusals
-        cell.core_cell.set_message_interceptor(self.refuse)
+    def __init__(self, cell: Any, rejections: RejectionLog):
+        self._name, self._rejections = cell.get_fqcn(), rejections
+        cell.core_cell.set_message_interceptor(self.reject)
 
-    def refuse(self, message: Message) -> Message | None:
-        """The reply to a request that is not let in; None to one that is."""
-        about = message.get_header
-        channel, topic = about(MessageHeaderKey.CHANNEL), about(MessageHeaderKey.TOPIC)
+    def reject(self, message: Message) -> Message | None:
+        """The reply to a request that is rejected; None for one that is accepted."""
+        header = message.get_header
+        channel, topic = header(MessageHeaderKey.CHANNEL), header(MessageHeaderKey.TOPIC)
         if (channel, topic) == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
-            channel, topic = about(StreamHeaderKey.CHANNEL), about(StreamHeaderKey.TOPIC)
-        destination = about(MessageHeaderKey.DESTINATION)
-        if destination == self._name and (channel, topic) in _WELCOME:
+            channel, topic = header(StreamHeaderKey.CHANNEL), header(StreamHeaderKey.TOPIC)
+        destination = header(MessageHeaderKey.DESTINATION)
+        if destination == self._name and (channel, topic) in _ALLOWED:
             return None
-        what = "an administrator's command" if channel == CellChannel.HCI else "what no role sends"
-        # Who it is by its certificate; what it calls itself is worth less.
-        sender = message.get_prop(MessagePropKey.COMMON_NAME) or about(MessageHeaderKey.ORIGIN)
+        what = "an administrator's command" if channel == CellChannel.HCI else "a request that no role sends"
+        # The name in its certificate; the name it claims is worth less.
+        sender = message.get_prop(MessagePropKey.COMMON_NAME) or header(MessageHeaderKey.ORIGIN)
         detail = f"{topic} of {channel} for {destination}"
-        self._refusals.note(what, str(sender), detail=detail)
-        return make_reply(ReturnCode.UNAUTHENTICATED, error="there is no such service here")
+        self._rejections.note(what, str(sender), detail=detail)
+        return make_reply(ReturnCode.UNAUTHENTICATED, error="no such service here")

@@ -1,4 +1,4 @@
-"""Who was not let in, in the log of the site: what gRPC says of failed handshakes ends there too."""
+"""Rejected connections and requests in a site's log, also TLS handshakes that gRPC reports only on stderr."""
 
 from __future__ import annotations
 
@@ -11,120 +11,120 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sfedhp.deploy.event_log import Journal
+from sfedhp.deploy.event_log import EventLog
 
-ERRORS: Final = "errors.txt"  # what libraries below Python say on standard error, beside the log
-_GLANCE: Final = 0.2  # s between two looks at that file
-_PAUSE: Final = 10.0  # s between two lines of the same reason, lest a stranger fills the disk
-_LARGEST: Final = 2**20  # bytes; then the file begins anew
+STDERR_FILE: Final = "errors.txt"  # stderr of the process, beside the log
+_POLL: Final = 0.2  # s between two looks at that file
+_PAUSE: Final = 10.0  # s between two lines of the same reason, so that nobody can fill the disk
+_LARGEST: Final = 2**20  # bytes; then the file is rotated
 _STANDARD_ERROR: Final = 2
 _HANDSHAKE: Final = re.compile(
     r"Handshake failed with error \w+: (?:error:\w+:[\w ]+:[\w ]+:)?(\w+)(?:: (.*))?"
 )
 _REASONS: Final = {
-    "WRONG_VERSION_NUMBER": "plain text in place of TLS",
-    "HTTP_REQUEST": "plain text in place of TLS",
+    "WRONG_VERSION_NUMBER": "plain text instead of TLS",
+    "HTTP_REQUEST": "plain text instead of TLS",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "a connection without a certificate",
 }
 
 
-class Refusals:
-    """Writes refusals down: the first of a kind at once, then how many there were, some seconds apart."""
+class RejectionLog:
+    """Logs rejections: the first of a kind at once, then their number every few seconds."""
 
-    def __init__(self, journal: Journal):
-        self._journal = journal
-        self._open: dict[tuple[str | None, str], dict[str, Any]] = {}  # what the next line says more
+    def __init__(self, log: EventLog):
+        self._log = log
+        self._open: dict[tuple[str | None, str], dict[str, Any]] = {}  # what the next line will say
         self._written: dict[tuple[str | None, str], float] = {}
         self._lock = threading.Lock()
 
-    def note(self, reason: str, member: str | None = None, **facts: str) -> None:
-        """Somebody was refused; of several times, the facts of the last are written."""
+    def note(self, reason: str, member: str | None = None, **metadata: str) -> None:
+        """Count a rejection; of several, the metadata of the last is written."""
         with self._lock:
             times = self._open.get((member, reason), {"times": 0})["times"] + 1
-            self._open[member, reason] = {"times": times, **facts}
+            self._open[member, reason] = {"times": times, **metadata}
         self.write()
 
     def write(self) -> None:
-        """Write what is due."""
+        """Write the lines that are due."""
         now = time.monotonic()
         with self._lock:
             due = [who for who in self._open if now - self._written.get(who, float("-inf")) >= _PAUSE]
             for member, reason in due:
                 self._written[member, reason] = now
-                facts = self._open.pop((member, reason))
-                self._journal.write("refused", member=member, reason=reason, **facts)
+                metadata = self._open.pop((member, reason))
+                self._log.write("refused", member=member, reason=reason, **metadata)
 
 
-class ErrorFile:
-    """Standard error as a file of the site: what is new in it is passed on, and refusals are noted.
+class StderrWatcher:
+    """Redirects stderr to a file of the site, forwards what is new in it, and logs rejections.
 
-    gRPC tells only there whom it did not let in. A file never makes a writer wait, as a pipe might, and has
-    the last words of a process that crashed.
+    gRPC reports rejected connections only there. Unlike a pipe, a file never blocks a writer, and it keeps
+    the last lines of a process that crashed.
     """
 
-    def __init__(self, path: Path, refusals: Refusals):
-        self._path, self._refusals = path, refusals
-        self._read = path.stat().st_size if path.exists() else 0  # what was there before is old
+    def __init__(self, path: Path, rejections: RejectionLog):
+        self._path, self._rejections = path, rejections
+        self._read = path.stat().st_size if path.exists() else 0  # older lines were handled before
         self._line = b""
-        self._before = os.dup(_STANDARD_ERROR)
-        _divert(path)
-        # Python's own words need no detour.
-        sys.stderr = os.fdopen(os.dup(self._before), "w", 1, "utf-8", "backslashreplace")
+        self._stderr = os.dup(_STANDARD_ERROR)
+        _redirect(path)
+        # Python's own output need not go through the file.
+        sys.stderr = os.fdopen(os.dup(self._stderr), "w", 1, "utf-8", "backslashreplace")
 
-    def look(self) -> None:
-        """Pass on the lines that are new; a file that is too large begins anew."""
-        self._pass_on()
+    def poll(self) -> None:
+        """Forward the new lines; rotate a file that is too large."""
+        self._forward()
         if self._read > _LARGEST:
-            self._begin_anew()
+            self._rotate()
 
-    def _begin_anew(self) -> None:
-        """Nothing is lost: whatever was written before standard error went to the new file is read first."""
+    def _rotate(self) -> None:
+        """Start a new file. Nothing is lost: what was written before the switch is read first."""
         fresh = self._path.with_name(f"{self._path.name}.new")
         fresh.unlink(missing_ok=True)
-        _divert(fresh)
-        self._pass_on()
+        _redirect(fresh)
+        self._forward()
         fresh.replace(self._path)
         self._read = 0
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         with self._path.open("rb") as file:
             file.seek(self._read)
             new = file.read()
         self._read += len(new)
         *lines, self._line = (self._line + new).split(b"\n")
         for line in lines:
-            with contextlib.suppress(OSError):  # nobody may be there to read it
-                os.write(self._before, line + b"\n")
-            reason = refused(line.decode(errors="replace"))
+            with contextlib.suppress(OSError):  # nobody may read it
+                os.write(self._stderr, line + b"\n")
+            reason = reason_of(line.decode(errors="replace"))
             if reason is not None:
-                self._refusals.note(reason)
-        self._refusals.write()
+                self._rejections.note(reason)
+        self._rejections.write()
 
     def watch(self) -> None:
-        """Look again and again, in the background."""
+        """Poll in the background."""
 
-        def looking() -> None:
+        def watch_forever() -> None:
             while True:
-                with contextlib.suppress(OSError):  # the disk may be back the next time
-                    self.look()
-                time.sleep(_GLANCE)
+                with contextlib.suppress(OSError):  # the disk may have room the next time
+                    self.poll()
+                time.sleep(_POLL)
 
-        threading.Thread(target=looking, name="errors", daemon=True).start()
+        threading.Thread(target=watch_forever, name="stderr", daemon=True).start()
 
 
-def _divert(path: Path) -> None:
-    """Let standard error go to the end of a file."""
+def _redirect(path: Path) -> None:
+    """Append stderr to a file."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, _STANDARD_ERROR)
     os.close(file)
 
 
-def refused(line: str) -> str | None:
-    """Why a connection was refused, if this line of gRPC says so."""
+def reason_of(line: str) -> str | None:
+    """Why a connection was rejected, if this line of gRPC says so; else None."""
     found = _HANDSHAKE.search(line)
     if found is None:
         return None
     code, more = found.groups()
     if code == "CERTIFICATE_VERIFY_FAILED":
-        return f"a certificate that this federation did not issue, or not for now ({more})"
-    return _REASONS.get(code, f"a handshake that failed ({code.lower().replace('_', ' ')})")
+        return f"a certificate that this federation did not issue, or not valid now ({more})"
+    return _REASONS.get(code, f"a failed handshake ({code.lower().replace('_', ' ')})")

@@ -1,4 +1,4 @@
-"""The processes of a site: starting FLARE in a kit, keeping halves of an edge running, ending them all."""
+"""The processes of a site: how FLARE is started in a kit, restarted when it dies, and stopped."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
 from sfedhp.deploy.federation_file import LOOPBACK
 
-PARENT: Final = "SFEDHP_PARENT"  # the process with which a started one ends
+PARENT: Final = "SFEDHP_PARENT"  # the process whose end also ends the started one
 DATA: Final = "SFEDHP_CLIENT_DATA"  # a client's own data options, as JSON
-STANDS: Final = "SFEDHP_FOLDER"  # where the user stands, where a model of the user's own may lie
+USER_FOLDER: Final = "SFEDHP_FOLDER"  # the user's working directory, where a model of their own may be
 _SERVER: Final = "nvflare.private.fed.app.server.server_train"
 _MEMBER: Final = "nvflare.private.fed.app.client.client_train"
-_GRACE: Final = 5.0  # s to end by oneself
-_PAUSE: Final = 2.0  # s before a process that died is started again
+_GRACE: Final = 5.0  # s for a process to end by itself
+_RESTART_SECONDS: Final = 2.0  # s before a process that died is restarted
 
 
 def command(workspace: Path) -> list[str]:
-    """How FLARE is started in a kit: as the kit's own start script does it, but in the foreground."""
+    """The command that starts FLARE in a kit: as the kit's own start script does, but in the foreground."""
     workspace = workspace.absolute()
     server = (workspace / "startup" / "fed_server.json").exists()
     if not server and not (workspace / "startup" / "fed_client.json").exists():
-        raise InputError(f"{workspace} is no kit of FLARE: make kits with `sfedhp provision`.")
-    _settle(workspace)
+        raise InputError(f"{workspace} is not a FLARE kit: make kits with `sfedhp provision`.")
+    _set_store(workspace)
     kind, module = ("server", _SERVER) if server else ("client", _MEMBER)
     own = [] if server else [f"uid={_member_name(workspace)}"]
-    words = ["secure_train=true", *own, "org=sfedhp", "config_folder=config"]
+    argv = ["secure_train=true", *own, "org=sfedhp", "config_folder=config"]
     return [
         sys.executable,
         "-u",
@@ -48,37 +48,37 @@ def command(workspace: Path) -> list[str]:
         "-s",
         f"fed_{kind}.json",
         "--set",
-        *words,
+        *argv,
     ]
 
 
 def check_port(workspace: Path) -> None:
-    """Refuse a server whose port is taken: FLARE itself would go on, and nobody could reach it.
+    """Check that a server's port is free: FLARE itself would start anyway, and nobody could reach it.
 
     Raises:
-        InputError: nobody can listen there.
+        InputError: the port is in use.
     """
     path = workspace / "startup" / "fed_server.json"
     if not path.exists():
         return
-    with _whole(path):
+    with _undamaged(path):
         target = json.loads(path.read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
         host, _, port = str(target).rpartition(":")
         number = int(port)
     with socket.socket() as trial:
-        # Connections left from the server's last life do not count.
+        # Connections of the server's last process do not count.
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((_listening(host), number))
         except OSError as error:
             raise InputError(
-                f"Nobody can listen on port {number} ({error.strerror}): end what uses it, or make kits with "
-                f"another port."
+                f"The server cannot listen on port {number} ({error.strerror}): stop what uses it, or make "
+                f"kits with another port."
             ) from None
 
 
 def _listening(host: str) -> str:
-    """Where FLARE listens for members who know the server by this name: on loopback alone, or everywhere."""
+    """The address on which FLARE listens for a server of this name: loopback, or all (an empty string)."""
     if host == "localhost":
         return LOOPBACK
     return host if host.startswith("127.") else ""
@@ -87,15 +87,15 @@ def _listening(host: str) -> str:
 def environment(
     parent: int | None = None, data: Mapping[str, Any] | None = None, server: bool = False
 ) -> dict[str, str]:
-    """The environment of a role: one thread each unless set, and FLARE's own habits kept to this machine.
+    """The environment of a role: one thread unless set otherwise, and how much gRPC logs.
 
     Args:
-        parent: the process with which the role ends.
+        parent: the process whose end also ends the role.
         data: a client's own data options.
-        server: whether others connect to it; gRPC tells on this level alone whom it does not let in.
+        server: whether others connect to it; only on level INFO does gRPC report whom it rejects.
     """
     found = {**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "INFO" if server else "NONE"}
-    found.setdefault(STANDS, str(Path.cwd()))
+    found.setdefault(USER_FOLDER, str(Path.cwd()))
     found.setdefault("OMP_NUM_THREADS", "1")
     found.setdefault("GOMP_SPINCOUNT", "2000")
     if parent is not None:
@@ -106,30 +106,30 @@ def environment(
 
 
 @dataclass
-class Worker:
-    """A process that is started again when it dies, until it ends well or is told to stop."""
+class ManagedProcess:
+    """A process that is restarted when it dies, until it ends with exit code 0 or is stopped."""
 
     name: str
-    words: list[str]
-    folder: Path  # where it stands and writes what it says
-    surroundings: dict[str, str]
+    argv: list[str]
+    folder: Path  # its working directory, with its output
+    env: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
-    due: float = 0.0
+    restart_at: float = 0.0
 
     @property
     def ended(self) -> int | None:
-        """The exit code, once it has one that counts."""
+        """The exit code of the last start; None while it runs."""
         return None if self.process is None else self.process.poll()
 
     def start(self) -> None:
-        """Start it."""
+        """Start it, with its output appended to output.txt."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output.txt").open("ab") as file:
             self.process = subprocess.Popen(
-                self.words,
+                self.argv,
                 cwd=self.folder,
-                env=self.surroundings,
+                env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -139,39 +139,39 @@ class Worker:
 
 
 @dataclass
-class Workshop:
-    """Several workers, kept running together."""
+class Supervisor:
+    """Supervises several processes."""
 
-    workers: list[Worker] = field(default_factory=list)
+    processes: list[ManagedProcess] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start all."""
-        for worker in self.workers:
-            worker.start()
+        """Start all processes."""
+        for managed in self.processes:
+            managed.start()
 
-    def tend(self) -> bool:
-        """Start again who died; whether anybody is still at work."""
+    def poll(self) -> bool:
+        """Restart processes that died; return whether any is still running."""
         busy = False
-        for worker in self.workers:
-            code = worker.ended
+        for managed in self.processes:
+            code = managed.ended
             if code == 0:
                 continue
             busy = True
             if code is None:
                 continue
             if code == 2:
-                raise InputError(f"{worker.name} would not start: {_last_error(worker.folder)}")
+                raise InputError(f"{managed.name} did not start: {_last_error(managed.folder)}")
             now = time.monotonic()
-            if not worker.due:
-                worker.due = now + _PAUSE
-            elif now >= worker.due:
-                worker.due = 0.0
-                worker.start()
+            if not managed.restart_at:
+                managed.restart_at = now + _RESTART_SECONDS
+            elif now >= managed.restart_at:
+                managed.restart_at = 0.0
+                managed.start()
         return busy
 
     def stop(self) -> None:
-        """End all, gently and then firmly."""
-        running = [each.process for each in self.workers if each.process and each.process.poll() is None]
+        """Stop all processes with SIGTERM, after a grace period with SIGKILL."""
+        running = [each.process for each in self.processes if each.process and each.process.poll() is None]
         for process in running:
             _signal(process, signal.SIGTERM)
         until = time.monotonic() + _GRACE
@@ -184,15 +184,15 @@ class Workshop:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To the process and whatever it started: each has a session of its own."""
+    """Send a signal to the process and its children: it has a session of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
-def _settle(workspace: Path) -> None:
-    """Tell FLARE where it now is. Several servers on one host must not share what FLARE stores."""
+def _set_store(workspace: Path) -> None:
+    """Write the kit's current folder into FLARE's settings: servers on one host must not share a store."""
     path, store = workspace / "local" / "resources.json", str(workspace / "store")
-    with _whole(path):
+    with _undamaged(path):
         text = path.read_text(encoding="utf-8")
         resources = json.loads(text)
         for component in resources["components"]:
@@ -200,21 +200,21 @@ def _settle(workspace: Path) -> None:
                 component["args"]["uri_root"] = f"{store}/jobs"
         if "snapshot_persistor" in resources:
             resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{store}/snapshots"
-    settled = json.dumps(resources, indent=2) + "\n"
-    if settled != text:
-        write_text(path, settled)
+    updated = json.dumps(resources, indent=2) + "\n"
+    if updated != text:
+        write_text(path, updated)
 
 
 def _member_name(workspace: Path) -> str:
-    """The name in a member's certificate, which FLARE wants to be told."""
+    """The name in a member's certificate, which FLARE takes on its command line."""
     path = workspace / "startup" / "fed_client.json"
-    with _whole(path):
+    with _undamaged(path):
         return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Say of a kit's file that does not hold what it should that it was damaged on its way."""
+def _undamaged(path: Path) -> Iterator[None]:
+    """Report an unexpected error while reading a file of a kit as a damaged kit."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError) as error:

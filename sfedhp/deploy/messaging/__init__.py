@@ -1,1 +1,1 @@
-"""Messages between a server and its members: protocol, transport, requests, heartbeats, replies."""
+"""Messages between a server and its members: format, transport, requests, heartbeats, replies. No FLARE."""

@@ -1,4 +1,4 @@
-"""A server's side of the post: ask all at once, wait for a quorum and a limit, refuse what is wrong."""
+"""Server side of the protocol: send requests to the members, wait for a quorum or timeout, check replies."""
 
 from __future__ import annotations
 
@@ -6,326 +6,331 @@ import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor
 
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.messaging.protocol import (
-    REPLIES,
-    Envelope,
-    Kind,
-    check_books,
-    counts_of,
-    greeting_of,
-    pack,
-    seal,
-    trouble_of,
-    unpack,
-    unseal,
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.member import Member, MemberEvent, MemberState
+from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
+from sfedhp.deploy.messaging.payload import pack, unpack
+from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.request import (
+    AllMembersFailedError,
+    MemberFailedError,
+    RefusedError,
+    Request,
+    UnexpectedReplyError,
 )
-from sfedhp.deploy.messaging.traffic import Books
-from sfedhp.deploy.messaging.transport import Post
-from sfedhp.deploy.messaging.turns import HopelessError, RefusedError, TroubledError, Turn, UntimelyError
+from sfedhp.deploy.messaging.traffic import Traffic
+from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.engine.roles import Reply
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 
-_GLANCE: Final = 0.1  # s between two looks at the clock while nothing arrives
-_PATIENCE: Final = 1.0  # s before a member that seems not to have got a message is sent it again ...
-_SLOW_LINK: Final = 2e6  # bytes/s; ... on top of what the message takes over a slow link
-
-
-def patience(length: int) -> float:
-    """After how many seconds a message of so many bytes that nobody has seen is taken for lost."""
-    return _PATIENCE + length / _SLOW_LINK
+_POLL: Final = 0.1  # s between two looks at the time while no message arrives
 
 
 @dataclass
-class Circle:
-    """The members of a server. `ask` makes it what `sfedhp.engine.roles` calls members."""
+class MemberGroup:
+    """The members of a server; the `Members` of `sfedhp.engine.roles`, on other machines.
 
-    post: Post
+    Time passes only in `clock` and in the transport's inbox, so a test can replace both.
+    """
+
+    transport: Transport
     names: Sequence[str]  # by seat
     run: str
     config: str
-    like: Tensor  # (d,), any model of the run
-    tail: Tensor  # (s,)
-    down: WireOptions
-    quorum: int
-    seconds: float  # for one answer
+    model: Tensor  # (d,), any model of the run
+    statistics: Tensor  # (s,)
+    link: WireOptions  # of messages to the members
+    quorum: int  # replies to a training request, at least
+    timeout: float  # s for one reply
     silent_seconds: float
-    journal: Journal
-    fresh_until: float = 0.0  # before then nobody is taken for absent (time.monotonic)
-    look: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the turn
-    told: Callable[[int, dict[str, Any]], None] = lambda seat, facts: None  # the facts of an answer in time
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each member last said of itself
+    log: EventLog
+    start_until: float = 0.0  # until then members that have not come yet are waited for
+    on_wait: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the request
+    on_metadata: Callable[[int, dict[str, Any]], None] = lambda seat, metadata: None  # of a timely reply
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        now = time.monotonic()
-        self._heard = dict.fromkeys(range(len(self.names)), now)
-        self._behind: set[int] = set()  # they missed a time limit and have not caught up
-        self._turn: Turn | None = None
-        self.books = Books(len(self.names))
+        now = self.clock()
+        self.members = [Member(name, seat, now, self.silent_seconds) for seat, name in enumerate(self.names)]
+        self.traffic = Traffic(len(self.names))
+        self._request: Request | None = None
 
     def __len__(self) -> int:
         return len(self.names)
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
-        """One turn of training: each member's row down, answers up."""
+        """Request a training step: each member gets its row of the messages; None where no reply came."""
         seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
         rows = messages if asked is None else messages[seats]
-        packed = dict(zip(seats, self._packed(rows, self.down), strict=True))
+        size = len(self.model)
+        packed = dict(zip(seats, self._pack(rows, self.link), strict=True))
 
         def read(seat: int, envelope: Envelope) -> Reply:
-            self._heed(seat, envelope.facts)
+            self._on_metadata(seat, envelope.metadata)
             if not (math.isfinite(envelope.weight) and envelope.weight > 0):
                 raise RefusedError(f"its weight is {envelope.weight}")
-            base = packed[seat][1][: len(self.like)]
-            upload = unpack(envelope.parts, self.like, self.tail, base)
-            self.books.book("up", seat, 0, 0, int((upload[: len(self.like)] != 0).sum()))
+            base = packed[seat][1][:size]
+            upload = unpack(envelope.parts, self.model, self.statistics, base)
+            self.traffic.add("up", seat, 0, 0, int((upload[:size] != 0).sum()))
             return Reply(upload, envelope.weight)
 
-        nonzeros = {seat: int((held[: len(self.like)] != 0).sum()) for seat, (_, held) in packed.items()}
+        nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
-        found = self._hold(self._open(Kind.WORK, clock, parts, nonzeros, read), self.quorum)
+        replies = self._wait(self._new(Kind.WORK, clock, parts, nonzeros, read), self.quorum, self.timeout)
         for seat in seats:
-            if seat not in found:
-                self.books.missing[self.names[seat]] += 1
-        return [found.get(seat) for seat in range(len(self))]
+            if seat not in replies:
+                self.traffic.missing[self.names[seat]] += 1
+        return [replies.get(seat) for seat in range(len(self))]
 
     def score(
-        self, models: Mapping[str, Tensor], same: Mapping[str, str], clock: Clock, seconds: float
+        self, models: Mapping[str, Tensor], same: Mapping[str, str], clock: Clock, timeout: float
     ) -> dict[int, dict[str, Any]]:
-        """Ask how good models are.
+        """Request an evaluation of models on the members' own rows.
 
         Args:
             models: (members, d + s) each, by name.
             same: names of models that are equal to others, and which.
             clock: after which round.
-            seconds: how long to wait; the run does not depend on it.
+            timeout: how long to wait; the run does not depend on the scores, so no quorum is needed.
 
         Returns:
-            What each member counted, by seat.
+            The scores of each member that replied, by seat.
         """
-        each = zip(*(self._packed(model, WireOptions()) for model in models.values()), strict=True)
+        each = zip(*(self._pack(model, WireOptions()) for model in models.values()), strict=True)
         parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(each)}
-        facts = {"models": list(models), "same": dict(same)}
+        metadata = {"models": list(models), "same": dict(same)}
 
         def read(seat: int, envelope: Envelope) -> dict[str, Any]:
-            self._heed(seat, envelope.facts)
-            return counts_of(envelope.facts)
+            self._on_metadata(seat, envelope.metadata)
+            return scores_of(envelope.metadata)
 
-        found = self._hold(self._open(Kind.SCORE, clock, parts, {}, read, facts), 0, seconds)
-        return dict(sorted(found.items()))  # sums over it must not depend on who was first
+        replies = self._wait(self._new(Kind.SCORE, clock, parts, {}, read, metadata), 0, timeout)
+        return dict(sorted(replies.items()))  # sums over it must not depend on who was first
 
-    def farewell(self, seconds: float) -> None:
-        """Tell everybody that the run is over; whoever was there once, and is away, is waited for a while."""
+    def farewell(self, timeout: float) -> None:
+        """Tell all members that the run is over, and wait until those that ever came have received it."""
         nothing: dict[int, tuple[bytes, ...]] = dict.fromkeys(range(len(self)), ())
-        turn = self._turn = self._open(Kind.FAREWELL, Clock(0), nothing, {}, lambda *_: True)
-        for seat in turn.messages:
-            self._send(turn, seat)
-        began = now = time.monotonic()
-        while now - began < seconds:
-            known = {self.names.index(name) for name in self.facts}
-            coming = len(known) < len(self) and now - began < self.silent_seconds
-            if not coming and known <= turn.replies.keys():
+        request = self._new(Kind.FAREWELL, Clock(0), nothing, {}, lambda *_: True)
+        self._open(request)
+        for member in self.members:
+            self._send(request, member)
+        started = now = self.clock()
+        while now - started < timeout:
+            came = {member.seat for member in self.members if member.hello is not None}
+            more_may_come = len(came) < len(self) and now - started < self.silent_seconds
+            if not more_may_come and came <= request.replies.keys():
                 break
-            self._take(_GLANCE)
-            now = time.monotonic()
-        self._turn = None
-        for seat in turn.replies:
-            self._heard[seat] = -math.inf  # it knows, and has gone
+            self._receive(_POLL)
+            now = self.clock()
+        self._request = None
+        for seat in request.replies:
+            self.members[seat].heard_at = -math.inf  # it has ended
 
-    def attend(self, seconds: float) -> None:
-        """Hear who is there for a while, with no question open."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            self._take(left)
+    def listen(self, seconds: float) -> None:
+        """Receive heartbeats for a while, with no request open."""
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0:
+            self._receive(left)
 
     def present(self) -> dict[str, bool]:
-        """Who has been heard of lately."""
-        now = time.monotonic()
-        return {
-            name: name in self.facts and now - self._heard[seat] < self.silent_seconds
-            for seat, name in enumerate(self.names)
-        }
+        """Which members were heard of lately, by name."""
+        now = self.clock()
+        return {member.name: member.present(now) for member in self.members}
 
-    def close_books(self) -> Books:
-        """What was sent since the last time, and who missed how many turns."""
-        closed, self.books = self.books, Books(len(self.names))
-        return closed
+    def metadata(self) -> dict[str, dict[str, Any]]:
+        """What the last heartbeat of each member said, by name; those that have not come are left out."""
+        return {member.name: member.hello for member in self.members if member.hello is not None}
 
-    def _packed(self, messages: Tensor, options: WireOptions) -> list[tuple[tuple[bytes, ...], Tensor]]:
-        """Each member's row as parts, and what it will hold; one message to all is coded once."""
+    def wait_for_all(self, seconds: float) -> None:
+        """From now on, wait this long for members that have not come yet."""
+        self.start_until = self.clock() + seconds
+
+    def forget(self) -> None:
+        """Forget which members have come, so that a new run waits for all of them again."""
+        for member in self.members:
+            member.hello = None
+
+    def take_traffic(self) -> Traffic:
+        """The traffic since the last call, and who missed how many requests."""
+        taken, self.traffic = self.traffic, Traffic(len(self.names))
+        return taken
+
+    def _pack(self, messages: Tensor, options: WireOptions) -> list[tuple[tuple[bytes, ...], Tensor]]:
+        """Each member's row as parts, and what it will decode; one message to all is encoded once."""
         if messages.stride(0) == 0:
-            return [pack(messages[0], len(self.like), options)] * len(messages)
-        return [pack(message, len(self.like), options) for message in messages]
+            return [pack(messages[0], len(self.model), options)] * len(messages)
+        return [pack(message, len(self.model), options) for message in messages]
 
-    def _open(
+    def _new(
         self,
         kind: Kind,
         clock: Clock,
         parts: Mapping[int, tuple[bytes, ...]],
         nonzeros: dict[int, int],
         read: Callable[[int, Envelope], Any],
-        facts: dict[str, Any] | None = None,
-    ) -> Turn:
+        metadata: dict[str, Any] | None = None,
+    ) -> Request:
         messages = {
-            seat: seal(Envelope(kind, self.run, self.config, seat, clock, 0.0, facts or {}, pieces))
-            for seat, pieces in parts.items()
+            seat: encode_message(
+                Envelope(kind, self.run, self.config, seat, clock, 0.0, metadata or {}, part)
+            )
+            for seat, part in parts.items()
         }
-        return Turn(kind, clock, messages, nonzeros, read)
+        return Request(kind, self.run, clock, messages, nonzeros, read)
 
-    def _hold(self, turn: Turn, quorum: int, seconds: float | None = None) -> dict[int, Any]:
-        """Send, and wait: for all who can be expected, and beyond that for the quorum.
+    def _open(self, request: Request) -> None:
+        self._request = request
+        for member in self.members:
+            member.on(MemberEvent.OPENED)
 
-        Where too few of those asked can be expected, and enough others are there who may be asked in another
-        turn, the turn passes with nobody: waiting for those who were drawn might never end.
+    def _wait(self, request: Request, quorum: int, timeout: float) -> dict[int, Any]:
+        """Send the request, and wait until nobody else can be expected and there are enough replies.
+
+        Where too few of the asked members can be expected, but enough others are there that a later request
+        may ask, the request ends with no replies: waiting for those that were drawn might never end.
         """
-        self._turn, limit = turn, self.seconds if seconds is None else seconds
-        needed, now = min(quorum, len(turn.messages)), time.monotonic()
-        passing = now + self.silent_seconds  # a turn with nobody is worth little, and need not be hurried
+        needed = min(quorum, len(request.messages))
+        # A request without replies is worth little, so absent members are given some time.
+        pass_after = self.clock() + self.silent_seconds
+        self._open(request)
         try:
-            there = self.present()
-            for seat in turn.messages:
-                if there[self.names[seat]] and (seat not in self._behind or self._yields(seat)):
-                    self._send(turn, seat)  # others get it when they say hello, or are free
+            for member in self._asked(request):
+                late = member.progress is MemberState.LATE
+                if member.present(self.clock()) and (not late or member.yields):
+                    self._send(request, member)  # others get it with their next heartbeat
             while True:
-                now = time.monotonic()
-                if not any(self._expected(turn, seat, now, limit) for seat in turn.messages):
-                    if len(turn.replies) >= needed:
-                        return turn.replies
-                    if now >= passing and len(turn.replies) + self._others(turn) >= needed:
-                        absent = [self.names[seat] for seat in turn.messages if seat not in turn.replies]
-                        self.journal.write("passed", round=turn.clock.cloud_round, missing=absent)
+                now = self.clock()
+                for member in self._asked(request):
+                    if request.timed_out(member.seat, now, timeout):
+                        member.on(MemberEvent.TIMED_OUT)
+                if not any(self._expected(member, now) for member in self._asked(request)):
+                    if len(request.replies) >= needed:
+                        return request.replies
+                    if now >= pass_after and len(request.replies) + self._others(request, now) >= needed:
+                        missing = [m.name for m in self._asked(request) if m.seat not in request.replies]
+                        self.log.write("passed", round=request.clock.cloud_round, missing=missing)
                         return {}
-                self.look()
-                self._take(_GLANCE)
+                self.on_wait()
+                self._receive(_POLL)
         finally:
-            late = {seat for seat, began in turn.began.items() if now - began >= limit}
-            self._behind |= late - turn.replies.keys() - turn.refused
-            self._turn = None
+            self._request = None
 
-    def _others(self, turn: Turn) -> int:
-        """How many are there and free who are not asked in this turn."""
-        there = self.present()
-        rest = (seat for seat in range(len(self)) if seat not in turn.messages and seat not in self._behind)
-        return sum(there[self.names[seat]] for seat in rest)
+    def _asked(self, request: Request) -> list[Member]:
+        return [self.members[seat] for seat in request.messages]
 
-    def _yields(self, seat: int) -> bool:
-        """Whether a member says that it leaves what it works on for a newer question."""
-        return bool(self.facts.get(self.names[seat], {}).get("yields"))
+    def _expected(self, member: Member, now: float) -> bool:
+        """Whether it makes sense to wait for a reply of this member."""
+        starting = member.hello is None and now < self.start_until
+        state = member.progress if starting else member.state(now)
+        return state in (MemberState.IDLE, MemberState.WORKING)
 
-    def _heed(self, seat: int, facts: dict[str, Any]) -> None:
-        """Take what a member says beside its answer, or in place of one."""
-        check_books(facts)
+    def _others(self, request: Request, now: float) -> int:
+        """How many members are there and not late that this request does not ask."""
+        rest = (member for member in self.members if member.seat not in request.messages)
+        return sum(member.present(now) and member.progress is not MemberState.LATE for member in rest)
+
+    def _send(self, request: Request, member: Member) -> None:
+        seat, data = member.seat, request.messages[member.seat]
+        request.sent_at[seat] = self.clock()
+        request.started_at.setdefault(seat, request.sent_at[seat])
+        member.on(MemberEvent.SENT)
+        if request.kind is not Kind.FAREWELL:
+            flow = "down" if request.kind is Kind.WORK else "score_down"
+            self.traffic.add(flow, seat, len(data), 1, request.nonzeros.get(seat, 0))
+        self.transport.send(member.name, data)
+
+    def _receive(self, timeout: float) -> None:
+        """Handle the next message, if one comes within the timeout."""
         try:
-            self.told(seat, facts)
-        except ValueError as error:
-            raise RefusedError(f"what it booked does not fit: {error}") from None
-        trouble = trouble_of(facts)
-        if trouble is not None:
-            raise TroubledError(trouble)
-
-    def _expected(self, turn: Turn, seat: int, now: float, limit: float) -> bool:
-        """Whether it makes sense to wait for this member."""
-        if seat in turn.replies or seat in turn.refused or seat in self._behind:
-            return False
-        if self.names[seat] not in self.facts and now < self.fresh_until:
-            return True  # everybody is given time to come up
-        if now - self._heard[seat] >= self.silent_seconds:
-            return False
-        return now - turn.began.get(seat, now) < limit
-
-    def _send(self, turn: Turn, seat: int) -> None:
-        data = turn.messages[seat]
-        turn.sent[seat] = time.monotonic()
-        turn.began.setdefault(seat, turn.sent[seat])
-        if turn.kind is not Kind.FAREWELL:
-            way = "down" if turn.kind is Kind.WORK else "score_down"
-            self.books.book(way, seat, len(data), 1, turn.nonzeros.get(seat, 0))
-        self.post.send(self.names[seat], data)
-
-    def _take(self, seconds: float) -> None:
-        """One message, if there comes one."""
-        try:
-            sender, data = self.post.inbox.get(timeout=seconds)
+            sender, data = self.transport.inbox.get(timeout=timeout)
         except queue.Empty:
             return
         if sender not in self.names:
-            self.journal.write("refused", member=sender, reason="it has no seat here")
+            self.log.write("refused", member=sender, reason="it is not a member of this server")
             return
-        seat = self.names.index(sender)
+        member = self.members[self.names.index(sender)]
         try:
-            self._hear(seat, data)
+            self._on_message(member, data)
+        except UnexpectedReplyError as error:
+            self.log.write("refused", member=sender, reason=str(error))
         except (DecodeError, RefusedError) as error:
-            self.journal.write("refused", member=sender, reason=str(error))
-            if self._turn is not None and not isinstance(error, UntimelyError):
-                self._turn.refused.add(seat)
-                if isinstance(error, TroubledError):
-                    self._turn.troubled.add(seat)
-                # A run does not depend on its figures.
-                if self._turn.kind is Kind.WORK and self._turn.troubled == self._turn.messages.keys():
-                    raise HopelessError(str(error)) from None
+            self.log.write("refused", member=sender, reason=str(error))
+            self._on_rejected(member, error)
 
-    def _hear(self, seat: int, data: bytes) -> None:
-        self._heard[seat] = time.monotonic()
-        envelope = unseal(data)
-        if envelope.member != seat:
-            raise RefusedError(f"it speaks for seat {envelope.member} and sits on {seat}")
+    def _on_message(self, member: Member, data: bytes) -> None:
+        member.heard_at = self.clock()
+        envelope = decode_message(data)
+        if envelope.member != member.seat:
+            raise RefusedError(f"it claims seat {envelope.member}, but its seat is {member.seat}")
         if envelope.config != self.config:
             raise RefusedError(f"its config is {envelope.config} and not {self.config}")
-        turn = self._turn
         if envelope.kind is Kind.HELLO:
-            self._greet(seat, greeting_of(envelope.facts))
-            return
-        if envelope.kind in (Kind.REPLY, Kind.SCORES):
-            way = "up" if envelope.kind is Kind.REPLY else "score_up"
-            self.books.book(way, seat, len(data), 1, 0)
-        if seat in self._behind:
-            self._behind.discard(seat)  # its late answer shows that it is free
-            if turn is not None and seat in turn.messages.keys() - turn.sent.keys():
-                self._send(turn, seat)
-        if envelope.run != self.run:
-            raise UntimelyError(f"it is of run {envelope.run} and not {self.run}")
-        if turn is None or envelope.kind is not REPLIES[turn.kind] or envelope.clock != turn.clock:
-            what = f"{envelope.kind.name.lower()} of round {tuple(envelope.clock)}"
-            raise UntimelyError(f"it is a {what}, which is not asked for now")
-        if seat not in turn.messages or seat in turn.replies:
-            raise UntimelyError("it answers twice, or was not asked")
-        turn.replies[seat] = turn.read(seat, envelope)
-        turn.refused.discard(seat)
-        turn.troubled.discard(seat)
-
-    def _greet(self, seat: int, facts: dict[str, Any]) -> None:
-        """A member says that it is there; if it has not got the question, it is sent again."""
-        name = self.names[seat]
-        before = self.facts.get(name)
-        self.facts[name] = facts
-        if before is None:
-            self.journal.write("came", member=name)
-        turn = self._turn
-        if turn is None or seat not in turn.messages or seat in turn.replies:
-            return
-        seen, idle = facts.get("seen"), facts.get("idle")
-        waited = time.monotonic() - turn.sent.get(seat, -math.inf)
-        patient = patience(len(turn.messages[seat]))
-        free = seen is None or idle is not None
-        if seen == [self.run, int(turn.kind), *turn.clock]:
-            # It may have got it from this server before a restart; its time runs from now at the latest.
-            turn.began.setdefault(seat, time.monotonic())
-            # It has answered, and the answer was lost on its way; who is in trouble would say so again.
-            again = (idle or 0.0) > 2 * patient and waited > patient and seat not in turn.troubled
-        elif free or facts.get("yields"):
-            restarted = seen is None and before is not None and before.get("seen") is not None
-            again = restarted or waited > patient
+            self._on_heartbeat(member, hello_of(envelope.metadata))
         else:
-            # It works on an older question, and will find this one, or say that it is free.
-            again = seat not in turn.sent and seat not in self._behind
-        if again:
-            if free:
-                self._behind.discard(seat)
-            self._send(turn, seat)
+            self._on_reply(member, envelope, len(data))
+
+    def _on_heartbeat(self, member: Member, hello: dict[str, Any]) -> None:
+        """Note what the member says; send it the request if it has not got it."""
+        if member.hello is None:
+            self.log.write("came", member=member.name)
+        had_request, member.hello = member.seen is not None, hello
+        request = self._request
+        if request is None or member.seat not in request.messages or member.seat in request.replies:
+            return
+        now = self.clock()
+        if member.seen == request.key:
+            # It may have got it from this server before a restart; its time runs from now at the latest.
+            request.started_at.setdefault(member.seat, now)
+            member.on(MemberEvent.SENT)
+        if request.must_send(member, had_request and member.seen is None, now):
+            if member.free:
+                member.on(MemberEvent.FREED)
+            self._send(request, member)
+
+    def _on_reply(self, member: Member, envelope: Envelope, size: int) -> None:
+        seat, request = member.seat, self._request
+        if envelope.kind in (Kind.REPLY, Kind.SCORES):
+            self.traffic.add("up" if envelope.kind is Kind.REPLY else "score_up", seat, size, 1, 0)
+        if member.progress is MemberState.LATE:
+            member.on(MemberEvent.FREED)
+            if request is not None and seat in request.messages and seat not in request.started_at:
+                self._send(request, member)
+        if envelope.run != self.run:
+            raise UnexpectedReplyError(f"it belongs to run {envelope.run}, and this is run {self.run}")
+        if request is None or envelope.kind is not REPLIES[request.kind] or envelope.clock != request.clock:
+            what = f"{envelope.kind.name.lower()} of round {tuple(envelope.clock)}"
+            raise UnexpectedReplyError(f"it is a {what}, which is not requested now")
+        if seat not in request.messages or seat in request.replies:
+            raise UnexpectedReplyError("it is a second reply, or one that was not requested")
+        request.replies[seat] = request.read(seat, envelope)
+        request.failed.discard(seat)
+        member.on(MemberEvent.ACCEPTED)
+
+    def _on_metadata(self, seat: int, metadata: dict[str, Any]) -> None:
+        """Check and pass on what a member says beside its reply, or in place of one."""
+        check_traffic(metadata)
+        try:
+            self.on_metadata(seat, metadata)
+        except ValueError as error:
+            raise RefusedError(f"its traffic counters do not fit: {error}") from None
+        error_message = error_of(metadata)
+        if error_message is not None:
+            raise MemberFailedError(error_message)
+
+    def _on_rejected(self, member: Member, error: Exception) -> None:
+        request = self._request
+        if request is None:
+            return
+        member.on(MemberEvent.REJECTED)
+        if isinstance(error, MemberFailedError):
+            request.failed.add(member.seat)
+        # A run does not depend on its scores.
+        if request.kind is Kind.WORK and request.failed == request.messages.keys():
+            raise AllMembersFailedError(str(error)) from None

@@ -1,4 +1,4 @@
-"""A member's side of the post: say that it is there, take the newest question, answer."""
+"""Member side of the protocol: send heartbeats, receive the newest request, reply."""
 
 from __future__ import annotations
 
@@ -10,82 +10,83 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, seal, unseal
-from sfedhp.deploy.messaging.transport import SERVER, Post
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.transport import SERVER, Transport
 from sfedhp.wire import DecodeError
 
-BEAT: Final = 1.0  # s between two words of a member that it is there
+HEARTBEAT: Final = 1.0  # s between two heartbeats of a member
 
 
 @dataclass
-class Desk:
-    """Where a member gets its questions."""
+class Responder:
+    """Receives the server's requests, sends heartbeats and replies."""
 
-    post: Post
+    transport: Transport
     seat: int
     config: str
-    journal: Journal
-    about: Callable[[], dict[str, Any]] = dict  # more to say with each hello
-    _seen: list[Any] | None = field(default=None, init=False)  # the newest question taken, or had
-    _answered: float | None = field(default=None, init=False)  # when; None while it works
-    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+    log: EventLog
+    more_metadata: Callable[[], dict[str, Any]] = dict  # added to each heartbeat
+    heartbeat: float = HEARTBEAT
+    _seen: list[Any] | None = field(default=None, init=False)  # the newest request acknowledged
+    _answered_at: float | None = field(default=None, init=False)  # None while it works
+    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def open(self) -> None:
-        """Begin to say that the member is there, in the background."""
-        threading.Thread(target=self._greet, name="hello", daemon=True).start()
+    def start(self) -> None:
+        """Send heartbeats in the background."""
+        threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
-    def close(self) -> None:
-        """Say no more."""
-        self._ended.set()
+    def stop(self) -> None:
+        """Send no more heartbeats."""
+        self._stopped.set()
 
-    def take(self, seconds: float) -> Envelope | None:
-        """The newest question, if one comes within so many seconds; older ones are left out."""
+    def receive(self, timeout: float) -> Envelope | None:
+        """The newest request, if one comes within the timeout; older ones are skipped."""
         newest = None
         try:
             while True:
-                sender, data = self.post.inbox.get(timeout=seconds if newest is None else 0)
+                sender, data = self.transport.inbox.get(timeout=timeout if newest is None else 0)
                 newest = self._checked(sender, data) or newest
         except queue.Empty:
             return newest
 
-    def took(self, question: Envelope) -> None:
-        """The question is safely here: it need not be sent again."""
-        self._seen = [question.run, int(question.kind), *question.clock]
-        self._answered = None
+    def acknowledge(self, request: Envelope) -> None:
+        """Say in heartbeats from now on that the request has arrived, so that it is not sent again."""
+        self._seen = [request.run, int(request.kind), *request.clock]
+        self._answered_at = None
 
-    def answer(self, kind: Kind, question: Envelope, **content: Any) -> None:
-        """Answer a question."""
-        data = seal(Envelope(kind, question.run, self.config, self.seat, question.clock, **content))
-        self.post.send(SERVER, data)
-        self.answered()
+    def reply(self, kind: Kind, request: Envelope, **content: Any) -> None:
+        """Reply to a request."""
+        envelope = Envelope(kind, request.run, self.config, self.seat, request.clock, **content)
+        self.transport.send(SERVER, encode_message(envelope))
+        self.mark_answered()
 
-    def answered(self) -> None:
-        """The question has its answer; if that is lost, the question may come again."""
-        self._answered = time.monotonic()
+    def mark_answered(self) -> None:
+        """Say in heartbeats that the reply was sent; if it is lost, the server sends the request again."""
+        self._answered_at = time.monotonic()
 
     def _checked(self, sender: str, data: bytes) -> Envelope | None:
-        """The question, if it comes from the server, is whole and for this member."""
+        """The request, if it comes from the server, is undamaged, and is for this member."""
         try:
-            envelope = unseal(data)
-            trouble = None
+            envelope = decode_message(data)
+            error = None
             if sender != SERVER:
-                trouble = "it does not come from the server"
+                error = "it does not come from the server"
             elif envelope.member != self.seat:
-                trouble = f"it is for seat {envelope.member}"
+                error = f"it is for seat {envelope.member}"
             elif envelope.config != self.config:
-                trouble = f"its config is {envelope.config} and not {self.config}"
-        except DecodeError as error:
-            trouble = str(error)
-        if trouble:
-            self.journal.write("refused", member=sender, reason=trouble)
+                error = f"its config is {envelope.config} and not {self.config}"
+        except DecodeError as damage:
+            error = str(damage)
+        if error:
+            self.log.write("refused", member=sender, reason=error)
             return None
         return envelope
 
-    def _greet(self) -> None:
-        while not self._ended.is_set():
-            idle = None if self._answered is None else time.monotonic() - self._answered
-            facts = {"seen": self._seen, "idle": idle, **self.about()}
-            hello = Envelope(Kind.HELLO, NO_RUN, self.config, self.seat, Clock(0), 0.0, facts)
-            self.post.send(SERVER, seal(hello))
-            self._ended.wait(BEAT)
+    def _send_heartbeats(self) -> None:
+        while not self._stopped.is_set():
+            idle = None if self._answered_at is None else time.monotonic() - self._answered_at
+            metadata = {"seen": self._seen, "idle": idle, **self.more_metadata()}
+            hello = Envelope(Kind.HELLO, NO_RUN, self.config, self.seat, Clock(0), 0.0, metadata)
+            self.transport.send(SERVER, encode_message(hello))
+            self._stopped.wait(self.heartbeat)

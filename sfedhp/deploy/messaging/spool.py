@@ -1,7 +1,8 @@
-"""The durable hand-over between an edge's two halves: files that are renamed into place.
+"""The durable queue between the two processes of an edge: files that are renamed into place.
 
-The half that faces the cloud puts questions in, the half that faces the clients answers. A question that was
-answered once is answered from the file, so asking twice, or a restart of either half, costs nothing.
+The process that faces the cloud puts requests in, the process that faces the clients puts replies in. A
+request that has a reply is answered from its file, so a repeated request, or a restart of either process,
+costs nothing.
 """
 
 from __future__ import annotations
@@ -9,75 +10,76 @@ from __future__ import annotations
 from pathlib import Path
 
 from sfedhp.core.files import remove_temporary_files, write_atomically
-from sfedhp.deploy.messaging.protocol import Envelope, unseal
+from sfedhp.deploy.messaging.protocol import Envelope, decode_message
 from sfedhp.wire import DecodeError
 
 Key = tuple[str, int, int]  # run, cloud round, kind
+_REQUEST, _REPLY = "question", "answer"  # how file names begin
 
 
 class Spool:
-    """A folder with the questions of the cloud and the answers to them."""
+    """A folder with the requests of the cloud and the replies to them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def put(self, question: bytes, key: Key) -> None:
-        """Put a question in; older ones are given up."""
-        self._write("question", key, question)
-        for kind in ("question", "answer"):
+    def put(self, request: bytes, key: Key) -> None:
+        """Put a request in; older ones are dropped."""
+        self._write(_REQUEST, key, request)
+        for kind in (_REQUEST, _REPLY):
             for path, other in self._all(kind):
-                if other != key and not (kind == "answer" and other[:2] == key[:2]):
+                if other != key and not (kind == _REPLY and other[:2] == key[:2]):
                     path.unlink(missing_ok=True)
 
     def newest(self) -> tuple[Key, Envelope] | None:
-        """The question to be answered now: the last one put in, if it has no answer."""
-        for path, key in self._all("question"):
-            if self.answer(key) is None:
+        """The request to work on: the last one put in, if it has no reply."""
+        for path, key in self._all(_REQUEST):
+            if self.reply(key) is None:
                 try:
-                    return key, unseal(path.read_bytes())
+                    return key, decode_message(path.read_bytes())
                 except (OSError, DecodeError):
-                    path.unlink(missing_ok=True)  # half of it was lost with the power; it will be sent again
+                    path.unlink(missing_ok=True)  # cut off by a power failure; it will be sent again
         return None
 
-    def asked(self, key: Key) -> bool:
-        """Whether the question still stands."""
-        return self._path("question", key).exists()
+    def requested(self, key: Key) -> bool:
+        """Whether the request is still there."""
+        return self._path(_REQUEST, key).exists()
 
-    def finish(self, key: Key, answer: bytes) -> None:
-        """Answer a question."""
-        self._write("answer", key, answer)
+    def finish(self, key: Key, reply: bytes) -> None:
+        """Put the reply to a request in."""
+        self._write(_REPLY, key, reply)
 
-    def answer(self, key: Key) -> bytes | None:
-        """The answer, once it is there."""
+    def reply(self, key: Key) -> bytes | None:
+        """The reply to a request; None before it is there."""
         try:
-            return self._path("answer", key).read_bytes()
+            return self._path(_REPLY, key).read_bytes()
         except FileNotFoundError:
             return None
 
     def forget(self, key: Key) -> None:
-        """Take an answer away, so that the question must be answered anew."""
-        self._path("answer", key).unlink(missing_ok=True)
+        """Remove a reply, so that the request has to be worked on again."""
+        self._path(_REPLY, key).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Remove what killed processes left half-written."""
+        """Remove unfinished files of killed processes."""
         remove_temporary_files(self.folder)
 
     def _write(self, kind: str, key: Key, data: bytes) -> None:
         write_atomically(self._path(kind, key), lambda beside: beside.write_bytes(data))
 
     def _path(self, kind: str, key: Key) -> Path:
-        run, turn, what = key
-        return self.folder / f"{kind}-{run}-{turn:08d}-{what}"
+        run, cloud_round, what = key
+        return self.folder / f"{kind}-{run}-{cloud_round:08d}-{what}"
 
     def _all(self, kind: str) -> list[tuple[Path, Key]]:
         found = []
         for path in sorted(self.folder.glob(f"{kind}-*")):
-            _, run, turn, what = path.name.split("-")
-            found.append((path, (run, int(turn), int(what))))
+            _, run, cloud_round, what = path.name.split("-")
+            found.append((path, (run, int(cloud_round), int(what))))
         return found
 
 
-def key_of(question: Envelope) -> Key:
-    """By what a question of the cloud is known."""
-    return question.run, int(question.clock.cloud_round), int(question.kind)
+def key_of(request: Envelope) -> Key:
+    """The key of a request of the cloud."""
+    return request.run, int(request.clock.cloud_round), int(request.kind)

@@ -1,4 +1,4 @@
-"""What a server and its members sent each other in a cloud round, and who was missing."""
+"""Traffic counters of a server: bytes, messages and nonzero weights by member, and missed requests."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ import torch
 
 from sfedhp.wire.ledger import Entry
 
-WAYS: Final = ("down", "up", "score_down", "score_up")  # of training; of counting how good models are
+FLOWS: Final = ("down", "up", "score_down", "score_up")  # training, and evaluation of models
 
 
-class Books:
-    """Bytes, messages and weights that are not zero, by way and member; plain numbers, to be sent on."""
+class Traffic:
+    """What a server and its members sent each other, by flow and seat, as plain numbers."""
 
     def __init__(self, members: int, saved: Mapping[str, Any] | None = None):
         saved = saved or {}
-        self._columns = {way: saved.get(way) or [[0] * members for _ in Entry._fields] for way in WAYS}
-        self.missing = Counter(saved.get("missing", {}))  # turns that each member missed, by name
+        self._columns = {flow: saved.get(flow) or [[0] * members for _ in Entry._fields] for flow in FLOWS}
+        self.missing = Counter(saved.get("missing", {}))  # requests that each member missed, by name
 
-    def book(self, way: str, seat: int, size: int, messages: int, nonzeros: int) -> None:
-        """Add a message to or from a member."""
-        for column, amount in zip(self._columns[way], (size, messages, nonzeros), strict=True):
+    def add(self, flow: str, seat: int, size: int, messages: int, nonzeros: int) -> None:
+        """Count a message to or from a member."""
+        for column, amount in zip(self._columns[flow], (size, messages, nonzeros), strict=True):
             column[seat] += amount
 
-    def add(self, saved: Mapping[str, Any]) -> None:
-        """Add what another book of the same members has."""
-        for way in WAYS:
-            for column, more in zip(self._columns[way], saved[way], strict=True):
+    def merge(self, saved: Mapping[str, Any]) -> None:
+        """Add the counters of another `to_dict` with the same members."""
+        for flow in FLOWS:
+            for column, more in zip(self._columns[flow], saved[flow], strict=True):
                 column[:] = [one + another for one, another in zip(column, more, strict=True)]
         self.missing.update(saved["missing"])
 
-    def saved(self) -> dict[str, Any]:
-        """The same as plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """The counters as JSON values, for a message or a file."""
         return {**self._columns, "missing": dict(self.missing)}
 
-    def entry(self, way: str) -> Entry:
-        """One way, (members,) each."""
-        return Entry(*(torch.tensor(column) for column in self._columns[way]))
+    def entry(self, flow: str) -> Entry:
+        """The counters of one flow, (members,) each."""
+        return Entry(*(torch.tensor(column) for column in self._columns[flow]))
 
 
-def stacked(books: Sequence[Books], way: str) -> Entry:
-    """One way of several servers, (servers, members) each."""
-    return Entry(*(torch.stack(parts) for parts in zip(*(each.entry(way) for each in books), strict=True)))
+def stack(servers: Sequence[Traffic], flow: str) -> Entry:
+    """The counters of one flow of several servers, (servers, members) each."""
+    return Entry(*(torch.stack(parts) for parts in zip(*(each.entry(flow) for each in servers), strict=True)))

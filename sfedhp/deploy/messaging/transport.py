@@ -1,18 +1,25 @@
-"""How messages get from one site to another, as the roles see it."""
+"""What carries messages between a server and its members, as the roles see it."""
 
 from __future__ import annotations
 
-import queue
 from typing import Protocol
 
+SERVER = "server"  # what members call their server
 
-class Post(Protocol):
-    """Carries bytes between a server and its members; who sent them is certain, that they arrive is not."""
 
-    inbox: queue.SimpleQueue[tuple[str, bytes]]  # (sender's name, message), as they come
+class Inbox(Protocol):
+    """Messages that have arrived, in order; `queue.SimpleQueue` is one."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> tuple[str, bytes]:
+        """The next message with its sender's name; raises `queue.Empty` after `timeout` seconds."""
+
+
+class Transport(Protocol):
+    """Carries bytes between a server and its members; it authenticates senders, but may lose messages."""
+
+    @property
+    def inbox(self) -> Inbox:
+        """Messages for this side."""
 
     def send(self, to: str, data: bytes) -> None:
-        """Send without waiting. What is lost is asked for again, so a failure is no error."""
-
-
-SERVER = "server"  # what its members call a server
+        """Send without waiting. The protocol sends lost messages again, so a failure is not an error."""

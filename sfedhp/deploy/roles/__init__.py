@@ -1,1 +1,1 @@
-"""What the cloud, an edge and a client do as processes of a deployment."""
+"""What the cloud, an edge and a client do as processes of a deployment. No FLARE."""

@@ -1,4 +1,4 @@
-"""The client's role: answer its server, keep θ_ij on its own disk, count right and wrong on its own rows."""
+"""The client's process: reply to its server, keep θ_ij on its own disk, score models on its own rows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind, pack, unpack
-from sfedhp.deploy.messaging.responder import Desk
-from sfedhp.deploy.messaging.transport import Post
-from sfedhp.deploy.roles.loading import holdings_of, model_of
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
+from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
+from sfedhp.deploy.messaging.responder import Responder
+from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.loading import load_client, load_model
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
@@ -31,7 +32,7 @@ from sfedhp.wire.link import link_of
 
 
 def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
-    """Refuse a client whose data or kit cannot be used, before it connects to anybody.
+    """Check a client's kit and data before it connects.
 
     Args:
         site: the client's.
@@ -39,118 +40,114 @@ def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
         data: the options of its own data; None: its share of the experiment's.
 
     Raises:
-        InputError: says what is wrong with them.
+        InputError: one of them cannot be used.
     """
-    holdings_of(site, model_of(site, kit).network, data)
+    load_client(site, load_model(site, kit).network, data)
 
 
 class ClientRole:
-    """A client at work. What it keeps is written before its answer is sent, so no answer is lost with it.
+    """Runs a client. It saves its state before it sends a reply, so that no reply is ahead of the disk.
 
-    While its disk is full it goes on in memory, and says so in its log.
+    While its disk is full it continues in memory, and says so in its log.
     """
 
-    def __init__(self, site: Site, kit: Path, post: Post, data: DataOptions | None = None):
+    def __init__(self, site: Site, kit: Path, transport: Transport, data: DataOptions | None = None):
         self.site, self.folder = site, kit / "run"
-        self.journal = Journal(self.folder, site.name)
-        self._network, self._initial, self._tail = model_of(site, kit)
-        self._task, self._test, self._validation = holdings_of(site, self._network, data)
+        self.log = EventLog(self.folder, site.name)
+        self._network, self._initial, self._statistics = load_model(site, kit)
+        self._task, self._test, self._validation = load_client(site, self._network, data)
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
-        self._desk = Desk(post, site.seat, site.config, self.journal)
+        self._responder = Responder(transport, site.seat, site.config, self.log)
         self._run, self._client = NO_RUN, self._new()
-        self._last: tuple[str, Clock, dict[str, Any]] | None = None  # the last answer
+        self._last: tuple[str, Clock, dict[str, Any]] | None = None  # run, clock, content of the last reply
         self._restore()
 
     def work(self) -> None:
-        """Until the run is over."""
-        self.journal.write("up", rows=int(self._task.sizes))
-        self._desk.open()
+        """Run until the server says that the run is over."""
+        self.log.write("up", rows=int(self._task.sizes))
+        self._responder.start()
         while True:
-            question = self._desk.take(1.0)
-            if question is None:
+            request = self._responder.receive(1.0)
+            if request is None:
                 continue
-            self._desk.took(question)
-            if question.kind is Kind.FAREWELL:
-                self._desk.answer(Kind.BYE, question)
+            self._responder.acknowledge(request)
+            if request.kind is Kind.FAREWELL:
+                self._responder.reply(Kind.BYE, request)
                 break
             try:
-                self.answer(question)
+                self.reply_to(request)
             except (DecodeError, InputError, RuntimeError) as error:
-                # A model that cannot be read, computed or sent: the server is told, and counts it as silence.
-                self.journal.write("trouble", reason=str(error))
-                self._desk.answer(REPLIES[question.kind], question, facts={"trouble": str(error)})
-        self._desk.close()
+                # A model that cannot be read, computed or sent: tell the server, which counts it as missing.
+                self.log.write("trouble", reason=str(error))
+                self._responder.reply(REPLIES[request.kind], request, metadata={"trouble": str(error)})
+        self._responder.stop()
         before = self._client.before
-        self.journal.status(
+        self.log.write_status(
             now=True, run=self._run, round=before.clock.cloud_round + 1 if before else 0, finished=True
         )
-        self.journal.write("over")
+        self.log.write("over")
 
-    def answer(self, question: Envelope) -> None:
-        """Answer one question."""
-        if question.run != self._run:
-            self._run, self._client = question.run, self._new()  # nothing of an earlier run is in this one
-        if question.kind is Kind.SCORE:
-            self._desk.answer(Kind.SCORES, question, facts=self._score(question))
-        elif question.kind is Kind.WORK:
-            if self._last is None or self._last[:2] != (question.run, question.clock):
-                self._last = (question.run, question.clock, self._step(question))
-            self._desk.answer(Kind.REPLY, question, **self._last[2])
+    def reply_to(self, request: Envelope) -> None:
+        """Reply to one request."""
+        if request.run != self._run:
+            self._run, self._client = request.run, self._new()  # nothing of an earlier run is used
+        if request.kind is Kind.SCORE:
+            self._responder.reply(Kind.SCORES, request, metadata=self._score(request))
+        elif request.kind is Kind.WORK:
+            if self._last is None or self._last[:2] != (request.run, request.clock):
+                self._last = (request.run, request.clock, self._step(request))
+            self._responder.reply(Kind.REPLY, request, **self._last[2])
 
-    def _step(self, question: Envelope) -> dict[str, Any]:
-        """One step of the method; what goes back."""
-        began = time.perf_counter()
-        received = unpack(question.parts, self._initial, self._tail[:0])
-        reply = self._client.reply(received, question.clock)
+    def _step(self, request: Envelope) -> dict[str, Any]:
+        """The content of the reply after one step of the method."""
+        started = time.perf_counter()
+        received = unpack(request.parts, self._initial, self._statistics[:0])
+        reply = self._client.reply(received, request.clock)
         assert reply is not None
         parts, _ = pack(reply.upload, len(self._initial), self._link, received)
-        self._save(question.clock)
-        self.journal.status(
+        self._save(request.clock)
+        self.log.write_status(
             run=self._run,
-            round=question.clock.cloud_round,
-            edge_round=question.clock.edge_round,
-            seconds=time.perf_counter() - began,
+            round=request.clock.cloud_round,
+            edge_round=request.clock.edge_round,
+            seconds=time.perf_counter() - started,
         )
         return {"weight": reply.weight, "parts": parts}
 
-    def _score(self, question: Envelope) -> dict[str, Any]:
-        """Right and wrong on the client's own rows, of the models in the question and of its own."""
-        names = question.facts["models"]
-        width = len(question.parts) // len(names)
-        models = {
-            name: unpack(question.parts[width * index : width * (index + 1)], self._initial, self._tail)
-            for index, name in enumerate(names)
-        }
-        models |= {name: models[other] for name, other in question.facts["same"].items()}
+    def _score(self, request: Envelope) -> dict[str, Any]:
+        """Scores of the models in the request, and of the client's own, on the client's rows."""
+        names = request.metadata["models"]
+        models = unpack_models(names, request.parts, self._initial, self._statistics)
+        models |= {name: models[other] for name, other in request.metadata["same"].items()}
         size, own = len(self._initial), self._client.statistics
         local = self.site.experiment.evaluation.norm_statistics == "local"
-        worn: dict[str, tuple[Any, Tensor]] = {
+        evaluated: dict[str, tuple[Any, Tensor]] = {
             kind: (models[kind][:size], own if local else models[kind][size:])
             for kind in ("gm", "em")
             if kind in models
         }
-        personal = self._personal(models["next"][:size], question.clock)
+        personal = self._personal(models["next"][:size], request.clock)
         if personal is not None:
-            worn = {"pm": (personal, own), **worn}
+            evaluated = {"pm": (personal, own), **evaluated}
             self._save_model(personal)
         algorithm, task = self.site.experiment.algorithm, self._task
         found: dict[str, Any] = {
-            name: {kind: count(algorithm, *model, task, rows) for kind, model in worn.items()}
+            name: {kind: count(algorithm, *model, task, rows) for kind, model in evaluated.items()}
             for name, rows in (("test", self._test), ("validation", self._validation))
             if int(rows.sizes)
         }
         if isinstance(self._client.personal, Tensor | Factored):
             own_density = density(dense(self._client.personal), self.site.experiment.density_threshold)
             found["density"] = float(own_density)
-        trained = worn.get("gm") or worn.get("pm")
+        trained = evaluated.get("gm") or evaluated.get("pm")
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
             found["train"] = {"loss": count(algorithm, *trained, task, rows)}
         return found
 
     def _personal(self, received: Tensor, clock: Clock) -> Any:
-        """What the client predicts with; its statistics are only lent."""
+        """What the client predicts with; it gets a copy of the statistics, which must not change here."""
         lent = replace(self._task, statistics=self._client.statistics.clone())
         return self.site.experiment.algorithm.personalize(received, self._client.personal, lent, clock)
 
@@ -160,14 +157,16 @@ class ClientRole:
             model = self._network.build(dense(personal), self._client.statistics)
         else:
             model = Predictor(self.site.experiment.algorithm, self._task, personal)
-        self.journal.attempt(lambda: save_model(path, model))
+        self.log.try_write(lambda: save_model(path, model))
 
     def _new(self) -> Client:
         algorithm = self.site.experiment.algorithm
-        return Client(algorithm, self._task, algorithm.client_start(self._initial, self._task), self._tail)
+        return Client(
+            algorithm, self._task, algorithm.client_start(self._initial, self._task), self._statistics
+        )
 
     def _save(self, clock: Clock) -> None:
-        """What it keeps, and what it held before: asked again after a restart, it must not train twice."""
+        """Save its state and the one before: a request repeated after a restart must not train twice."""
         before = self._client.before
         assert before is not None
         trees = {
@@ -179,7 +178,7 @@ class ClientRole:
         about = {"run": self._run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
         last = clock.edge_round == self.site.experiment.algorithm.edge_rounds - 1
         path = self.folder / "state.safetensors"
-        self.journal.attempt(lambda: save_state(path, trees, about, durable=last))
+        self.log.try_write(lambda: save_state(path, trees, about, durable=last))
 
     def _restore(self) -> None:
         fresh = self._client
@@ -193,4 +192,4 @@ class ClientRole:
         fresh.personal, fresh.statistics = trees["personal"], trees["statistics"]
         fresh.before = Before(clock, trees["before_personal"], trees["before_statistics"])
         self._run = about["run"]
-        self.journal.write("resumed", cloud_round=clock.cloud_round, edge_round=clock.edge_round)
+        self.log.write("resumed", cloud_round=clock.cloud_round, edge_round=clock.edge_round)

@@ -1,266 +1,139 @@
-"""The cloud's role: ask the members round by round, keep w, write the records of a run."""
+"""The cloud's process: request a step of its members round by round, keep w, write the records of a run."""
 
 from __future__ import annotations
 
-import json
-import secrets
-import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from sfedhp.config import to_dict, to_toml
-from sfedhp.core.errors import InputError
-from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.core.keys import ROLES, key
-from sfedhp.core.types import Clock
-from sfedhp.core.vectors import density, spread
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.messaging.gather import Circle
-from sfedhp.deploy.messaging.traffic import Books, stacked
-from sfedhp.deploy.messaging.transport import Post
-from sfedhp.deploy.messaging.turns import HopelessError
-from sfedhp.deploy.roles.loading import model_of
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.request import AllMembersFailedError
+from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.cloud_evaluation import evaluate
+from sfedhp.deploy.roles.cloud_folder import CloudFolder
+from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
+from sfedhp.deploy.roles.loading import load_model
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Cloud
-from sfedhp.engine.rounds import Served, drawing
-from sfedhp.runs import checkpoints
+from sfedhp.engine.rounds import Draw, drawing
 from sfedhp.runs.divergence import explosion, not_finite
-from sfedhp.runs.environment import environment
-from sfedhp.runs.metrics import metrics_of_reports
 from sfedhp.runs.models import save_model
-from sfedhp.runs.records import History, Row, read_rows, rows_of_run
-from sfedhp.runs.tensor_files import named_tensors, unflatten
+from sfedhp.runs.records import History, Row
 from sfedhp.wire.direction import Direction
-from sfedhp.wire.ledger import columns
 from sfedhp.wire.link import link_of
-
-_SCORE_SECONDS: Final = 90.0
 
 
 class CloudRole:
-    """The cloud at work. A checkpoint is written after every round, and a restarted cloud goes on from it."""
+    """Runs the cloud. It writes a checkpoint after every round, and continues from there when restarted."""
 
-    def __init__(self, site: Site, kit: Path, post: Post):
-        self.site, self.folder = site, kit / "run"
-        self.journal = Journal(self.folder, site.name)
-        self._network, self._initial, self._tail = model_of(site, kit)
-        experiment, limits = site.experiment, site.limits
-        self._algorithm = experiment.algorithm
-        self._up = Direction.to_cloud(self._algorithm.tiers)
-        edges = self._algorithm.tiers == 3
-        self._circle = Circle(
-            post,
+    def __init__(self, site: Site, kit: Path, transport: Transport):
+        self.site = site
+        experiment, limits, algorithm = site.experiment, site.limits, site.experiment.algorithm
+        three_tiers = algorithm.tiers == 3
+        self.log = EventLog(kit / "run", site.name)
+        self._folder = CloudFolder(kit / "run", site)
+        self._model = load_model(site, kit)
+        self._traffic = RoundTraffic(site, len(self._model.initial))
+        self._members = MemberGroup(
+            transport,
             site.below,
-            self._identity(),
-            site.config,
-            self._initial,
-            self._tail,
-            link_of(experiment.wire, self._up.down).options,
-            limits.edge_quorum if edges else limits.client_quorum,
-            limits.of_edges(self._algorithm.edge_rounds) if edges else limits.client_seconds,
-            limits.silent_seconds,
-            self.journal,
-            look=self._tell,
-            told=self._take_books,
+            run=self._folder.run_id(self._model),
+            config=site.config,
+            model=self._model.initial,
+            statistics=self._model.statistics,
+            link=link_of(experiment.wire, Direction.to_cloud(algorithm.tiers).down).options,
+            quorum=limits.edge_quorum if three_tiers else limits.client_quorum,
+            timeout=limits.of_edges(algorithm.edge_rounds) if three_tiers else limits.client_seconds,
+            silent_seconds=limits.silent_seconds,
+            log=self.log,
+            on_wait=self._write_status,
+            on_metadata=self._traffic.add,
         )
-        self._edges: dict[str, Books] = {}  # what the edges booked in this round
-        self._cloud = Cloud(self._algorithm, self._circle, self._initial, self._tail, self._draw())
-        self._row: Row = {}
-        self._round, self._good = 0, self._cloud.served
+        self._cloud = Cloud(
+            algorithm, self._members, self._model.initial, self._model.statistics, _draw(site)
+        )
+        self._round = 0  # rounds done
+        self._finite = self._cloud.served  # the last state in which everything is finite
+        self._last_row: Row = {}
 
     def work(self) -> None:
-        """Until the run is over."""
-        experiment = self.site.experiment
-        self._round = self._restore()
-        history = self._history()
+        """Run all rounds that are left, save the model, and tell the members that the run is over."""
+        self._round, self._cloud.served = self._folder.restore(self._cloud.served)
+        self._finite = self._cloud.served
+        history = self._folder.history(self._round)
         if not self._round:
-            self._circle.fresh_until = time.monotonic() + self.site.limits.start_seconds
-        self._row = history.rows[-1] if history.rows else {}
-        self.journal.write("up", round=self._round, rounds=experiment.rounds)
-        trouble = self._rounds(history)
+            self._members.wait_for_all(self.site.limits.start_seconds)
+        self._last_row = history.rows[-1] if history.rows else {}
+        self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
+        error = self._run_rounds(history)
         history.close()
-        model = self._algorithm.global_model(self._good.state)
+        model = self.site.experiment.algorithm.global_model(self._finite.state)
         if model is not None:
-            path = self.folder / "models" / "global.safetensors"
-            save_model(path, self._network.build(model, self._good.statistics))
-        if trouble:
-            self.journal.write("trouble", reason=trouble)
-        self._tell(now=True, finished=True, trouble=trouble)
-        self._circle.farewell(self.site.limits.start_seconds)
-        self._tell(now=True, finished=True, trouble=trouble)
-        self.journal.write("over", round=self._round)
+            path = self._folder.path / "models" / "global.safetensors"
+            save_model(path, self._model.network.build(model, self._finite.statistics))
+        if error:
+            self.log.write("trouble", reason=error)
+        self._write_status(now=True, finished=True, trouble=error)
+        self._members.farewell(self.site.limits.start_seconds)
+        self._write_status(now=True, finished=True, trouble=error)
+        self.log.write("over", round=self._round)
 
-    def _rounds(self, history: History) -> str | None:
-        """All rounds that are left; what diverged, in a sentence."""
-        began, self._good = time.perf_counter(), self._cloud.served
+    def _run_rounds(self, history: History) -> str | None:
+        """Run the rounds that are left; a sentence where the run diverged, else None."""
+        started = time.perf_counter()
         try:
             for served in self._cloud.run(self.site.experiment.rounds, self._round):
                 (sentence,) = not_finite({"the cloud's model": served})
                 if sentence:
                     return f"diverged in round {self._round + 1}: {sentence}"
-                self._good, self._round = served, self._round + 1
-                row = self._recorded()
+                self._finite, self._round = served, self._round + 1
+                row, bytes_by_member = self._row()
                 now = time.perf_counter()
-                row["seconds"], began = now - began, now
-                self._row = {name: value for name, value in row.items() if name != "members"}
-                history.append(self._row, row["members"])
+                row["seconds"], started = now - started, now
+                self._last_row = row
+                history.append(row, bytes_by_member)
                 history.fsync()
-                self._save(served)
-                facts = {name: row[name] for name in ("round", "seconds", "missing")}
-                self.journal.write("round", **facts)
-                self._tell(now=True)
+                self._folder.save(self._round, served)
+                self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
+                self._write_status(now=True)
                 if exploded := explosion(history.rows):
                     return exploded
-        except HopelessError as error:
+        except AllMembersFailedError as error:
             return f"diverged in round {self._round + 1}: no member can answer ({error})"
         return None
 
-    def _recorded(self) -> Row:
-        """The round's figures, bytes and missing members."""
-        experiment, tiers = self.site.experiment, self._algorithm.tiers
+    def _row(self) -> tuple[Row, dict[str, Any]]:
+        """The round's metrics, bytes and missing members, and its bytes by member."""
+        experiment = self.site.experiment
         row: Row = {"round": self._round}
         if self._round % experiment.evaluation.every == 0 or self._round == experiment.rounds:
-            row |= self._scores()
-        own = self._circle.close_books()
-        missing = own.missing
-        ways = {"down": self._up.down, "up": self._up}
-        booked = {name: own.entry(way) for way, name in ways.items()}
-        counted = {f"score_{name}": own.entry(f"score_{way}") for way, name in ways.items()}
-        if tiers == 3:
-            blank = Books(experiment.clients_per_edge)
-            edges = [self._edges.pop(name, blank) for name in self.site.below]
-            for way, name in {"down": Direction.EDGE_CLIENT, "up": Direction.CLIENT_EDGE}.items():
-                booked[name], counted[f"score_{name}"] = (
-                    stacked(edges, way),
-                    stacked(edges, f"score_{way}"),
-                )
-            for each in edges:
-                missing.update(each.missing)
-        row |= {name: total.item() for name, total in columns(booked, len(self._initial), 0).items()}
-        row |= {f"bytes_{name}": int(entry.bytes.sum()) for name, entry in counted.items()}
-        row["missing"] = dict(missing)
-        row["members"] = {name: entry.bytes.tolist() for name, entry in (booked | counted).items()}
-        return row
+            row |= evaluate(self.site, self._members, self._cloud.served, self._round)
+        traffic, bytes_by_member = self._traffic.close(self._members.take_traffic())
+        return row | traffic, bytes_by_member
 
-    def _scores(self) -> dict[str, float]:
-        """Ask the members, and through them the clients, how good the models are."""
-        served, members = self._cloud.served, len(self._circle)
-        tail = spread(served.statistics, members)
-        message = self._algorithm.cloud_message(served.state, members)
-        models, same = {"next": _beside(message, tail)}, {}
-        model = self._algorithm.global_model(served.state)
-        if model is not None and torch.equal(message, spread(model, members)):
-            same = {"gm": "next"}
-        elif model is not None:
-            models["gm"] = _beside(spread(model, members), tail)
-        found = self._circle.score(models, same, Clock(self._round), _SCORE_SECONDS)
-        below: list[Any] = list(found.values())
-        clients, edges = below, []
-        if self._algorithm.tiers == 3:
-            clients = [counts for facts in below for counts in facts.get("clients", {}).values()]
-            edges = below
-        row = metrics_of_reports(clients)
-        if model is not None:
-            row["density_global"] = float(density(model, self.site.experiment.density_threshold))
-        for name, group in (("edge", edges), ("client", clients)):
-            held = [facts["density"] for facts in group if "density" in facts]
-            if held:
-                row[f"density_{name}"] = sum(held) / len(held)
-        return row
-
-    def _take_books(self, seat: int, facts: dict[str, Any]) -> None:
-        """What an edge booked of its clients, added to what it had said of this round before."""
-        if "books" in facts:
-            name = self.site.below[seat]
-            books = self._edges.setdefault(name, Books(self.site.experiment.clients_per_edge))
-            books.add(facts["books"])
-
-    def _tell(self, now: bool = False, **more: Any) -> None:
+    def _write_status(self, now: bool = False, **more: Any) -> None:
+        metadata = self._members.metadata()
         members = {
-            name: {"up": up, **(self._circle.facts[name] if up else {})}
-            for name, up in self._circle.present().items()
+            name: {"up": up, **(metadata[name] if up else {})} for name, up in self._members.present().items()
         }
-        self.journal.status(
+        self.log.write_status(
             now,
-            run=self._circle.run,
+            run=self._members.run,
             round=self._round,
             rounds=self.site.experiment.rounds,
-            row=self._row,
+            row=self._last_row,
             members=members,
             **more,
         )
 
-    def _draw(self) -> Any:
-        experiment = self.site.experiment
-        sampled = experiment.sampled_edges if self._algorithm.tiers == 3 else experiment.sampled_clients
-        ids = torch.tensor(self.site.clients or range(len(self.site.below)))
-        return drawing(key(experiment.seed, ROLES["draw"]), sampled, ids, ids >= 0)
 
-    def _identity(self) -> str:
-        """The run of this folder, a new one where there is none."""
-        path = self.folder / "run.json"
-        remove_temporary_files(self.folder)
-        if path.exists():
-            known = json.loads(path.read_text(encoding="utf-8"))
-            if known["config"] != self.site.config:
-                raise InputError(
-                    f"{self.folder} holds a run of another config: start a new one with `sfedhp cloud --new`."
-                )
-            return str(known["run"])
-        experiment = self.site.experiment
-        write_text(self.folder / "config.toml", to_toml(to_dict(experiment)))
-        about = environment(
-            self._initial.device, self._network.d, engine="NVIDIA FLARE", federation=self.site.federation
-        )
-        write_text(self.folder / "environment.json", json.dumps(about, indent=2) + "\n")
-        run = secrets.token_hex(8)
-        write_text(path, json.dumps({"run": run, "config": self.site.config}) + "\n")
-        return run
-
-    def _history(self) -> History:
-        """The records of the rounds that the checkpoint counts on.
-
-        Raises:
-            InputError: some of them are lost; nothing was changed.
-        """
-        path, ledger = self.folder / "history.jsonl", self.folder / "ledger.jsonl"
-        rows = rows_of_run(path, self._round)
-        booked = [row["round"] for row in read_rows(ledger, sys.maxsize)]
-        # One that was moved away began anew with a later round; from there on it is whole as well.
-        whole = not booked or booked == list(range(booked[0], max(booked[-1], self._round) + 1))
-        if not whole or (not booked and ledger.exists() and ledger.stat().st_size):
-            raise InputError(
-                f"{ledger} does not hold each round up to {self._round} once, in order: put it back from a "
-                f"copy, or move it away to go on with a new one."
-            )
-        return History(path, rows)
-
-    def _save(self, served: Served) -> None:
-        checkpoints.write(self.folder / "checkpoint", self._round, {"cloud": served})
-
-    def _restore(self) -> int:
-        """Take up the newest checkpoint that can be read; how many rounds are done.
-
-        Raises:
-            InputError: there are checkpoints and none of them can be read; nothing was changed.
-        """
-        found = checkpoints.read(
-            self.folder / "checkpoint",
-            needs=[name for name, _ in named_tensors(self._cloud.served, "cloud")],
-            remedy=f"put one back from a copy, or begin anew with `sfedhp cloud {self.folder.parent} --new`, "
-            f"which keeps this run beside the new one",
-        )
-        if found is None:
-            return 0
-        self._cloud.served = unflatten(self._cloud.served, found.tensors, "cloud")
-        return found.round
-
-
-def _beside(models: torch.Tensor, tails: torch.Tensor) -> torch.Tensor:
-    """Models and statistics as one message each; one message to all stays one."""
-    if models.stride(0) == 0:
-        return spread(torch.cat([models[0], tails[0]]), len(models))
-    return torch.cat([models, tails], -1)
+def _draw(site: Site) -> Draw:
+    """Which members take part in which round."""
+    experiment = site.experiment
+    sampled = experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
+    ids = torch.tensor(site.clients or range(len(site.below)))
+    return drawing(key(experiment.seed, ROLES["draw"]), sampled, ids, ids >= 0)

@@ -1,25 +1,26 @@
-"""The edge's role, the half that faces its clients: R edge rounds for every question of the cloud."""
+"""The process of an edge that faces its clients: R edge rounds for every request of the cloud."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.messaging.gather import Circle
-from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, pack, seal, unpack
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
+from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, encode_message
+from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.spool import Key, Spool
-from sfedhp.deploy.messaging.traffic import Books
-from sfedhp.deploy.messaging.transport import Post
-from sfedhp.deploy.messaging.turns import HopelessError
-from sfedhp.deploy.roles.loading import model_of
-from sfedhp.deploy.roles.state_files import load_state, save_state
+from sfedhp.deploy.messaging.traffic import Traffic
+from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.edge_state import EdgeState
+from sfedhp.deploy.roles.loading import load_model
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
@@ -28,208 +29,204 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
-_GLANCE: Final = 0.02  # s between two looks into the spool
-_SCORE_SECONDS: Final = 60.0
+_POLL: Final = 0.02  # s between two looks into the spool
+_SCORE_TIMEOUT: Final = 60.0  # s
+_RETRY: Final = 1.0  # s before the next try where the disk is full
 
 
 class SupersededError(Exception):
-    """The cloud has gone on: the question need not be answered any more."""
+    """The cloud has sent a newer request, so this one need not be answered."""
 
 
 class EdgeRole:
-    """An edge at work. It writes its state after every edge round, and goes on from it when restarted."""
+    """Runs an edge. It saves its state after every edge round, and continues from there when restarted."""
 
-    def __init__(self, site: Site, kit: Path, post: Post):
+    def __init__(self, site: Site, kit: Path, transport: Transport):
         self.site, self.folder = site, kit / "run"
-        self.journal = Journal(self.folder, site.name)
-        self._network, self._initial, self._tail = model_of(site, kit)
+        self.log = EventLog(self.folder, site.name)
+        self._network, self._initial, self._statistics = load_model(site, kit)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
+        self._state = EdgeState(self.folder)
         experiment, limits = site.experiment, site.limits
-        self._circle = Circle(
-            post,
+        self._members = MemberGroup(
+            transport,
             site.below,
-            "",
-            site.config,
-            self._initial,
-            self._tail,
-            link_of(experiment.wire, Direction.EDGE_CLIENT).options,
-            limits.client_quorum,
-            limits.client_seconds,
-            limits.silent_seconds,
-            self.journal,
-            look=self._look,
+            run="",
+            config=site.config,
+            model=self._initial,
+            statistics=self._statistics,
+            link=link_of(experiment.wire, Direction.EDGE_CLIENT).options,
+            quorum=limits.client_quorum,
+            timeout=limits.client_seconds,
+            silent_seconds=limits.silent_seconds,
+            log=self.log,
+            on_wait=self._on_wait,
         )
-        self._edge = Edge(experiment.algorithm, self._circle, self._tail)
-        self._key: Key | None = None  # the question at work
+        self._edge = Edge(experiment.algorithm, self._members, self._statistics)
+        self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
 
     def work(self) -> None:
-        """Until the run is over."""
-        self.journal.write("up")
+        """Run until the cloud says that the run is over."""
+        self.log.write("up")
         while True:
             found = self._spool.newest()
             if found is None:
-                self._circle.attend(_GLANCE)
-                self._tell()
+                self._members.listen(_POLL)
+                self._write_status()
                 continue
-            self._key, question = found
-            self._enter(question.run)
+            self._key, request = found
+            self._enter(request.run)
             try:
-                answer = self._answer(question)
+                reply = self._reply_to(request)
             except SupersededError:
-                self.journal.write("superseded", round=question.clock.cloud_round)
+                self.log.write("superseded", round=request.clock.cloud_round)
                 continue
-            except (DecodeError, InputError, HopelessError) as error:
-                self.journal.write("trouble", reason=str(error))
-                answer = self._sealed(question, facts={"trouble": str(error)})
-            self._finish(answer)
-            if question.kind is Kind.FAREWELL:
+            except (DecodeError, InputError, AllMembersFailedError) as error:
+                self.log.write("trouble", reason=str(error))
+                reply = self._encoded(request, metadata={"trouble": str(error)})
+            self._finish(reply)
+            if request.kind is Kind.FAREWELL:
                 break
         self._round += self._progress is not None  # the last one is done
-        self._tell(now=True, finished=True)
-        self.journal.write("over")
+        self._write_status(now=True, finished=True)
+        self.log.write("over")
 
     def _enter(self, run: str) -> None:
-        """Begin with a run, where it is not the one at work; nothing of another is taken into it.
+        """Switch to a run, if it is not the current one; nothing of another run is used in it.
 
-        In a run that neither this process nor the disk knows, everybody is given time to come up. That time
-        runs from here, for nobody can be missed before there is a question.
+        In a run that neither this process nor the disk knows, all clients get time to start. That time begins
+        here, because no client can be missed before there is a request.
         """
-        if run == self._circle.run:
+        if run == self._members.run:
             return
-        if self._circle.run:
-            self._circle.facts.clear()  # who was there in the last run may be on its way
-        self._circle.run, self._progress, self._round = run, None, 0
-        self._circle.close_books()
-        found = load_state(self._state_path, {})
-        if found is None or found[1]["run"] != run:
-            self._circle.fresh_until = time.monotonic() + self.site.limits.start_seconds
+        if self._members.run:
+            self._members.forget()  # clients of the last run may be restarting
+        self._members.run, self._progress, self._round = run, None, 0
+        self._members.take_traffic()
+        if self._state.run() != run:
+            self._members.wait_for_all(self.site.limits.start_seconds)
 
-    def _answer(self, question: Envelope) -> bytes:
-        if question.kind is Kind.FAREWELL:
-            self._circle.farewell(self.site.limits.start_seconds)
-            return self._sealed(question)
-        if question.kind is Kind.SCORE:
-            return self._sealed(question, facts=self._score(question))
-        return self._train(question)
+    def _reply_to(self, request: Envelope) -> bytes:
+        if request.kind is Kind.FAREWELL:
+            self._members.farewell(self.site.limits.start_seconds)
+            return self._encoded(request)
+        if request.kind is Kind.SCORE:
+            return self._encoded(request, metadata=self._score(request))
+        return self._train(request)
 
-    def _train(self, question: Envelope) -> bytes:
-        """The edge rounds, from where the disk says they are."""
-        began, clock = time.perf_counter(), question.clock
-        received = unpack(question.parts, self._initial, self._tail[:0])
-        progress = self._progress = self._restored(question, self._edge.begin(received))
+    def _train(self, request: Envelope) -> bytes:
+        """The reply after all edge rounds, continued from the state on disk."""
+        started, clock = time.perf_counter(), request.clock
+        experiment = self.site.experiment
+        received = unpack(request.parts, self._initial, self._statistics[:0])
+        progress = self._progress = self._restored(request, self._edge.begin(received))
         self._round = int(clock.cloud_round)
         for progress in self._edge.run(progress, clock):  # noqa: B020
             self._progress = progress
-            self._save(question, progress)
-            self._tell()
+            self._save(request, progress)
+            self._write_status()
         reply = self._edge.conclude(progress)
-        books = self._circle.close_books()
-        facts = {"books": books.saved(), "seconds": time.perf_counter() - began}
-        model = self.site.experiment.algorithm.edge_model(progress.served.state)
-        if model is not None:
-            path = self.folder / "models" / f"{self.site.name}.safetensors"
-            self.journal.attempt(
-                lambda: save_model(path, self._network.build(model, progress.served.statistics))
-            )
-        if reply is None:
-            return self._sealed(question, facts={**facts, "trouble": "no client answered"})
-        link = link_of(self.site.experiment.wire, Direction.EDGE_CLOUD).options
-        parts, _ = pack(reply.upload, len(self._initial), link, received)
-        return self._sealed(question, weight=reply.weight, facts=facts, parts=parts)
-
-    def _score(self, question: Envelope) -> dict[str, Any]:
-        """Ask the clients how good the cloud's and the edge's models are."""
-        names, algorithm = question.facts["models"], self.site.experiment.algorithm
-        width, size, members = len(question.parts) // len(names), len(self._initial), len(self._circle)
-        given = {
-            name: unpack(question.parts[width * index : width * (index + 1)], self._initial, self._tail)
-            for index, name in enumerate(names)
+        metadata = {
+            "books": self._members.take_traffic().to_dict(),
+            "seconds": time.perf_counter() - started,
         }
-        received = given["next"][:size]
-        sent = algorithm.edge_message(algorithm.edge_start(received, members), members)
-        models = {name: spread(model, members) for name, model in given.items()}
-        if not torch.equal(sent, spread(received, members)):
-            models = {name: models[name] for name in models if name != "next"}
-            models |= {other: spread(given["next"], members) for other in question.facts["same"]}
-            models["next"] = torch.cat([sent, spread(given["next"][size:], members)], -1)
-        served = self._last_served(question)
-        model = None if served is None else algorithm.edge_model(served.state)
-        if model is not None and served is not None:
-            models["em"] = spread(torch.cat([model, served.statistics]), members)
-        same = {name: other for name, other in question.facts["same"].items() if name not in models}
-        found = self._circle.score(models, same, question.clock, _SCORE_SECONDS)
-        clients = {self.site.below[seat]: counts for seat, counts in found.items()}
-        facts: dict[str, Any] = {"clients": clients, "books": self._circle.close_books().saved()}
-        if model is not None:
-            facts["density"] = float(density(model, self.site.experiment.density_threshold))
-        return facts
+        self._save_model(progress.served)
+        if reply is None:
+            return self._encoded(request, metadata={**metadata, "trouble": "no client answered"})
+        link = link_of(experiment.wire, Direction.EDGE_CLOUD).options
+        parts, _ = pack(reply.upload, len(self._initial), link, received)
+        return self._encoded(request, weight=reply.weight, metadata=metadata, parts=parts)
 
-    def _last_served(self, question: Envelope) -> Served | None:
-        """What the edge held at the end of its last cloud round, also after a restart."""
+    def _score(self, request: Envelope) -> dict[str, Any]:
+        """Scores of the cloud's and the edge's models on the clients' own rows."""
+        sent, same = request.metadata["models"], request.metadata["same"]
+        given = unpack_models(sent, request.parts, self._initial, self._statistics)
+        models = self._models_for_clients(given, same)
+        served = self._last_served(request)
+        model = None if served is None else self.site.experiment.algorithm.edge_model(served.state)
+        if model is not None and served is not None:
+            models["em"] = spread(torch.cat([model, served.statistics]), len(self._members))
+        still_same = {name: other for name, other in same.items() if name not in models}
+        found = self._members.score(models, still_same, request.clock, _SCORE_TIMEOUT)
+        clients = {self.site.below[seat]: scores for seat, scores in found.items()}
+        metadata: dict[str, Any] = {"clients": clients, "books": self._members.take_traffic().to_dict()}
+        if model is not None:
+            metadata["density"] = float(density(model, self.site.experiment.density_threshold))
+        return metadata
+
+    def _models_for_clients(self, given: dict[str, Tensor], same: dict[str, str]) -> dict[str, Tensor]:
+        """The cloud's models (clients, d + s) as clients get them: "next" is what this edge would send them.
+
+        Where that differs from what the cloud sent, models that were the same as the cloud's are sent too.
+        """
+        algorithm, clients, size = self.site.experiment.algorithm, len(self._members), len(self._initial)
+        received, statistics = given["next"][:size], given["next"][size:]
+        message = algorithm.edge_message(algorithm.edge_start(received, clients), clients)
+        models = {name: spread(model, clients) for name, model in given.items()}
+        if not torch.equal(message, spread(received, clients)):
+            del models["next"]
+            models |= {name: spread(given["next"], clients) for name in same}
+            models["next"] = torch.cat([message, spread(statistics, clients)], -1)
+        return models
+
+    def _last_served(self, request: Envelope) -> Served | None:
+        """The edge's state after its last cloud round, from disk after a restart."""
         if self._progress is None:
-            template = self._edge.begin(self._initial)
-            found = load_state(self._state_path, {"served": template.served, "last": template.weights})
-            if found is None or found[1]["run"] != question.run:
+            saved = self._state.load(self._edge.begin(self._initial))
+            if saved is None or saved.run != request.run:
                 return None
-            trees, about = found
-            self._progress = EdgeProgress(int(about["done"]), trees["served"], trees["last"])
+            self._progress = saved.progress
         return self._progress.served
 
-    def _look(self) -> None:
-        """Give up when the cloud has asked something else meanwhile."""
-        self._tell()
-        if self._key is not None and not self._spool.asked(self._key):
+    def _on_wait(self) -> None:
+        """Write the status; give up the request if the cloud has sent a newer one."""
+        self._write_status()
+        if self._key is not None and not self._spool.requested(self._key):
             raise SupersededError
 
-    def _tell(self, now: bool = False, **more: Any) -> None:
-        self.journal.status(
+    def _write_status(self, now: bool = False, **more: Any) -> None:
+        self.log.write_status(
             now,
-            run=self._circle.run,
+            run=self._members.run,
             round=self._round,
             edge_round=self._progress and self._progress.rounds_done,
-            members=self._circle.present(),
+            members=self._members.present(),
             **more,
         )
 
-    def _sealed(self, question: Envelope, **content: Any) -> bytes:
-        kind = REPLIES[question.kind]
-        return seal(Envelope(kind, question.run, self.site.config, self.site.seat, question.clock, **content))
+    def _encoded(self, request: Envelope, **content: Any) -> bytes:
+        site, kind = self.site, REPLIES[request.kind]
+        return encode_message(Envelope(kind, request.run, site.config, site.seat, request.clock, **content))
 
-    def _finish(self, answer: bytes) -> None:
-        """Hand the answer over; a full disk is waited for, as long as the cloud has not gone on."""
+    def _finish(self, reply: bytes) -> None:
+        """Put the reply into the spool; while the disk is full, retry until there is a newer request."""
         key = self._key
         assert key is not None
-        while self._spool.asked(key):
-            if self.journal.attempt(lambda: self._spool.finish(key, answer)):
+        while self._spool.requested(key):
+            if self.log.try_write(lambda: self._spool.finish(key, reply)):
                 return
-            self._circle.attend(1.0)
+            self._members.listen(_RETRY)
 
-    @property
-    def _state_path(self) -> Path:
-        return self.folder / "state.safetensors"
+    def _save_model(self, served: Served) -> None:
+        model = self.site.experiment.algorithm.edge_model(served.state)
+        if model is not None:
+            path = self.folder / "models" / f"{self.site.name}.safetensors"
+            module = self._network.build(model, served.statistics)
+            self.log.try_write(lambda: save_model(path, module))
 
-    def _save(self, question: Envelope, progress: EdgeProgress) -> None:
-        about = {
-            "run": question.run,
-            "cloud_round": str(question.clock.cloud_round),
-            "done": str(progress.rounds_done),
-            "books": json.dumps(self._circle.books.saved()),
-        }
-        trees = {"served": progress.served, "last": progress.weights}
+    def _save(self, request: Envelope, progress: EdgeProgress) -> None:
         last = progress.rounds_done == self.site.experiment.algorithm.edge_rounds
-        self.journal.attempt(lambda: save_state(self._state_path, trees, about, durable=last))
+        traffic = self._members.traffic
+        self.log.try_write(lambda: self._state.save(request, progress, traffic, durable=last))
 
-    def _restored(self, question: Envelope, start: EdgeProgress) -> EdgeProgress:
-        """How far the edge was in this very round before it was restarted; else the start."""
-        found = load_state(self._state_path, {"served": start.served, "last": start.weights})
-        if found is None:
+    def _restored(self, request: Envelope, start: EdgeProgress) -> EdgeProgress:
+        """How far the edge got in this very round before it was restarted; else the start."""
+        saved = self._state.load(start)
+        if saved is None or (saved.run, saved.cloud_round) != (request.run, request.clock.cloud_round):
             return start
-        trees, about = found
-        if (about["run"], about["cloud_round"]) != (question.run, str(question.clock.cloud_round)):
-            return start
-        self.journal.write("resumed", round=question.clock.cloud_round, edge_round=int(about["done"]))
-        self._circle.books = Books(len(self._circle), json.loads(about["books"]))
-        return EdgeProgress(int(about["done"]), trees["served"], trees["last"])
+        self.log.write("resumed", round=request.clock.cloud_round, edge_round=saved.progress.rounds_done)
+        self._members.traffic = Traffic(len(self._members), saved.traffic)
+        return saved.progress

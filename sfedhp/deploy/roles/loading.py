@@ -1,4 +1,4 @@
-"""What a role computes with: the network, and for a client its own rows."""
+"""What a role computes with, read from its kit: the network with its initial weights, a client's own rows."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows, build_network, build_task, client_keys, client_rows
 
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
-_TOGETHER = frozenset(("standard", "per_pixel"))  # scales that need all clients' images
-SHARED = ("scale", "test_share", "validation_per_label")  # data options that are for everybody's rows
+_TOGETHER = frozenset(("standard", "per_pixel"))  # scales computed from the images of all clients
+# data options that a client takes from the federation unless it sets them
+SHARED = ("scale", "test_share", "validation_per_label")
 
 
 class Model(NamedTuple):
-    """The network of a run and where it starts."""
+    """The network of a run, its initial weights and running statistics."""
 
     network: Network
     initial: Tensor  # (d,)
-    tail: Tensor  # (s,)
+    statistics: Tensor  # (s,)
 
 
-class Holdings(NamedTuple):
-    """A client's own rows."""
+class ClientData(NamedTuple):
+    """A client's own rows, to train on, to test and to validate with."""
 
     task: Task  # no leading axes
     test: Rows
     validation: Rows
 
 
-def model_of(site: Site, kit: Path) -> Model:
-    """The network, with the initial weights of the kit."""
+def load_model(site: Site, kit: Path) -> Model:
+    """The network of a site, with the initial weights of its kit."""
     experiment, dtype = site.experiment, getattr(torch, site.experiment.dtype)
     network = build_network(experiment, site.shape, site.classes)
     return Model(network, *load_initial(network, kit / INITIAL, dtype))
 
 
-def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Holdings:
-    """The rows of a client.
+def load_client(site: Site, network: Network, options: DataOptions | None) -> ClientData:
+    """Load the data of a client.
 
     Args:
         site: the client's.
@@ -73,30 +74,31 @@ def holdings_of(site: Site, network: Network, options: DataOptions | None) -> Ho
         for held in (federation.train, federation.test, federation.validation)
     )
     keys = client_keys(experiment, torch.tensor(site.client))
-    return Holdings(build_task(experiment, network, train, keys, site.classes), test, validation)
+    return ClientData(build_task(experiment, network, train, keys, site.classes), test, validation)
 
 
-def own_data(options: DataOptions, source: str) -> DataOptions:
-    """The options of a client's own file: all its rows are the client's."""
+def client_data_options(options: DataOptions, source: str) -> DataOptions:
+    """The options of a client's own file, all of whose rows are the client's."""
     return replace(options, source=source, partition="iid")
 
 
 def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
     if not 0 <= client < len(federation.train):
-        raise InputError(f"The experiment has no data for {site.name}: give its own with data.source=…")
+        raise InputError(f"The experiment has no data for {site.name}: give it a file with data.source=…")
     if federation.inputs.shape[1:] != site.shape:
         raise InputError(
-            f"An input of the data has shape {federation.inputs.shape[1:]}; "
-            f"the federation's model takes {site.shape}."
+            f"Inputs of the data have shape {federation.inputs.shape[1:]}, but the federation's model "
+            f"takes {site.shape}: give data of that shape."
         )
     if federation.classes > site.classes:
         raise InputError(
-            f"The data has labels up to {federation.classes - 1}; the federation's go to {site.classes - 1}."
+            f"The data has labels up to {federation.classes - 1}, but the federation's go to "
+            f"{site.classes - 1}: give data with these labels."
         )
-    # Floats stay as they are: whoever brings them has scaled them.
+    # Floats are used as they are; their owner has scaled them.
     pixels = own and federation.inputs.dtype == np.uint8
     for scale in _TOGETHER.intersection((site.experiment.data.scale, federation.scale) if pixels else ()):
         raise InputError(
-            f"data.scale = {scale!r} takes all clients' pixels together, which nobody has here: use unit or "
-            f"none for the federation, or scale your images yourself and give them as floats."
+            f"data.scale = {scale!r} needs the pixels of all clients, which no site has: use unit or none "
+            f"for the federation, or scale your images yourself and give them as floats."
         )

@@ -1,4 +1,4 @@
-"""The half of an edge that faces the cloud: it passes questions on to the spool and answers back."""
+"""The process of an edge that faces the cloud: it passes requests to the spool, and replies back."""
 
 from __future__ import annotations
 
@@ -6,64 +6,69 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sfedhp.deploy.event_log import Journal, read_status
-from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
-from sfedhp.deploy.messaging.responder import Desk
+from sfedhp.deploy.event_log import EventLog, read_status
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
+from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.spool import Spool, key_of
-from sfedhp.deploy.messaging.transport import SERVER, Post
+from sfedhp.deploy.messaging.transport import SERVER, Transport
 from sfedhp.deploy.site import Site
 
-_GLANCE: Final = 0.01  # s between two looks into the spool
+_POLL: Final = 0.01  # s between two looks into the spool
+_GRACE: Final = 0.5  # s for the last reply on its way
+_RETRY: Final = 1.0  # s before the next try where the disk is full
 
 
-class BridgeRole:
-    """Moves bytes; what they mean is the other half's business."""
+class UplinkRole:
+    """Moves messages between the cloud and the spool; the edge's other process works on them."""
 
-    def __init__(self, site: Site, kit: Path, post: Post):
+    def __init__(self, site: Site, kit: Path, transport: Transport):
         self.folder = kit / "run"
-        self.journal = Journal(self.folder / "bridge", site.name)
-        self._post, self._spool = post, Spool(self.folder / "spool")
-        self._parting = False
-        self._desk = Desk(post, site.seat, site.config, self.journal, self._about)
+        self.log = EventLog(self.folder / "bridge", site.name)
+        self._transport, self._spool = transport, Spool(self.folder / "spool")
+        self._ending = False
+        self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata)
 
     def work(self) -> None:
-        """Until the run is over."""
-        self.journal.write("up")
-        self._desk.open()
-        open_: Envelope | None = None
+        """Run until the run is over."""
+        self.log.write("up")
+        self._responder.start()
+        request: Envelope | None = None
         while True:
-            question = self._desk.take(_GLANCE)
-            if question is not None and self._put(question):
-                open_ = question
-            answer = None if open_ is None else self._spool.answer(key_of(open_))
-            if open_ is not None and answer is not None:
-                self._post.send(SERVER, answer)
-                self._desk.answered()
-                if open_.kind is Kind.FAREWELL:
+            received = self._responder.receive(_POLL)
+            if received is not None and self._put(received):
+                request = received
+            reply = None if request is None else self._spool.reply(key_of(request))
+            if request is not None and reply is not None:
+                self._transport.send(SERVER, reply)
+                self._responder.mark_answered()
+                if request.kind is Kind.FAREWELL:
                     break
-                open_ = None
-        time.sleep(0.5)  # the last answer is on its way
-        self._desk.close()
-        self.journal.write("over")
+                request = None
+        time.sleep(_GRACE)
+        self._responder.stop()
+        self.log.write("over")
 
-    def _put(self, question: Envelope) -> bool:
+    def _put(self, request: Envelope) -> bool:
+        """Put a request into the spool and acknowledge it; False where the disk is full."""
         try:
-            if question.kind is Kind.FAREWELL and not self._parting:
-                # An answer of before a restart says nothing about the other half's clients now.
-                self._spool.forget(key_of(question))
-                self._parting = True
-            if self._spool.answer(key_of(question)) is None:
-                self._spool.put(seal(question), key_of(question))
+            if request.kind is Kind.FAREWELL and not self._ending:
+                # A reply from before a restart does not say that the clients of now have received it.
+                self._spool.forget(key_of(request))
+                self._ending = True
+            if self._spool.reply(key_of(request)) is None:
+                self._spool.put(encode_message(request), key_of(request))
         except OSError as error:
-            # The cloud asks again, as long as it hears that the question is not here.
-            self.journal.write("trouble", reason=f"the spool cannot be written: {error.strerror}")
-            time.sleep(1.0)
+            # The cloud sends it again, as long as the heartbeats do not acknowledge it.
+            self.log.write("trouble", reason=f"the spool cannot be written: {error.strerror}")
+            time.sleep(_RETRY)
             return False
-        self._desk.took(question)
+        self._responder.acknowledge(request)
         return True
 
-    def _about(self) -> dict[str, Any]:
-        """How the other half stands, for the cloud's status; it leaves its work for a newer question."""
+    def _edge_metadata(self) -> dict[str, Any]:
+        """What heartbeats say of the edge, for the cloud's status; it drops its work for a newer request."""
         status = read_status(self.folder) or {}
-        about: dict[str, Any] = {name: status[name] for name in ("edge_round", "members") if name in status}
-        return about | {"yields": True}
+        metadata: dict[str, Any] = {
+            name: status[name] for name in ("edge_round", "members") if name in status
+        }
+        return metadata | {"yields": True}

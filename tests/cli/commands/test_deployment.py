@@ -103,7 +103,7 @@ def test_a_client_with_its_own_file(kits, sfedhp, becoming, here):
         (("provision", "federation.toml", "round=3"), "rounds"),
         (("deploy", "federation.toml"), "--local"),
         (("cloud", "kits/edge-0"), "sfedhp edge"),
-        (("client", "nowhere"), "is no kit"),
+        (("client", "nowhere"), "is not a kit"),
         (("client", "kits/client-0-0", "rounds=3"), "data.source"),
         (("client", "kits/client-0-0", "data.source=none.npz"), "not a file"),
         (("status", "kits/cloud"), "has not been started"),
@@ -199,7 +199,7 @@ class Played:
     def start(self):
         pass
 
-    def tend(self):
+    def poll(self):
         if self.hear is not None:
             os.kill(os.getpid(), self.hear)
         return bool(self.left)
@@ -237,7 +237,7 @@ def test_an_interrupted_federation_ends_with_the_signals_code(sfedhp, played):
 def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatch):
     ended = STATUS | {"finished": True, "trouble": "diverged in round 4"}
     played(statuses=(ended,))
-    monkeypatch.setattr(Played, "tend", lambda self: False)
+    monkeypatch.setattr(Played, "poll", lambda self: False)
     result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
     assert result.exit_code == 3
     assert "diverged in round 4" in result.stdout
@@ -287,7 +287,7 @@ ADDRESS = "cannot be used: give a name of letters, digits, hyphens and dots, or 
         ('[cloud]\nhost = "cloud.example.org:8100"', ADDRESS),
         (f'[cloud]\nhost = "{"abcdefgh." * 30}org"', ADDRESS),
         ('[[edges]]\nport = 1\n[[edges]]\nhost = "a_b"', f"host = 'a_b' of edge-1 {ADDRESS}"),
-        ("[cloud]\nport = 65534", "edge-1 has no port behind the cloud's 65534"),
+        ("[cloud]\nport = 65534", "edge-1 has no port after the cloud's 65534"),
         ("[cloud]\nport = -1", "cloud.port = -1 is out of range"),
         ("[cloud]\nport = 65536", "cloud.port = 65536 is out of range"),
         (f'name = "{"a" * 58}"', "take 57 characters at most"),

@@ -32,8 +32,8 @@ def test_a_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
         assert [row["round"] for row in rows] == [1, 2, 3]
         assert all(row["missing"] == {} for row in rows)
         assert same_models(fleet, run) or name in ("hierfavg", "fedavg")
-        assert [worker.ended for worker in fleet.workers.values()] == [0] * len(fleet.workers)
-        assert [worker.starts for worker in fleet.workers.values()] == [1] * len(fleet.workers)
+        assert [process.ended for process in fleet.processes.values()] == [0] * len(fleet.processes)
+        assert [process.starts for process in fleet.processes.values()] == [1] * len(fleet.processes)
         same_bytes(fleet)
 
 

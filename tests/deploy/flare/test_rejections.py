@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from sfedhp.deploy.event_log import Journal
-from sfedhp.deploy.flare import rejections as refusals
-from sfedhp.deploy.flare.rejections import Refusals, refused
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.flare import rejections
+from sfedhp.deploy.flare.rejections import RejectionLog, reason_of
 
 HANDSHAKE = "I1115 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
 ROUTINE = f"{HANDSHAKE}error:100000c0:SSL routines:OPENSSL_internal:"
@@ -20,20 +20,20 @@ PLAIN = f"{ROUTINE}WRONG_VERSION_NUMBER: Invalid certificate verification contex
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (PLAIN, "plain text in place of TLS"),
-        (f"{ROUTINE}HTTP_REQUEST", "plain text in place of TLS"),
+        (PLAIN, "plain text instead of TLS"),
+        (f"{ROUTINE}HTTP_REQUEST", "plain text instead of TLS"),
         (f"{ROUTINE}PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid", "a connection without a certificate"),
         (
             f"{ROUTINE}CERTIFICATE_VERIFY_FAILED: certificate has expired",
-            "a certificate that this federation did not issue, or not for now (certificate has expired)",
+            "a certificate that this federation did not issue, or not valid now (certificate has expired)",
         ),
-        (f"{ROUTINE}NO_SHARED_CIPHER", "a handshake that failed (no shared cipher)"),
-        (f"{HANDSHAKE}odd", "a handshake that failed (odd)"),
+        (f"{ROUTINE}NO_SHARED_CIPHER", "a failed handshake (no shared cipher)"),
+        (f"{HANDSHAKE}odd", "a failed handshake (odd)"),
         ("W1115 log.cc:102] Log level INFO is not suitable for production.", None),
     ],
 )
 def test_what_grpc_says_in_words(line, reason):
-    assert refused(line) == reason
+    assert reason_of(line) == reason
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def found(tmp_path):
         path = tmp_path / "log.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    return Refusals(Journal(tmp_path, "cloud")), lines
+    return RejectionLog(EventLog(tmp_path, "cloud")), lines
 
 
 def test_many_refusals_are_few_lines(found, monkeypatch):
@@ -55,7 +55,7 @@ def test_many_refusals_are_few_lines(found, monkeypatch):
     first, second = lines()
     assert (first["reason"], first["times"], first["member"]) == ("plain text", 1, None)
     assert (second["reason"], second["member"], second["detail"]) == ("a command", "client-0-0", "stop")
-    monkeypatch.setattr(refusals, "_PAUSE", 0.0)
+    monkeypatch.setattr(rejections, "_PAUSE", 0.0)
     noted.write()
     assert [line["times"] for line in lines()] == [1, 1, 999]
     noted.write()
@@ -65,12 +65,13 @@ def test_many_refusals_are_few_lines(found, monkeypatch):
 WATCHED = """
 import os, sys, time
 from pathlib import Path
-from sfedhp.deploy.flare import rejections as refusals
-from sfedhp.deploy.event_log import Journal
+from sfedhp.deploy.flare import rejections
+from sfedhp.deploy.event_log import EventLog
 folder = Path(sys.argv[1])
-refusals._GLANCE, refusals._PAUSE = 0.01, 0.0
-kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
-refusals._LARGEST = int(sys.argv[2])
+rejections._POLL, rejections._PAUSE = 0.01, 0.0
+log = rejections.RejectionLog(EventLog(folder, "cloud"))
+kept = rejections.StderrWatcher(folder / rejections.STDERR_FILE, log)
+rejections._LARGEST = int(sys.argv[2])
 kept.watch()
 os.write(2, sys.argv[3].encode()[:30])
 time.sleep(0.1)
@@ -99,23 +100,24 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
     assert kept.endswith("the last words\n"), "also of a process that crashes"
     assert kept.count(PLAIN) == (2 if largest > 100 else 0)
     events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [(line["event"], line["reason"]) for line in events] == [("refused", "plain text in place of TLS")]
+    assert [(line["event"], line["reason"]) for line in events] == [("refused", "plain text instead of TLS")]
 
 
 CROWDED = """
 import os, sys
 from pathlib import Path
-from sfedhp.deploy.flare import rejections as refusals
-from sfedhp.deploy.event_log import Journal
+from sfedhp.deploy.flare import rejections
+from sfedhp.deploy.event_log import EventLog
 folder = Path(sys.argv[1])
-kept = refusals.ErrorFile(folder / refusals.ERRORS, refusals.Refusals(Journal(folder, "cloud")))
-refusals._LARGEST, opened = 5, os.open
+log = rejections.RejectionLog(EventLog(folder, "cloud"))
+kept = rejections.StderrWatcher(folder / rejections.STDERR_FILE, log)
+rejections._LARGEST, opened = 5, os.open
 def late(*given):
     os.write(2, b"just before the new file\\n")
     return opened(*given)
 os.open = late
 os.write(2, b"more than there is room for\\n")
-kept.look()
+kept.poll()
 os.write(2, b"after it\\n")
 """
 
@@ -134,13 +136,13 @@ def test_a_role_works_without_room_for_its_errors(tmp_path, found, caplog):
         "sfedhp.deploy.flare.component", reason="the extra sfedhp[deploy] is not installed"
     )
     before = sys.stderr
-    flare.watch_errors(tmp_path / "not there", found[0])
+    flare.watch_stderr(tmp_path / "not there", found[0])
     assert "cannot be written" in caplog.text
     assert sys.stderr is before
 
 
 class Cell:
-    """What the gate uses of FLARE's cell."""
+    """What the allowlist uses of FLARE's cell."""
 
     def __init__(self):
         self.core_cell = self
@@ -148,8 +150,8 @@ class Cell:
     def get_fqcn(self):
         return "server"
 
-    def set_message_interceptor(self, refuse):
-        self.refuse = refuse
+    def set_message_interceptor(self, reject):
+        self.reject = reject
 
 
 @pytest.mark.parametrize(
@@ -162,23 +164,23 @@ class Cell:
         (("sm__STREAM", "sm__DATA", "server", "sfedhp", "message"), None),
         (("sm__STREAM", "sm__DATA", "server", "hci_channel", "command"), "an administrator's command"),
         (("hci_channel", "command", "server"), "an administrator's command"),
-        (("_net_manager", "stop_cell", "server"), "what no role sends"),
-        (("admin", "train.deploy", "server"), "what no role sends"),
-        (("sfedhp", "message", "client-0-1"), "what no role sends"),
+        (("_net_manager", "stop_cell", "server"), "a request that no role sends"),
+        (("admin", "train.deploy", "server"), "a request that no role sends"),
+        (("sfedhp", "message", "client-0-1"), "a request that no role sends"),
     ],
 )
-def test_the_gate_lets_in_what_the_roles_send_and_nothing_else(found, headers, reason):
+def test_the_allowlist_lets_in_what_the_roles_send_and_nothing_else(found, headers, reason):
     pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
     from nvflare.fuel.f3.message import Message
 
-    from sfedhp.deploy.flare.allowlist import Gate
+    from sfedhp.deploy.flare.allowlist import Allowlist
 
     noted, lines = found
     cell = Cell()
-    Gate(cell, noted)
+    Allowlist(cell, noted)
     names = ("cn__channel", "cn__topic", "cn__destination", "sm__ch", "sm__tp")
     message = Message({"cn__origin": "client-0-0", **dict(zip(names, headers, strict=False))}, None)
-    reply = cell.refuse(message)
+    reply = cell.reject(message)
     assert (reply is None) == (reason is None)
     assert [(line["member"], line["reason"]) for line in lines()] == [("client-0-0", reason)] * bool(reason)
     if reply is not None:

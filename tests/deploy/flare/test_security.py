@@ -20,7 +20,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 import psutil
 
-from sfedhp.deploy.flare.supervisor import Worker, Workshop, command, environment
+from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from tests.support.deploy_processes import Fleet
 
 
@@ -128,7 +128,7 @@ def test_another_federations_kit_is_refused_and_logged(cloud, tmp_path):
         with _logged(cloud, "did not issue"):
             assert _over_tls(cloud, kit) == b""
         # FLARE's own member turns away itself, for it does not know this cloud's certificate either.
-        said = _tried(Worker("stranger", command(kit), kit, environment()), 25)
+        said = _tried(ManagedProcess("stranger", command(kit), kit, environment()), 25)
         assert "Successfully registered" not in said
         assert "Retrying" in said or "re-challenge" in said
         assert not cloud.events("cloud", "came")
@@ -141,7 +141,7 @@ def test_a_members_name_cannot_be_taken_with_another_certificate(cloud, tmp_path
     shutil.copytree(cloud.kits / "edge-0" / "member", kit)
     config = kit / "startup" / "fed_client.json"
     config.write_text(config.read_text().replace('"edge-0"', '"edge-1"'))
-    said = _tried(Worker("impostor", command(kit), kit, environment()), 25)
+    said = _tried(ManagedProcess("impostor", command(kit), kit, environment()), 25)
     assert "Successfully registered" not in said
     log = (cloud.kits / "cloud" / "error_log.txt").read_text()
     assert "authenticated as 'edge-0' but claimed endpoint 'edge-1'" in log
@@ -155,7 +155,7 @@ def test_a_clients_kit_is_no_administrators(tmp_path):
         fleet.start("cloud")
         fleet.until(lambda: fleet.events("cloud", "up"))
         kit = _admin_kit(tmp_path / "admin", fleet)
-        with _logged(fleet, "administrator's command"), _logged(fleet, "what no role sends"):
+        with _logged(fleet, "administrator's command"), _logged(fleet, "a request that no role sends"):
             done = subprocess.run(
                 [sys.executable, "-c", INTRUDER, str(kit)],
                 cwd=kit,
@@ -168,8 +168,8 @@ def test_a_clients_kit_is_no_administrators(tmp_path):
         assert [line.split(":")[0] for line in tried] == ["tried login", *["tried request"] * 5], done.stderr
         assert all("no such service" in line for line in tried[1:]), tried
         assert {line["member"] for line in fleet.events("cloud", "refused")} == {"client-0-0"}
-        assert fleet.tend()
-        assert fleet.workers["cloud"].starts == 1
+        assert fleet.poll()
+        assert fleet.processes["cloud"].starts == 1
 
 
 def _admin_kit(kit, fleet):
@@ -227,10 +227,10 @@ os._exit(0)
 """
 
 
-def _tried(worker, seconds):
+def _tried(process, seconds):
     """What a process says before it is ended."""
-    workshop = Workshop([worker])
-    workshop.start()
+    supervisor = Supervisor([process])
+    supervisor.start()
     time.sleep(seconds)
-    workshop.stop()
-    return (worker.folder / "output.txt").read_text(errors="replace")
+    supervisor.stop()
+    return (process.folder / "output.txt").read_text(errors="replace")

@@ -20,7 +20,7 @@ from sfedhp.core.files import locked
 from sfedhp.data import DataOptions
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import check_port, command
-from sfedhp.deploy.roles.loading import holdings_of, own_data
+from sfedhp.deploy.roles.loading import client_data_options, load_client
 from sfedhp.deploy.site import read_site, write_site
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
@@ -83,22 +83,22 @@ def test_a_new_run_moves_nothing_in_what_is_no_clouds_kit(kits, becoming, name):
     (kits / name / "run").mkdir(parents=True)
     result = sfedhp("cloud", kits / name, "--new")
     assert result.exit_code == 2
-    assert "is no kit" in result.stderr or "is the kit of" in result.stderr
+    assert "is not a kit" in result.stderr or "is the kit of" in result.stderr
     assert (kits / name / "run").is_dir()
     assert not becoming
 
 
 @pytest.mark.parametrize("words", [("--new",), ()])
-def test_a_running_clouds_kit_is_left_alone(kits, becoming, words, monkeypatch):
+def test_a_running_clouds_kit_is_left_lock(kits, becoming, words, monkeypatch):
     (kits / "cloud" / "run").mkdir()
     monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(flare, "watch_errors", lambda *_: None)
-    running = flare.Station("cloud", str(kits / "cloud"))
+    monkeypatch.setattr(flare, "watch_stderr", lambda *_: None)
+    running = flare.RoleComponent("cloud", str(kits / "cloud"))
     result = sfedhp("cloud", kits / "cloud", *words)
     assert result.exit_code == 2
     assert "is in use by a run that is under way" in result.stderr
     assert (kits / "cloud" / "run").is_dir()
-    running._alone.close()
+    running._lock.close()
     assert sfedhp("cloud", kits / "cloud", *words).exit_code == 0
     assert (kits / "cloud" / "run-1").exists() == bool(words)
 
@@ -107,9 +107,9 @@ def test_a_second_process_of_a_role_ends_at_once(kits, monkeypatch, capsys):
     codes = []
     monkeypatch.setattr(flare.os, "_exit", codes.append)
     with locked(kits / "edge-0"):
-        flare._held("bridge", kits / "edge-0").close()
+        flare._lock_kit("bridge", kits / "edge-0").close()
         assert not codes, "an edge's other half works in the same kit"
-        flare._held("edge", kits / "edge-0").close()
+        flare._lock_kit("edge", kits / "edge-0").close()
     assert codes == [flare.REFUSED]
     assert capsys.readouterr().out.startswith("error: ")
 
@@ -140,7 +140,7 @@ def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path
     assert (second["scale"], second["test_share"]) == ("unit", 0.5)
     site = read_site(kit)
     network = build_network(site.experiment, site.shape, site.classes)
-    rows, test, validation = holdings_of(site, network, DataOptions(**first))
+    rows, test, validation = load_client(site, network, DataOptions(**first))
     assert rows.inputs.max() > 200
     assert (int(test.sizes), int(validation.sizes), int(rows.sizes)) == (20, 10, 10)
 
@@ -152,7 +152,7 @@ def test_a_federations_scale_that_needs_all_images_is_refused(kits, tmp_path, be
     told(kit, scale=scale)
     result = sfedhp("client", kit, f"data.source={pixels(tmp_path)}", *words)
     assert result.exit_code == 2
-    assert f"data.scale = '{scale}' takes all clients' pixels together" in result.stderr
+    assert f"data.scale = '{scale}' needs the pixels of all clients" in result.stderr
     assert not becoming
     floats = pixels(tmp_path, np.float32)
     assert sfedhp("client", kit, f"data.source={floats}", *words).exit_code == 0, "scaled by whoever has them"
@@ -162,9 +162,9 @@ def test_a_share_of_the_experiments_data_may_have_any_scale(kits):
     told(kits / "client-0-0", scale="standard")
     site = read_site(kits / "client-0-0")
     network = build_network(site.experiment, site.shape, site.classes)
-    assert holdings_of(site, network, None).task.inputs.min() < 0
-    with pytest.raises(InputError, match="nobody has here"):
-        holdings_of(site, network, own_data(DataOptions(), str(pixels(kits))))
+    assert load_client(site, network, None).task.inputs.min() < 0
+    with pytest.raises(InputError, match="which no site has"):
+        load_client(site, network, client_data_options(DataOptions(), str(pixels(kits))))
 
 
 @pytest.mark.parametrize(("role", "half"), [("cloud", "."), ("edge", "server")])
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_is_refused(kits, becoming, role, half):
         other.listen()
         result = sfedhp(role, kit)
         assert result.exit_code == 2
-        assert f"Nobody can listen on port {port} (Address already in use)" in result.stderr
+        assert f"The server cannot listen on port {port} (Address already in use)" in result.stderr
         assert not becoming
     assert sfedhp(role, kit).exit_code == 0
     assert len(becoming) == 1
@@ -242,16 +242,16 @@ def test_a_member_that_is_not_let_in_tries_again(kits, monkeypatch, role, folder
     monkeypatch.delenv(flare._TRIES, raising=False)
     started = []
     monkeypatch.setattr(flare.os, "execve", lambda *words: started.append(words))
-    station = flare.Station(role, str(kits / "client-0-0"))
+    component = flare.RoleComponent(role, str(kits / "client-0-0"))
     after = flare.EventType.AFTER_CLIENT_REGISTER
-    station.handle_event(after, Context("a token"))
+    component.handle_event(after, Context("a token"))
     assert not started
-    station.handle_event(after, Context(None))
-    ((program, words, surroundings),) = started
+    component.handle_event(after, Context(None))
+    ((program, words, env),) = started
     assert (program, words) == (sys.executable, sys.orig_argv)
-    assert surroundings[flare._TRIES] == "2"
+    assert env[flare._TRIES] == "2"
     monkeypatch.setenv(flare._TRIES, str(flare._LOGINS))
-    station.handle_event(after, Context(None))
+    component.handle_event(after, Context(None))
     assert len(started) == 1, "the service manager's turn"
     log = (kits / "client-0-0" / folder / "log.jsonl").read_text().splitlines()
     assert [(line["event"], line["times"]) for line in map(json.loads, log)] == [

@@ -13,8 +13,16 @@ import pytest
 
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.flare.supervisor import DATA, PARENT, STANDS, Worker, Workshop, command, environment
-from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
+from sfedhp.deploy.flare.supervisor import (
+    DATA,
+    PARENT,
+    USER_FOLDER,
+    ManagedProcess,
+    Supervisor,
+    command,
+    environment,
+)
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
 
@@ -24,51 +32,54 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from sfedhp.deploy.flare import component as flare
+from sfedhp.deploy.flare import uplink_process
 from sfedhp.deploy.provisioning import make_kits
 
 
-def worker(folder: Path, code: str) -> Worker:
-    return Worker("it", [sys.executable, "-c", code], folder, environment())
+def process(folder: Path, code: str) -> ManagedProcess:
+    return ManagedProcess("it", [sys.executable, "-c", code], folder, environment())
 
 
-def tended(workshop, seconds=20.0):
+def watched(supervisor, seconds=20.0):
     until = time.monotonic() + seconds
-    while workshop.tend():
+    while supervisor.poll():
         assert time.monotonic() < until
         time.sleep(0.05)
 
 
 def test_a_process_that_dies_is_started_again_until_it_ends_well(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfedhp.deploy.flare.supervisor._PAUSE", 0.1)
+    monkeypatch.setattr("sfedhp.deploy.flare.supervisor._RESTART_SECONDS", 0.1)
     code = "import os, sys; there = os.path.exists('been'); open('been', 'w'); sys.exit(0 if there else 7)"
-    workshop = Workshop([worker(tmp_path / "kit", code)])
-    workshop.start()
-    tended(workshop)
-    assert workshop.workers[0].starts == 2
+    supervisor = Supervisor([process(tmp_path / "kit", code)])
+    supervisor.start()
+    watched(supervisor)
+    assert supervisor.processes[0].starts == 2
 
 
 def test_a_process_that_refuses_to_start_is_not_started_again(tmp_path):
-    workshop = Workshop([worker(tmp_path, "print('error: no data here.'); raise SystemExit(2)")])
-    workshop.start()
-    with pytest.raises(InputError, match="it would not start: no data here"):
-        tended(workshop)
-    silent = Workshop([worker(tmp_path / "other", "raise SystemExit(2)")])
+    supervisor = Supervisor([process(tmp_path, "print('error: no data here.'); raise SystemExit(2)")])
+    supervisor.start()
+    with pytest.raises(InputError, match="it did not start: no data here"):
+        watched(supervisor)
+    silent = Supervisor([process(tmp_path / "other", "raise SystemExit(2)")])
     silent.start()
     with pytest.raises(InputError, match=r"output\.txt"):
-        tended(silent)
+        watched(silent)
 
 
 def test_all_are_ended_gently_or_firmly(tmp_path, monkeypatch):
     monkeypatch.setattr("sfedhp.deploy.flare.supervisor._GRACE", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-    workshop = Workshop([worker(tmp_path / "a", "import time; time.sleep(60)"), worker(tmp_path / "b", deaf)])
-    workshop.start()
+    supervisor = Supervisor(
+        [process(tmp_path / "a", "import time; time.sleep(60)"), process(tmp_path / "b", deaf)]
+    )
+    supervisor.start()
     until = time.monotonic() + 10
     while not (tmp_path / "b" / "output.txt").read_text() and time.monotonic() < until:
         time.sleep(0.02)
-    workshop.stop()
-    assert [each.ended for each in workshop.workers] == [-15, -9]
-    workshop.stop()
+    supervisor.stop()
+    assert [each.ended for each in supervisor.processes] == [-15, -9]
+    supervisor.stop()
 
 
 def test_the_environment_of_a_role(monkeypatch):
@@ -88,13 +99,14 @@ def test_a_role_finds_modules_in_the_folder_where_the_user_stands(tmp_path, monk
     """As `sfedhp run` does, and behind everything else, so that no file there stands in for Python's own."""
     (tmp_path / "own_model_here.py").write_text("print('found')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(STANDS, raising=False)
-    words = (
-        "from sfedhp.deploy.flare.component import find_modules; find_modules(); import own_model_here, sys; "
+    monkeypatch.delenv(USER_FOLDER, raising=False)
+    code = (
+        "from sfedhp.deploy.flare.component import add_user_folder; add_user_folder(); "
+        "import own_model_here, sys; print(sys.path[-1])"
     )
-    workshop = Workshop([worker(tmp_path / "kit", words + "print(sys.path[-1])")])
-    workshop.start()
-    tended(workshop)
+    supervisor = Supervisor([process(tmp_path / "kit", code)])
+    supervisor.start()
+    watched(supervisor)
     assert (tmp_path / "kit" / "output.txt").read_text().split() == ["found", str(tmp_path)]
 
 
@@ -122,14 +134,14 @@ def test_kits_for_everybody_and_an_administrator_for_nobody(kits):
 
 
 def test_kits_may_be_moved(kits, tmp_path):
-    words = command(kits / "edge-0" / "member")
-    assert words[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.client.client_train"]
-    assert "uid=edge-0" in words
+    argv = command(kits / "edge-0" / "member")
+    assert argv[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.client.client_train"]
+    assert "uid=edge-0" in argv
     assert "nvflare.private.fed.app.server.server_train" in command(kits / "cloud")
     resources = (kits / "cloud" / "local" / "resources.json").read_text()
     assert "/tmp/nvflare" not in resources
     assert str(kits / "cloud" / "store" / "jobs") in resources
-    with pytest.raises(InputError, match="no kit"):
+    with pytest.raises(InputError, match="not a FLARE kit"):
         command(tmp_path)
 
 
@@ -152,7 +164,7 @@ def test_kits_of_servers_with_names_and_addresses(tmp_path):
 
 
 class Cell:
-    """What the post uses of FLARE's cell."""
+    """What the transport uses of FLARE's cell."""
 
     def __init__(self, broken=False):
         self.sent, self.broken, self.callback = [], broken, None
@@ -164,8 +176,8 @@ class Cell:
     def get_fqcn(self):
         return "server"
 
-    def set_message_interceptor(self, refuse):
-        self.refuse = refuse
+    def set_message_interceptor(self, reject):
+        self.reject = reject
 
     def fire_and_forget(self, channel, topic, targets, message, optional):
         if self.broken:
@@ -175,17 +187,17 @@ class Cell:
 
 def test_the_post_over_a_cell():
     cell = Cell()
-    post = flare.CellPost(cell)
-    post.send("client-0-0", b"hello")
+    transport = flare.CellTransport(cell)
+    transport.send("client-0-0", b"hello")
     assert cell.sent == [(["client-0-0"], b"hello")]
     cell.core_cell = None
-    post.send("client-0-0", bytes(2**24 + 1))
+    transport.send("client-0-0", bytes(2**24 + 1))
     assert len(cell.sent[1][1]) == 2**24 + 1, "what is large goes as a stream, not through the core"
     cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, bytearray(b"word")))
     cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, {"not": "bytes"}))
-    assert post.inbox.get_nowait() == ("edge-1", b"word")
-    assert post.inbox.empty()
-    flare.CellPost(Cell(broken=True)).send("client-0-0", b"hello")
+    assert transport.inbox.get_nowait() == ("edge-1", b"word")
+    assert transport.inbox.empty()
+    flare.CellTransport(Cell(broken=True)).send("client-0-0", b"hello")
 
 
 RUN = "a" * 16
@@ -220,10 +232,10 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
     monkeypatch.setattr(flare, "_role", lambda *_: Once(error))
     monkeypatch.setattr(flare.logging, "shutdown", lambda: None)
     ended, other = [], Other()
-    post = flare.CellPost(Cell())
-    post.send("client-0-0", seal(Envelope(Kind.WORK, RUN, RUN, 0)))
-    post.send("client-0-0", b"SFHM")
-    flare.work("edge", tmp_path, post, other, ended.append)
+    transport = flare.CellTransport(Cell())
+    transport.send("client-0-0", encode_message(Envelope(Kind.WORK, RUN, RUN, 0)))
+    transport.send("client-0-0", b"SFHM")
+    flare.run_role("edge", tmp_path, transport, other, ended.append)
     assert ended == [code]
     assert other.waited > 0
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
@@ -239,13 +251,14 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
 )
 def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
-    found = flare._role(role, kits / kit, flare.CellPost(Cell()))
-    assert type(found).__name__ == f"{role.capitalize()}Role"
+    found = flare._role(role, kits / kit, flare.CellTransport(Cell()))
+    names = {"cloud": "CloudRole", "edge": "EdgeRole", "bridge": "UplinkRole", "client": "ClientRole"}
+    assert type(found).__name__ == names[role]
 
 
 def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
     started = threading.Event()
-    monkeypatch.setattr(flare, "work", lambda role, kit, post, companion: started.set())
+    monkeypatch.setattr(flare, "run_role", lambda role, kit, transport, uplink: started.set())
     monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
     monkeypatch.delenv(PARENT, raising=False)
     cell = Cell()
@@ -258,18 +271,20 @@ def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
         def get_engine(self):
             return Engine()
 
-    station = flare.Station("client", str(kits / "client-0-0"))
-    station.handle_event("_something_else", Context())
+    component = flare.RoleComponent("client", str(kits / "client-0-0"))
+    component.handle_event("_something_else", Context())
     assert not started.is_set()
-    station.handle_event(flare.EventType.SYSTEM_START, Context())
+    component.handle_event(flare.EventType.SYSTEM_START, Context())
     assert started.wait(5)
-    assert cell.refuse(Message({MessageHeaderKey.DESTINATION: "server"}, None)), "the gate is there"
+    assert cell.reject(Message({MessageHeaderKey.DESTINATION: "server"}, None)), "the allowlist is there"
 
 
 def test_an_edges_other_half_is_kept_running(monkeypatch, tmp_path):
-    monkeypatch.setattr(flare, "command", lambda workspace: [sys.executable, "-c", "print('other half')"])
-    companion = flare.Companion(tmp_path / "member")
-    companion.wait(10)
+    monkeypatch.setattr(
+        uplink_process, "command", lambda workspace: [sys.executable, "-c", "print('other half')"]
+    )
+    uplink = flare.UplinkProcess(tmp_path / "member")
+    uplink.wait(10)
     assert (tmp_path / "member" / "output.txt").read_text() == "other half\n"
 
 
@@ -277,10 +292,10 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     code = (
         "from sfedhp.deploy.flare.component import watch_parent; import time; watch_parent(); time.sleep(60)"
     )
-    surroundings = environment(os.getpid() + 100000)
-    workshop = Workshop([Worker("orphan", [sys.executable, "-c", code], tmp_path, surroundings)])
-    workshop.start()
+    env = environment(os.getpid() + 100000)
+    supervisor = Supervisor([ManagedProcess("orphan", [sys.executable, "-c", code], tmp_path, env)])
+    supervisor.start()
     until = time.monotonic() + 40
-    while workshop.workers[0].ended is None and time.monotonic() < until:
+    while supervisor.processes[0].ended is None and time.monotonic() < until:
         time.sleep(0.1)
-    assert workshop.workers[0].ended == flare.FAILED
+    assert supervisor.processes[0].ended == flare.FAILED

@@ -17,14 +17,15 @@ import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.messaging.protocol import NO_RUN
 from sfedhp.deploy.roles.cloud import CloudRole
+from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.state_files import save_state
 from sfedhp.runs import tensor_files
 from sfedhp.runs.models import save_model
 from sfedhp.runs.records import History
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 
-IMPATIENT = replace(QUICK, silent_seconds=2.0)
-LATE = 2.8  # s, longer than a silent member is waited for
+IMPATIENT = replace(QUICK, silent_seconds=1.0)
+LATE = 1.4  # s, longer than a silent member is waited for
 
 
 def begin_anew(federation):
@@ -56,10 +57,10 @@ def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
 
 
 def test_an_edge_that_is_there_long_before_the_others_waits_for_them(tmp_path):
-    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=3.5))
+    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=2.0))
     early = [name for name in federation.names if name.startswith("edge")]
     federation.start(*early)
-    time.sleep(3.6)
+    time.sleep(2.1)
     start_without(federation, *early, "client-0-1")
     time.sleep(LATE)
     federation.start("client-0-1")
@@ -83,10 +84,10 @@ def test_an_edge_restarted_within_a_run_does_not_wait_for_a_free_seat_again(tmp_
     federation.start()
     federation.finish()
     again = federation._role("edge-0/edge")
-    again._enter(federation.roles["edge-0/edge"]._circle.run)
-    assert again._circle.fresh_until == 0.0
+    again._enter(federation.roles["edge-0/edge"]._members.run)
+    assert again._members.start_until == 0.0
     again._enter("0" * 16)
-    assert again._circle.fresh_until > time.monotonic()
+    assert again._members.start_until > time.monotonic()
 
 
 def test_an_edge_that_stays_up_keeps_nothing_of_the_run_before(tmp_path):
@@ -94,13 +95,13 @@ def test_an_edge_that_stays_up_keeps_nothing_of_the_run_before(tmp_path):
     federation.start()
     federation.finish()
     edge = federation.roles["edge-0/edge"]
-    edge._circle.books.book("down", 0, 100, 1, 7)
+    edge._members.traffic.add("down", 0, 100, 1, 7)
     assert edge._progress is not None
-    assert edge._circle.facts
+    assert edge._members.metadata()
     edge._enter("0" * 16)
     assert edge._progress is None
-    assert not edge._circle.facts, "who was there then may be on its way now"
-    assert edge._circle.close_books().entry("down").bytes.sum() == 0
+    assert not edge._members.metadata(), "who was there then may be on its way now"
+    assert edge._members.take_traffic().entry("down").bytes.sum() == 0
 
 
 def test_a_client_not_drawn_yet_is_judged_by_nothing_of_the_run_before(tmp_path):
@@ -124,7 +125,7 @@ def test_a_cloud_with_a_damaged_record_refuses_and_loses_nothing(file, tmp_path,
     run = tmp_path / "cloud" / "run"
     lines = (run / file).read_text().splitlines()
     (run / file).write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
-    monkeypatch.setattr(CloudRole, "_rounds", lambda *_: pytest.fail("it went on"))
+    monkeypatch.setattr(CloudRole, "_run_rounds", lambda *_: pytest.fail("it went on"))
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=f"{file} does not hold each"):
         federation._role("cloud").work()
@@ -148,31 +149,31 @@ LEDGERS = {
 @pytest.mark.parametrize(("booked", "fine"), LEDGERS.values(), ids=LEDGERS)
 def test_a_cloud_goes_on_with_a_ledger_without_gaps(booked, fine, tmp_path):
     role = Federation(tmp_path, experiment())._role("cloud")
-    run, role._round = tmp_path / "cloud" / "run", 3
+    run = tmp_path / "cloud" / "run"
     (run / "history.jsonl").write_text("".join(f'{{"round": {n}, "seconds": 1.0}}\n' for n in (1, 2, 3)))
     if booked:
         (run / "ledger.jsonl").write_text("".join(f'{{"round": {n}}}\n' for n in booked))
     if fine:
-        assert len(role._history().rows) == 3
+        assert len(role._folder.history(3).rows) == 3
     else:
         with pytest.raises(InputError, match="move it away"):
-            role._history()
+            role._folder.history(3)
 
 
 def test_the_cloud_forces_its_records_before_each_checkpoint(tmp_path, monkeypatch):
     done = []
-    fsync, save = History.fsync, CloudRole._save
+    fsync, save = History.fsync, CloudFolder.save
 
     def forced(self):
         done.append(f"rows {len(self.rows)}")
         fsync(self)
 
-    def saved(self, served):
-        done.append(f"checkpoint {self._round}")
-        save(self, served)
+    def saved(self, rounds, served):
+        done.append(f"checkpoint {rounds}")
+        save(self, rounds, served)
 
     monkeypatch.setattr(History, "fsync", forced)
-    monkeypatch.setattr(CloudRole, "_save", saved)
+    monkeypatch.setattr(CloudFolder, "save", saved)
     federation = Federation(tmp_path, experiment("fedavg", rounds=2))
     federation.start()
     federation.finish()
@@ -231,13 +232,13 @@ def test_a_full_disk_leaves_no_half_of_a_line_in_the_log(tmp_path):
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from sfedhp.deploy.event_log import Journal\n"
+        "from sfedhp.deploy.event_log import EventLog\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
-        "journal = Journal(Path(sys.argv[1]), 'edge')\n"
-        "journal.write('first')\n"
-        "journal.write('second', reason=400 * 'x')\n"
-        "journal.write('third')\n"
+        "log = EventLog(Path(sys.argv[1]), 'edge')\n"
+        "log.write('first')\n"
+        "log.write('second', reason=400 * 'x')\n"
+        "log.write('third')\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
     lines = (tmp_path / "log.jsonl").read_text().splitlines()

@@ -10,20 +10,20 @@ import torch
 
 import sfedhp
 from sfedhp.core.errors import InputError
-from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal, unseal
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.runs.divergence import not_finite
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
 
-HASTY = replace(QUICK, silent_seconds=1.5, start_seconds=3.0)
+HASTY = replace(QUICK, silent_seconds=1.0, start_seconds=2.0)
 
 
 def spoiled(name, change):
     """An exchange in which the replies of one member are changed."""
 
     def deliver(box, to, data):
-        if box.name == name and unseal(data).kind is Kind.REPLY:
+        if box.name == name and decode_message(data).kind is Kind.REPLY:
             return change(data)
         return [data]
 
@@ -31,16 +31,16 @@ def spoiled(name, change):
 
 
 def _other_round(data):
-    envelope = unseal(data)
-    return [seal(replace(envelope, clock=envelope.clock._replace(cloud_round=77)))]
+    envelope = decode_message(data)
+    return [encode_message(replace(envelope, clock=envelope.clock._replace(cloud_round=77)))]
 
 
 WRONG = {
     "garbage": lambda data: [b"\x00garbage\xff" * 9],
     "cut": lambda data: [data[: len(data) // 2]],
-    "wrong config": lambda data: [seal(replace(unseal(data), config="0" * 16))],
+    "wrong config": lambda data: [encode_message(replace(decode_message(data), config="0" * 16))],
     "not a number": lambda data: [data[:-8] + b"\x00\x00\x00\x00\x00\x00\xf8\x7f"],
-    "weightless": lambda data: [seal(replace(unseal(data), weight=0.0))],
+    "weightless": lambda data: [encode_message(replace(decode_message(data), weight=0.0))],
 }
 
 
@@ -81,7 +81,7 @@ def test_a_client_that_answers_too_late_weighs_zero(tmp_path):
     limits = replace(QUICK, client_seconds=0.5)
 
     def slow(box, to, data):
-        if box.name == "client-1-0" and unseal(data).kind is Kind.REPLY:
+        if box.name == "client-1-0" and decode_message(data).kind is Kind.REPLY:
             time.sleep(1.2)
         return [data]
 
@@ -99,7 +99,7 @@ def test_a_role_that_is_lost_and_started_again_changes_no_number(name, tmp_path)
     federation = Federation(tmp_path, what, replace(QUICK, silent_seconds=30.0, client_seconds=60.0))
     federation.start()
     edge = federation.roles["edge-0/edge"]
-    wait_for(lambda: edge._round == 1 and 5 <= edge._progress.done < 35)
+    wait_for(lambda: edge._round == 1 and 5 <= edge._progress.rounds_done < 35)
     federation.lose(name)
     lost = federation.roles[name]
     time.sleep(0.3)
@@ -156,6 +156,12 @@ def test_a_cloud_of_another_config_is_refused(tmp_path):
         other._role("cloud")
 
 
+def _restored(cloud):
+    """The rounds that a restarted cloud takes for done."""
+    rounds, _ = cloud._folder.restore(cloud._cloud.served)
+    return rounds
+
+
 def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_path, monkeypatch):
     federation = Federation(tmp_path, experiment(rounds=3))
     federation.start()
@@ -163,15 +169,15 @@ def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_pat
     run = tmp_path / "cloud" / "run"
     before, newest = sorted((run / "checkpoint").iterdir())
     newest.write_bytes(newest.read_bytes()[:50])
-    assert federation._role("cloud")._restore() == 2, "the one before is taken"
+    assert _restored(federation._role("cloud")) == 2, "the one before is taken"
     before.write_bytes(b"")
-    monkeypatch.setattr(CloudRole, "_rounds", lambda *_: pytest.fail("it began again"))
+    monkeypatch.setattr(CloudRole, "_run_rounds", lambda *_: pytest.fail("it began again"))
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(InputError) as error:
         federation._role("cloud").work()
     assert str(error.value) == (
-        f"No checkpoint in {run / 'checkpoint'} can be read: put one back from a copy, or begin anew with "
-        f"`sfedhp cloud {tmp_path / 'cloud'} --new`, which keeps this run beside the new one."
+        f"No checkpoint in {run / 'checkpoint'} can be read: restore one from a copy, or start a new run "
+        f"with `sfedhp cloud {tmp_path / 'cloud'} --new`, which keeps this one beside it."
     )
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
     assert [row["round"] for row in federation.rows()] == [1, 2, 3]
@@ -203,7 +209,7 @@ def test_a_new_client_takes_a_free_seat(tmp_path):
 
 
 def test_a_full_disk_is_waited_for(tmp_path, monkeypatch):
-    """At the bridge the question is asked for again, at the edge the answer is kept until there is room."""
+    """At the bridge the request is asked for again, at the edge the answer is kept until there is room."""
     what = experiment(rounds=2)
     full = {"put": 1, "finish": 1}
     for name in full:
@@ -249,12 +255,12 @@ def test_edges_whose_clients_all_diverge_end_the_run(tmp_path):
 
 
 def test_an_edge_scores_after_a_restart_with_what_it_held(tmp_path):
-    """Killed between its answer and the question how good its model is, an edge knows φ_i from its disk."""
+    """Killed between its answer and the request how good its model is, an edge knows φ_i from its disk."""
     federation = Federation(tmp_path, experiment(rounds=1))
     federation.start()
     federation.finish()
     role = federation._role("edge-0/edge")
-    served = role._last_served(_about(federation.roles["edge-0/edge"]._circle.run))
+    served = role._last_served(_about(federation.roles["edge-0/edge"]._members.run))
     held = federation.roles["edge-0/edge"]._progress.served
     assert torch.equal(served.state.personal, held.state.personal)
     assert federation._role("edge-1/edge")._last_served(_about("0" * 16)) is None
@@ -301,7 +307,7 @@ def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
     """An error of one step is a silence of one round, not the end of the client."""
     from sfedhp.engine.roles import Client
 
-    kept, failed = Client.answer, []
+    kept, failed = Client.reply, []
 
     def answer(self, received, clock):
         if clock.cloud_round == 1 and clock.edge_round == 0 and len(failed) < 1:
@@ -309,7 +315,7 @@ def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return kept(self, received, clock)
 
-    monkeypatch.setattr(Client, "answer", answer)
+    monkeypatch.setattr(Client, "reply", answer)
     federation = Federation(tmp_path, experiment(rounds=3))
     federation.start()
     federation.finish()

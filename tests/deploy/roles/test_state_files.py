@@ -13,13 +13,13 @@ import torch
 from sfedhp.core.errors import InputError
 from sfedhp.core.types import Clock
 from sfedhp.data import DataOptions
-from sfedhp.deploy.event_log import Journal, read_status
+from sfedhp.deploy.event_log import EventLog, read_status
 from sfedhp.deploy.federation_file import Address, FederationFile, Limits, read_federation
 from sfedhp.deploy.local import on_loopback
-from sfedhp.deploy.messaging.protocol import Envelope, Kind, seal
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 from sfedhp.deploy.messaging.spool import Spool, key_of
-from sfedhp.deploy.messaging.traffic import Books, stacked
-from sfedhp.deploy.roles.loading import holdings_of, own_data
+from sfedhp.deploy.messaging.traffic import Traffic, stack
+from sfedhp.deploy.roles.loading import client_data_options, load_client
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import read_site
 from sfedhp.deploy.topology import lay_out
@@ -132,10 +132,10 @@ def test_sites_and_their_hash(tmp_path):
     assert [site.seat for site in flat.clients] == [0, 1, 2, 3]
     with pytest.raises(InputError, match="sfedhp edge"):
         read_site(tmp_path / "edge-0", "client")
-    with pytest.raises(InputError, match="is no kit"):
+    with pytest.raises(InputError, match="is not a kit"):
         read_site(tmp_path)
     (tmp_path / "edge-0" / "sfedhp.json").write_text("{}")
-    with pytest.raises(InputError, match="anew"):
+    with pytest.raises(InputError, match="new kits"):
         read_site(tmp_path / "edge-0")
 
 
@@ -169,13 +169,15 @@ def test_a_client_with_a_file_of_its_own(tmp_path):
     layout = lay_out(FederationFile(inputs=(4,), classes=5), experiment("fedavg"))
     site = layout.clients[2]
     network = build_network(site.experiment, site.shape, site.classes)
-    options = own_data(DataOptions(test_share=0.25), str(own_file(tmp_path, [0, 1, 2] * 8)))
-    task, test, _ = holdings_of(site, network, options)
+    options = client_data_options(DataOptions(test_share=0.25), str(own_file(tmp_path, [0, 1, 2] * 8)))
+    task, test, _ = load_client(site, network, options)
     assert (int(task.sizes), int(test.sizes)) == (18, 6)
     assert network.d == 5 * 4 + 5
     for labels, shape, word in (([0, 9] * 8, (4,), "labels up to 9"), ([0, 1] * 4, (3,), "takes (4,)")):
         with pytest.raises(InputError) as caught:
-            holdings_of(site, network, own_data(DataOptions(), str(own_file(tmp_path, labels, shape))))
+            load_client(
+                site, network, client_data_options(DataOptions(), str(own_file(tmp_path, labels, shape)))
+            )
         assert word in str(caught.value)
 
 
@@ -204,49 +206,49 @@ def test_what_only_all_clients_together_know_is_refused(tmp_path):
     path = tmp_path / "pixels.npz"
     np.savez(path, inputs=np.zeros((12, 4), np.uint8), labels=np.arange(12) % 3)
     network = build_network(layout.cloud.experiment, (4,), 3)
-    with pytest.raises(InputError, match="nobody has"):
-        holdings_of(layout.clients[0], network, own_data(DataOptions(scale="standard"), str(path)))
+    with pytest.raises(InputError, match="which no site has"):
+        load_client(layout.clients[0], network, client_data_options(DataOptions(scale="standard"), str(path)))
 
 
 def test_a_seat_without_data_is_said(tmp_path):
     site = replace(lay_out(FederationFile(), experiment()).clients[0], client=-1)
     with pytest.raises(InputError, match="no data for client-0-0"):
-        holdings_of(site, build_network(site.experiment, site.shape, site.classes), None)
+        load_client(site, build_network(site.experiment, site.shape, site.classes), None)
 
 
 RUN = "a" * 16
 
 
-def question(turn, kind=Kind.WORK, run=RUN):
+def request(turn, kind=Kind.WORK, run=RUN):
     return Envelope(kind, run, "b" * 16, 0, Clock(turn))
 
 
 def test_the_spool_hands_over_once_and_remembers(tmp_path):
     spool, other = Spool(tmp_path), Spool(tmp_path)
     assert spool.newest() is None
-    first = question(0)
-    spool.put(seal(first), key_of(first))
+    first = request(0)
+    spool.put(encode_message(first), key_of(first))
     assert other.newest() == (key_of(first), first)
     assert other.newest() == (key_of(first), first), "looking does not take it away"
     other.finish(key_of(first), b"answer")
     assert other.newest() is None
-    assert spool.answer(key_of(first)) == b"answer"
-    score = question(0, Kind.SCORE)
-    spool.put(seal(score), key_of(score))
-    assert spool.answer(key_of(first)) == b"answer", "the same round's answer is kept"
-    second = question(1)
-    spool.put(seal(second), key_of(second))
-    assert not other.asked(key_of(score))
-    assert spool.answer(key_of(first)) is None
+    assert spool.reply(key_of(first)) == b"answer"
+    score = request(0, Kind.SCORE)
+    spool.put(encode_message(score), key_of(score))
+    assert spool.reply(key_of(first)) == b"answer", "the same round's answer is kept"
+    second = request(1)
+    spool.put(encode_message(second), key_of(second))
+    assert not other.requested(key_of(score))
+    assert spool.reply(key_of(first)) is None
     assert other.newest() == (key_of(second), second)
 
 
 def test_half_a_question_is_no_question(tmp_path):
     spool = Spool(tmp_path)
-    spool.put(b"half", key_of(question(4)))
+    spool.put(b"half", key_of(request(4)))
     assert spool.newest() is None
     assert not list(tmp_path.iterdir())
-    (tmp_path / ".question.123").write_text("left by a killed process")
+    (tmp_path / ".request.123").write_text("left by a killed process")
     spool.clear()
     assert not list(tmp_path.iterdir())
 
@@ -266,28 +268,28 @@ def test_states_are_whole_or_not_there(tmp_path):
     assert load_state(path, trees) is None
 
 
-def test_books_add_up():
-    books = Books(2)
-    books.book("down", 1, 100, 1, 7)
-    books.missing["x"] += 2
-    again = Books(2, json.loads(json.dumps(books.saved())))
-    again.add(books.saved())
+def test_traffic_add_up():
+    traffic = Traffic(2)
+    traffic.add("down", 1, 100, 1, 7)
+    traffic.missing["x"] += 2
+    again = Traffic(2, json.loads(json.dumps(traffic.to_dict())))
+    again.merge(traffic.to_dict())
     assert again.entry("down").bytes.tolist() == [0, 200]
     assert again.entry("down").nonzeros.tolist() == [0, 14]
     assert again.missing == {"x": 4}
-    assert stacked([books, again], "down").messages.tolist() == [[0, 1], [0, 2]]
+    assert stack([traffic, again], "down").messages.tolist() == [[0, 1], [0, 2]]
 
 
 def test_a_journal_outlives_a_full_disk(tmp_path, monkeypatch):
-    journal = Journal(tmp_path / "run", "edge-0")
-    journal.status(now=True, round=1)
-    journal.status(round=2)
+    log = EventLog(tmp_path / "run", "edge-0")
+    log.write_status(now=True, round=1)
+    log.write_status(round=2)
     assert read_status(tmp_path / "run")["round"] == 1, "not more often than twice a second"
     assert read_status(tmp_path) is None
     monkeypatch.setattr(Path, "open", _full)
     monkeypatch.setattr("sfedhp.deploy.event_log.write_text", _full)
-    journal.write("something")
-    journal.status(now=True, round=3)
+    log.write("something")
+    log.write_status(now=True, round=3)
     monkeypatch.undo()
     assert read_status(tmp_path / "run")["round"] == 1
 

@@ -1,0 +1,96 @@
+"""What members may say in the metadata of a message. It comes from other machines: check before use."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sfedhp.deploy.messaging.shape import (
+    Record,
+    any_float,
+    count,
+    dict_of,
+    flag,
+    list_of,
+    number,
+    optional,
+    text,
+    tuple_of,
+)
+from sfedhp.deploy.messaging.traffic import FLOWS
+from sfedhp.wire import DecodeError
+
+_ERROR_LENGTH: Final = 500  # characters of a member's error message that are kept
+
+_HELLO: Final = Record(
+    {
+        "seen": optional(tuple_of(text, count, count, count)),  # the newest request: run, kind, rounds
+        "idle": optional(number),  # seconds since its reply; null while it works
+        "yields": flag,  # it drops its work for a newer request
+        "edge_round": optional(count),
+        "members": dict_of(flag),  # which clients of an edge are up
+    }
+)
+_COLUMN: Final = list_of(count)  # a number for each member
+_TRAFFIC: Final = Record(
+    {**dict.fromkeys(FLOWS, tuple_of(_COLUMN, _COLUMN, _COLUMN)), "missing": dict_of(count)}, exact=True
+)
+
+
+def _score(value: Any) -> bool:
+    """Correct rows, rows, and their summed loss, which is not finite where a model diverged."""
+    return tuple_of(count, count, any_float)(value) and value[0] <= value[1]
+
+
+_BY_MODEL: Final = dict_of(_score)
+_COUNTS: Final = Record({"test": _BY_MODEL, "validation": _BY_MODEL, "train": _BY_MODEL, "density": number})
+_SCORES: Final = Record({**_COUNTS.fields, "clients": dict_of(_COUNTS)})
+
+
+def hello_of(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The known entries of a heartbeat.
+
+    Raises:
+        DecodeError: one of them does not have its shape.
+    """
+    if not _HELLO(metadata):
+        raise DecodeError("The message is malformed: the metadata of its heartbeat is invalid.")
+    return _HELLO.known(metadata)
+
+
+def error_of(metadata: dict[str, Any]) -> str | None:
+    """Why a member has no reply, in its own words; None where it has one.
+
+    Raises:
+        DecodeError: the error is not a string.
+    """
+    error = metadata.get("trouble")
+    if not optional(text)(error):
+        raise DecodeError("The message is malformed: its error ('trouble') is not a string.")
+    return error and str(error)[:_ERROR_LENGTH]
+
+
+def check_traffic(metadata: dict[str, Any]) -> None:
+    """Refuse traffic counters that `Traffic.to_dict` cannot have made.
+
+    Raises:
+        DecodeError: they do not have their shape.
+    """
+    if "books" not in metadata:
+        return
+    traffic = metadata["books"]
+    if not _TRAFFIC(traffic) or len({len(column) for flow in FLOWS for column in traffic[flow]}) != 1:
+        raise DecodeError("The message is malformed: its traffic counters ('books') are invalid.")
+
+
+def scores_of(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The scores that a client counted, or those that an edge gathered from its clients.
+
+    Raises:
+        DecodeError: they do not have their shape.
+    """
+    if not _SCORES(metadata):
+        raise DecodeError("The message is malformed: its scores are invalid.")
+    found = _COUNTS.known(metadata)
+    if "clients" in metadata:
+        found["clients"] = {name: _COUNTS.known(counts) for name, counts in metadata["clients"].items()}
+    return found

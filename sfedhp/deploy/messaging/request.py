@@ -1,0 +1,83 @@
+"""One request of a server to its members: what was sent when, the replies, and when to send it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sfedhp.core.types import Clock
+from sfedhp.deploy.messaging.member import Member, MemberState
+from sfedhp.deploy.messaging.protocol import Envelope, Kind
+
+_RESEND_SECONDS: Final = 1.0  # a message that a member has not got by then is lost ...
+_SLOW_LINK: Final = 2e6  # bytes/s; ... allowing for the time it takes over a slow link
+
+
+class RefusedError(ValueError):
+    """A message that does not count, and why."""
+
+
+class MemberFailedError(RefusedError):
+    """A member says that it has no reply, for example because its model is not finite."""
+
+
+class UnexpectedReplyError(RefusedError):
+    """A reply to another request, or a second one. The right one may still come."""
+
+
+class AllMembersFailedError(Exception):
+    """Every member that got the request says that it has no reply."""
+
+
+@dataclass
+class Request:
+    """A request to the members, while it is open."""
+
+    kind: Kind
+    run: str
+    clock: Clock
+    messages: dict[int, bytes]  # by seat
+    nonzeros: dict[int, int]  # weights in each message
+    read: Callable[[int, Envelope], Any]  # what counts of a reply; raises DecodeError or RefusedError
+    replies: dict[int, Any] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)  # seats that say that they have no reply
+    sent_at: dict[int, float] = field(default_factory=dict)  # when the message was last sent
+    started_at: dict[int, float] = field(default_factory=dict)  # from when on a member's time runs
+
+    @property
+    def key(self) -> list[Any]:
+        """By what heartbeats name the request."""
+        return [self.run, int(self.kind), *self.clock]
+
+    def timed_out(self, seat: int, now: float, timeout: float) -> bool:
+        """Whether a member's time is over."""
+        return now - self.started_at.get(seat, now) >= timeout
+
+    def must_send(self, member: Member, restarted: bool, now: float) -> bool:
+        """Whether a heartbeat shows that the member has to be sent the request, for the first time or again.
+
+        Args:
+            member: with what the heartbeat says.
+            restarted: it had a request before this heartbeat, and has none now.
+            now: the time.
+        """
+        after = resend_after(len(self.messages[member.seat]))
+        sent_lately = now - self.sent_at.get(member.seat, -math.inf) <= after
+        if member.seen == self.key:
+            # It has the request. If it answered a while ago, the reply was lost, and it will send it again;
+            # one that failed would only say so again.
+            reply_lost = (member.idle_seconds or 0.0) > 2 * after
+            return reply_lost and not sent_lately and member.seat not in self.failed
+        if restarted:
+            return True  # what was sent before is lost
+        if member.free or member.yields:
+            return not sent_lately  # the request was lost, or not sent yet
+        # It works on an older request, and will find this one in its inbox when it has finished.
+        return member.seat not in self.sent_at and member.progress is not MemberState.LATE
+
+
+def resend_after(size: int) -> float:
+    """After how many seconds a message of this many bytes that has not arrived is taken for lost."""
+    return _RESEND_SECONDS + size / _SLOW_LINK

@@ -1,0 +1,88 @@
+"""The folder of the cloud's run: its identity, config and environment, its records and its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+
+from sfedhp.config import to_dict, to_toml
+from sfedhp.core.errors import InputError
+from sfedhp.core.files import remove_temporary_files, write_text
+from sfedhp.deploy.roles.loading import Model
+from sfedhp.deploy.site import Site
+from sfedhp.engine.rounds import Served
+from sfedhp.runs import checkpoints
+from sfedhp.runs.environment import environment
+from sfedhp.runs.records import History, read_rows, rows_of_run
+from sfedhp.runs.tensor_files import named_tensors, unflatten
+
+
+class CloudFolder:
+    """Reads and writes the folder. A cloud that is restarted continues the run it finds there."""
+
+    def __init__(self, path: Path, site: Site):
+        self.path, self._site = path, site
+
+    def run_id(self, model: Model) -> str:
+        """The id of the run in this folder; a new run, with its config and environment, where there is none.
+
+        Raises:
+            InputError: the folder holds a run of another config.
+        """
+        file = self.path / "run.json"
+        remove_temporary_files(self.path)
+        if file.exists():
+            known = json.loads(file.read_text(encoding="utf-8"))
+            if known["config"] != self._site.config:
+                raise InputError(
+                    f"{self.path} holds a run of another config: start a new one with `sfedhp cloud --new`."
+                )
+            return str(known["run"])
+        write_text(self.path / "config.toml", to_toml(to_dict(self._site.experiment)))
+        about = environment(
+            model.initial.device, model.network.d, engine="NVIDIA FLARE", federation=self._site.federation
+        )
+        write_text(self.path / "environment.json", json.dumps(about, indent=2) + "\n")
+        run = secrets.token_hex(8)
+        write_text(file, json.dumps({"run": run, "config": self._site.config}) + "\n")
+        return run
+
+    def history(self, rounds: int) -> History:
+        """The records, which have to hold every round up to the one of the checkpoint.
+
+        Raises:
+            InputError: some rounds are missing; nothing was changed.
+        """
+        path, ledger = self.path / "history.jsonl", self.path / "ledger.jsonl"
+        rows = rows_of_run(path, rounds)
+        recorded = [row["round"] for row in read_rows(ledger, sys.maxsize)]
+        # A ledger that was moved away starts with a later round, and is complete from there on.
+        complete = not recorded or recorded == list(range(recorded[0], max(recorded[-1], rounds) + 1))
+        if not complete or (not recorded and ledger.exists() and ledger.stat().st_size):
+            raise InputError(
+                f"{ledger} does not hold each round up to {rounds} once, in order: restore it from a copy, "
+                f"or move it away to continue with a new one."
+            )
+        return History(path, rows)
+
+    def save(self, rounds: int, served: Served) -> None:
+        """Write the checkpoint of a round."""
+        checkpoints.write(self.path / "checkpoint", rounds, {"cloud": served})
+
+    def restore(self, start: Served) -> tuple[int, Served]:
+        """The rounds done and the state of the newest checkpoint; 0 and the start where there is none.
+
+        Raises:
+            InputError: there are checkpoints and none of them can be read; nothing was changed.
+        """
+        found = checkpoints.read(
+            self.path / "checkpoint",
+            needs=[name for name, _ in named_tensors(start, "cloud")],
+            remedy=f"restore one from a copy, or start a new run with `sfedhp cloud {self.path.parent} --new`"
+            f", which keeps this one beside it",
+        )
+        if found is None:
+            return 0, start
+        return found.round, unflatten(start, found.tensors, "cloud")

@@ -1,0 +1,67 @@
+"""How far an edge is, on its disk: it continues from there when it is restarted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sfedhp.deploy.messaging.protocol import Envelope
+from sfedhp.deploy.messaging.traffic import Traffic
+from sfedhp.deploy.roles.state_files import load_state, save_state
+from sfedhp.engine.roles import EdgeProgress
+
+
+class SavedProgress(NamedTuple):
+    """What the file holds."""
+
+    run: str
+    cloud_round: int
+    progress: EdgeProgress
+    traffic: dict[str, Any]  # with the clients in this cloud round, as `Traffic.to_dict`
+
+
+class EdgeState:
+    """The file with an edge's state after its last edge round."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / "state.safetensors"
+
+    def save(self, request: Envelope, progress: EdgeProgress, traffic: Traffic, *, durable: bool) -> None:
+        """Write the state.
+
+        Args:
+            request: of the cloud, that the edge works on.
+            progress: after an edge round.
+            traffic: with the clients since the request came.
+            durable: wait until it is on the disk.
+
+        Raises:
+            OSError: the disk is full, or the file cannot be written.
+        """
+        about = {
+            "run": request.run,
+            "cloud_round": str(request.clock.cloud_round),
+            "done": str(progress.rounds_done),
+            "books": json.dumps(traffic.to_dict()),
+        }
+        trees = {"served": progress.served, "last": progress.weights}
+        save_state(self._path, trees, about, durable=durable)
+
+    def load(self, like: EdgeProgress) -> SavedProgress | None:
+        """The state in the file; None where there is none, or it cannot be read.
+
+        Args:
+            like: any progress of the same algorithm and model.
+        """
+        found = load_state(self._path, {"served": like.served, "last": like.weights})
+        if found is None:
+            return None
+        trees, about = found
+        progress = EdgeProgress(int(about["done"]), trees["served"], trees["last"])
+        return SavedProgress(about["run"], int(about["cloud_round"]), progress, json.loads(about["books"]))
+
+    def run(self) -> str | None:
+        """The run that the file belongs to; None where there is none."""
+        found = load_state(self._path, {})
+        return None if found is None else found[1]["run"]
