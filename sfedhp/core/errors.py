@@ -1,4 +1,4 @@
-"""The one error of bad input."""
+"""The error for bad input of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models near a common anchor that stay factored, layer by layer, instead of being built."""
+"""Models as an anchor and a low-rank change of each layer, and states that may hold such models."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Tree = TypeVar("Tree")
 
 
 class Layer(NamedTuple):
-    """A linear layer's change, kept as two factors: AᵀH of the weight, the sum of A's rows of the bias."""
+    """A linear layer's change as two factors: AᵀH for the weight, the sum of A's rows for the bias."""
 
-    inputs: Tensor  # H (..., rows, in): what the layer was given
+    inputs: Tensor  # H (..., rows, in), the layer's inputs
     coefficients: Tensor  # A (..., rows, out)
 
     @property
     def size(self) -> int:
-        """How many numbers of the flat vector it stands for."""
+        """The number of weights and biases of the layer."""
         return self.coefficients.shape[-1] * (self.inputs.shape[-1] + 1)
 
 
 class Factored(NamedTuple):
-    """Models near a common anchor that are never built, layer by layer.
+    """Models that differ from an anchor by a low-rank change of each layer.
 
-    The layers stand in the flat vector's order, each as weight (out, in) and bias (out). A layer that had to
-    be built is there as its own piece of the flat vector, (..., members, size).
+    The layers are in the order of the flat vector, each with weight (out, in) and bias (out). A layer whose
+    change is not of low rank is held as its own part of the flat vector, (..., members, size).
     """
 
     anchor: Tensor  # (..., members, d), or (..., 1, d) where all members share it; (d,) for a model alone
@@ -35,18 +35,18 @@ class Factored(NamedTuple):
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the models if they were built."""
+        """The shape of the models as flat vectors."""
         first = self.layers[0]
         lead = first.coefficients.shape[:-2] if isinstance(first, Layer) else first.shape[:-1]
         return torch.Size([*lead, self.anchor.shape[-1]])
 
 
 def dense(model: Tensor | Factored) -> Tensor:
-    """The model as a flat vector."""
+    """The model as a flat vector (..., d)."""
     if not isinstance(model, Factored):
         return model
     built = model.anchor.expand(model.shape).clone(memory_format=torch.contiguous_format)
-    for layer, part in pieces_of(model.layers, built):
+    for layer, part in with_parts(model.layers, built):
         if isinstance(layer, Layer):
             add_change(part, layer)
         else:
@@ -117,8 +117,8 @@ class SliceWriter(Generic[Tree]):
         return type(part)(*written) if hasattr(part, "_fields") else tuple(written)
 
 
-def pieces_of(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[Layer | Tensor, Tensor]]:
-    """Every layer with its piece of flat vectors, as a view."""
+def with_parts(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[Layer | Tensor, Tensor]]:
+    """Every layer with its part of flat vectors, as a view."""
     first = 0
     for layer in layers:
         size = layer.size if isinstance(layer, Layer) else layer.shape[-1]
@@ -127,7 +127,7 @@ def pieces_of(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tupl
 
 
 def add_change(part: Tensor, change: Layer) -> Tensor:
-    """Add a change to a layer's piece (..., size) of flat vectors, in place."""
+    """Add a change to a layer's part (..., size) of flat vectors, in place."""
     inputs, coefficients = (factor.reshape(-1, *factor.shape[-2:]) for factor in change)
     flat, width = part.view(-1, part.shape[-1]), coefficients.shape[-1]
     weight = flat[:, :-width].view(len(flat), width, inputs.shape[-1])

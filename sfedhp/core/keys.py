@@ -1,8 +1,8 @@
-"""Counter-based randomness: a draw depends on its key's parts and on nothing else.
+"""Counter-based randomness: a draw depends on the parts of its key and on nothing else.
 
-So a stack of clients and a client alone, one run and a batch of runs, an unbroken run and a resumed one draw
-the same. No generator object is kept anywhere; everything is vectorized 64-bit integer arithmetic (the mixing
-function of SplitMix64, Steele, Lea and Flood, OOPSLA 2014).
+So a stack of clients and one client alone, a stack of runs and one run, a resumed run and an uninterrupted
+one draw the same. There is no generator object; everything is vectorized 64-bit integer arithmetic (the
+mixing function of SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# What a draw is for; part of every key, so that no two purposes ever share a draw.
+# The purpose of a draw. It is part of every key, so that no two purposes share a draw.
 ROLES: Final = {
     "initial": 1,
     "batch": 2,
@@ -47,8 +47,8 @@ def key(*parts: int | Tensor) -> Tensor:
 
 
 def _on_cpu(parts: Sequence[int | Tensor]) -> Tensor:
-    """The same in NumPy, whose calls cost a fraction of torch's and which shifts without the sign."""
-    mixed = np.zeros(1, np.uint64)  # one number alone would warn that it wraps around
+    """The same in NumPy: its calls cost a fraction of torch's, and it has unsigned shifts."""
+    mixed = np.zeros(1, np.uint64)  # an array, because a NumPy scalar warns on overflow
     for part in parts:
         own = part.numpy().view(np.uint64) if isinstance(part, Tensor) else np.uint64(part % 2**64)
         mixed = mixed ^ own
@@ -84,7 +84,7 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = T
     if count == 0:
         return rows.expand(*sizes.shape, width), rows < sizes.unsqueeze(-1)
     count = min(count, width)
-    # The rows with the smallest hashes are a uniform draw without replacement, whatever the padding is.
+    # The rows with the smallest hashes are a uniform draw without replacement, independent of the padding.
     hashes = key(keys.unsqueeze(-1), rows)
     if ragged:
         hashes = torch.where(rows < sizes.unsqueeze(-1), hashes, _LARGEST)
@@ -94,23 +94,24 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = T
 
 @lru_cache(maxsize=64)
 def _numbers(count: int, device: torch.device) -> Tensor:
-    """0, 1, …, made once."""
+    """The numbers 0, 1, …, count − 1, made once."""
     return torch.arange(count, device=device)
 
 
 def _mix(z: Tensor) -> Tensor:
+    """The finalizer of SplitMix64."""
     z = (z ^ _shifted(z, 30)) * _FIRST
     z = (z ^ _shifted(z, 27)) * _SECOND
     return z ^ _shifted(z, 31)
 
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
-    """Shift right without dragging the sign along."""
+    """Logical shift to the right; torch's own keeps the sign."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-# The same arithmetic for one element. On a GPU every operation above is a kernel of its own, fourteen for a
-# part, and they would take as long as the training steps that the draws are for.
+# The same arithmetic for one element. On a GPU every operation above is one kernel, fourteen for each part
+# of a key, and they would take as long as the training steps that the draws are for.
 _ABSORB: Final = f"""
 template <typename T> T absorb(T mixed, T part) {{
   unsigned long long z = static_cast<unsigned long long>(mixed) ^ static_cast<unsigned long long>(part);
@@ -123,6 +124,7 @@ template <typename T> T absorb(T mixed, T part) {{
 
 
 def _absorbed(mixed: Tensor, part: int | Tensor) -> Tensor:  # pragma: no cover - needs a GPU (tests/gpu)
+    """One part of a key absorbed, in one kernel."""
     if isinstance(part, Tensor):
         return _kernel(False)(mixed, part)
     return _kernel(True)(mixed, part=part)
@@ -130,6 +132,6 @@ def _absorbed(mixed: Tensor, part: int | Tensor) -> Tensor:  # pragma: no cover 
 
 @cache
 def _kernel(scalar: bool) -> Callable[..., Tensor]:  # pragma: no cover - needs a GPU (tests/gpu)
-    """Compiled by torch itself at its first call."""
+    """The kernel, which torch compiles at its first call; `scalar`: for a part that is a number."""
     create: Callable[..., Callable[..., Tensor]] = torch.cuda.jiterator._create_jit_fn
     return create(_ABSORB, part=0) if scalar else create(_ABSORB)

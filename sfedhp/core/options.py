@@ -1,4 +1,4 @@
-"""What an option of a config may be: its type, its bounds and its help text."""
+"""Types of config options: bounds, help texts, and the check of values against them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sfedhp.core.scalars import Scalar
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values a numeric option may take; stands in `Annotated[...]` on the option's field."""
+    """The values a numeric option may take, in the annotation of its field: `Annotated[int, Bounds(1)]`."""
 
     least: float = float("-inf")
     most: float = float("inf")
     exclusive: bool = False  # `least` itself is refused
 
     def admits(self, value: float) -> bool:
-        """Whether the value lies within."""
+        """Whether the value is within the bounds; NaN is not."""
         low = value > self.least if self.exclusive else value >= self.least
-        return low and value <= self.most  # False for NaN
+        return low and value <= self.most
 
     def __str__(self) -> str:
         if self.most == float("inf"):
@@ -36,12 +36,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Help:
-    """The help text of an option, a note on its type: `rate: Annotated[Rate, Help("η, the step size")]`."""
+    """The help text of an option, in its annotation: `rate: Annotated[Rate, Help("η, the step size")]`."""
 
     text: str
 
 
-# What an option may be. The names read as the option's kind in an algorithm's list of fields.
+# Kinds of options, for the fields of algorithms and sections.
 Count: TypeAlias = Annotated[int, Bounds(1)]
 CountOrOff: TypeAlias = Annotated[int, Bounds(0)]
 Rate: TypeAlias = Annotated[Scalar, Bounds(0, exclusive=True)]
@@ -70,10 +70,9 @@ def fields_of_type(kind: type[Any], alias: Any) -> list[str]:
 
 
 def check_options(options: Any, section: str = "") -> None:
-    """Refuse a dataclass of options in which a value is not of its field's type, or outside its `Bounds`.
+    """Check that every value of a dataclass of options is of its field's type and within its `Bounds`.
 
-    A whole number may stand where a number is meant. An option that is a whole number refuses a float, even
-    one without a fraction: it counts something.
+    A field of type float accepts an int. A field of type int, which counts something, refuses every float.
 
     Raises:
         InputError: names the option, the value and what is allowed.
@@ -82,10 +81,10 @@ def check_options(options: Any, section: str = "") -> None:
     for field in dataclasses.fields(options):
         value, name = getattr(options, field.name), f"{section}{field.name}"
         kinds, bounds = _parts(hints[field.name])
-        if not any(_is(value, kind) for kind in kinds):
+        if not any(_is_of(value, kind) for kind in kinds):
             raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
         if bounds is not None:
-            # A value for each run of a stack lists them; what is neither a number nor such has no bounds.
+            # A `PerRun` has a value for each run; other types (None, text) have no bounds.
             numbers = [value] if isinstance(value, int | float) else getattr(value, "tolist", list)()
             for one in numbers:
                 if not bounds.admits(one):
@@ -93,10 +92,10 @@ def check_options(options: Any, section: str = "") -> None:
 
 
 def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
-    """The types of which a value may be, and the bounds of the numbers among them."""
+    """The types that an annotation allows, and the bounds of the numbers among them."""
     if typing.get_origin(hint) is Annotated:
-        kinds, within = _parts(hint.__origin__)
-        return kinds, next((note for note in hint.__metadata__ if isinstance(note, Bounds)), within)
+        kinds, inner = _parts(hint.__origin__)
+        return kinds, next((note for note in hint.__metadata__ if isinstance(note, Bounds)), inner)
     if typing.get_origin(hint) in (Union, types.UnionType):
         members = [_parts(member) for member in typing.get_args(hint)]
         found = [bounds for _, bounds in members if bounds is not None]
@@ -104,21 +103,21 @@ def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
     return [hint], None
 
 
-def _is(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type."""
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type; a bool is no number here."""
     if typing.get_origin(kind) is Literal:
         return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
     if kind in (int, float):
         return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
     try:
         return isinstance(value, typing.get_origin(kind) or kind)
-    except TypeError:  # `Any`, a protocol: nothing that can be asked of a value
+    except TypeError:  # `Any` or a protocol, which isinstance does not take
         return True
 
 
 def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
-    """What is wrong with a value that is of none of these types, and what to write instead."""
-    if getattr(value, "ndim", None) == 0:  # of NumPy or torch, and perhaps the right one within
+    """Why a value of none of these types is refused, and what to write instead."""
+    if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
         return "is no plain value: convert it with .item()."
     for kind in kinds:
         if typing.get_origin(kind) is Literal:

@@ -14,10 +14,10 @@ Options = TypeVar("Options")
 
 
 class PerRun:
-    """One value for each run of a stack; lines up with the FIRST axis of whatever tensor it meets.
+    """One value for each run of a stack; broadcasts along the FIRST axis of a tensor.
 
-    It stays float64 until it meets a tensor, whose dtype and device it then takes. A tensor whose first axis
-    is not the runs is refused: a silent wrong broadcast is the one mistake this class exists to prevent.
+    It is float64 until it is combined with a tensor, whose dtype and device it then takes. A tensor whose
+    first axis is not the runs is refused: this class exists to prevent silent wrong broadcasts.
     """
 
     def __init__(self, values: Sequence[float] | Tensor):
@@ -26,7 +26,7 @@ class PerRun:
             raise ValueError("a PerRun holds one number for each run")
 
     def like(self, tensor: Tensor) -> Tensor:
-        """The values shaped to multiply `tensor`."""
+        """The values as a tensor that broadcasts with `tensor`."""
         if not tensor.ndim or tensor.shape[0] != len(self.values):
             raise ValueError(
                 f"a stack of {len(self.values)} runs met a tensor of shape {tuple(tensor.shape)}"
@@ -46,13 +46,14 @@ class PerRun:
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Tensor ∘ PerRun and torch.where(…, PerRun, …): line up with the tensor of most axes."""
+        """Tensor ∘ PerRun and torch.where(…, PerRun, …): broadcast with the tensor that has most axes."""
         widest = max((arg for arg in args if isinstance(arg, Tensor)), key=lambda tensor: tensor.ndim)
         return function(
             *(arg.like(widest) if isinstance(arg, PerRun) else arg for arg in args), **(kwargs or {})
         )
 
     def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+        """An operation with a tensor gives a tensor; with a number or another `PerRun`, a `PerRun`."""
         if isinstance(other, Tensor):
             return operation(self.like(other), other)
         return PerRun(operation(self.values, other.values if isinstance(other, PerRun) else other))
@@ -111,7 +112,7 @@ Scalar: TypeAlias = float | PerRun
 
 
 def absent(scalar: Scalar) -> bool:
-    """Whether a term with this factor can be left out: a plain 0. The only question to ask a Scalar."""
+    """Whether a term with this factor can be left out: it is a plain 0, not one value for each run."""
     return isinstance(scalar, int | float) and scalar == 0
 
 
@@ -127,7 +128,7 @@ def number(scalar: Scalar) -> float:
 
 
 def on_device(options: Options, device: torch.device) -> Options:
-    """A dataclass of options with what differs between runs moved to the device that computes with it."""
+    """A dataclass of options with its `PerRun` values on the device that computes."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(cast(Any, options))}
     moved = {name: value.to(device) for name, value in values.items() if isinstance(value, PerRun)}
     return cast(Options, dataclasses.replace(cast(Any, options), **moved)) if moved else options

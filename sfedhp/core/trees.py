@@ -1,4 +1,4 @@
-"""States as trees: a tensor, or tuples of states."""
+"""Functions of states: a state is a tensor, or a tuple of states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tree = TypeVar("Tree")
 
 
 def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
-    """Apply a function to the tensors of a state: a tensor, or tuples of states."""
+    """Apply a function to every tensor of a state, together with those at the same place of other states."""
     if isinstance(tree, tuple):
         parts = [tree_map(function, *each) for each in zip(tree, *others, strict=True)]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
@@ -22,35 +22,36 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
     return result
 
 
-def keep(took: Tensor, new: Tree, old: Tree) -> Tree:
-    """Rows (...) of the stack where nothing happened keep what they had."""
-    if all_known(took):
+def keep(changed: Tensor, new: Tree, old: Tree) -> Tree:
+    """The new state in the rows (...) of the stack that changed, the old one in the others."""
+    if known_all_true(changed):
         return new
     if isinstance(new, Factored) != isinstance(old, Factored):
-        new, old = _built(new), _built(old)
+        new, old = _dense(new), _dense(old)
 
     def choose(fresh: Tensor, before: Tensor) -> Tensor:
-        return torch.where(took.reshape(*took.shape, *(1,) * (fresh.ndim - took.ndim)), fresh, before)
+        rows = changed.reshape(*changed.shape, *(1,) * (fresh.ndim - changed.ndim))
+        return torch.where(rows, fresh, before)
 
     return tree_map(choose, new, old)
 
 
 def copied(tree: Tree) -> Tree:
-    """The same tree in memory of its own; rows that are one stay one, and so do tensors that stand twice."""
+    """A copy of the tree; repeated rows stay repeated, and a tensor that occurs twice is copied once."""
     copies: dict[int, Tensor] = {}
 
     def copy(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         if id(leaf) not in copies:
-            copies[id(leaf)] = stored(leaf).clone().expand(leaf.shape)
+            copies[id(leaf)] = without_repeats(leaf).clone().expand(leaf.shape)
         return copies[id(leaf)]
 
     return tree_map(copy, tree)
 
 
-def stored(tensor: Tensor) -> Tensor:
-    """What is really there of a tensor that repeats itself along some axes."""
+def without_repeats(tensor: Tensor) -> Tensor:
+    """The tensor with length 1 along the axes along which it only repeats itself (stride 0)."""
     return tensor[tuple(slice(None) if step else slice(1) for step in tensor.stride())]
 
 
@@ -60,10 +61,10 @@ def part_names(tree: tuple[Any, ...]) -> Sequence[str | int]:
     return names
 
 
-def _built(tree: Any) -> Any:
+def _dense(tree: Any) -> Any:
     return dense(tree) if isinstance(tree, Factored) else tree
 
 
-def all_known(mask: Tensor) -> bool:
-    """Whether all are known to be True. Asking a device would wait for it, so there it is not known."""
+def known_all_true(mask: Tensor) -> bool:
+    """Whether a mask on the CPU is all True; False on a GPU, because to read it would wait for the GPU."""
     return mask.device.type == "cpu" and bool(mask.all())

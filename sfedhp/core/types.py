@@ -1,4 +1,4 @@
-"""Clock and batch: when something happens, and the rows it happens to."""
+"""Clock and batch: the time of a computation, and the rows it uses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 class Clock(NamedTuple):
-    """When something happens: schedules and keyed draws depend on it."""
+    """The time of a step. Schedules and keyed draws depend on it and on nothing else."""
 
-    cloud_round: int | Tensor  # a 0-dim tensor where a round is captured as a graph
+    cloud_round: int | Tensor  # a 0-dim tensor where a round is recorded as a CUDA graph
     edge_round: int = 0
 
 
 class Batch(NamedTuple):
-    """Rows a client computes with; the leading axes are the stack."""
+    """Rows that clients compute with; the leading axes are the stack."""
 
     inputs: Tensor  # (..., rows, *shape)
     labels: Tensor  # (..., rows)

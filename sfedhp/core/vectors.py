@@ -1,4 +1,4 @@
-"""Flat models as vectors: spreading, averaging, sparsity.
+"""Arithmetic of models as flat vectors: spreading, averaging, sparsity.
 
 A model is `(..., d)`, uploads are `(..., members, d)`, weights `(..., members)`. The leading axes are a stack
 of runs, edges or clients in the simulator, and absent on a device.
@@ -12,19 +12,19 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from sfedhp.core.factored import Factored, Layer, add_change, pieces_of
+from sfedhp.core.factored import Factored, Layer, add_change, with_parts
 from sfedhp.core.scalars import PerRun, Scalar
-from sfedhp.core.trees import all_known
+from sfedhp.core.trees import known_all_true
 
 
 @lru_cache(maxsize=64)
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number on a device, made once: on a GPU even filling one cell is a kernel that a round waits for."""
+    """A number as a 0-dim tensor, made once: on a GPU even that is a kernel launch."""
     return torch.full((), value, dtype=dtype, device=device)
 
 
 def one_like(values: Tensor) -> Tensor:
-    """The number 1 as (1, 1, 1), to be added to every product of a batch."""
+    """The number 1 as a tensor (1, 1, 1) of the same dtype and device."""
     return constant(1.0, values.dtype, values.device).view(1, 1, 1)
 
 
@@ -37,11 +37,11 @@ def weighted_mean(uploads: Tensor | Factored, weights: Tensor) -> Tensor:
     """The mean over the members axis. Of a member of weight zero nothing is read, not even NaN."""
     total = weights.sum(-1, keepdim=True)
     shares = weights / total.clamp_min(torch.finfo(weights.dtype).tiny)
-    return _mean(uploads, shares, all_known(shares > 0))
+    return _mean(uploads, shares, known_all_true(shares > 0))
 
 
 def toward(model: Tensor, goal: Tensor, share: Scalar) -> Tensor:
-    """x + share · (goal − x): a step of that share of the way, in one pass over the vectors."""
+    """x + share · (goal − x), in one pass over the vectors."""
     weight = share.like(model) if isinstance(share, PerRun) else share
     return torch.lerp(model, goal, weight)
 
@@ -55,7 +55,7 @@ def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
 
 def smooth_l1_grad(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
     """∇φ_ρ(x) = tanh(x/ρ)."""
-    # tanh y = 2 σ(2y) − 1, of which a CPU makes three in the time of one tanh.
+    # tanh y = 2 σ(2y) − 1; a CPU computes three sigmoids in the time of one tanh.
     return torch.sigmoid_(2 / smoothing * model).mul_(2).sub_(1)
 
 
@@ -70,24 +70,24 @@ def density(model: Tensor, threshold: float) -> Tensor:
     return kept.to(model.dtype).mean(-1)
 
 
-def _mean(uploads: Tensor | Factored, shares: Tensor, everybody: bool) -> Tensor:
-    """Σ share · upload over the members axis, where `everybody` says that no share is zero."""
+def _mean(uploads: Tensor | Factored, shares: Tensor, all_count: bool) -> Tensor:
+    """Σ share · upload over the members axis; `all_count`: no share is zero."""
     if not isinstance(uploads, Factored):
-        kept = uploads if everybody else torch.where(shares.unsqueeze(-1) > 0, uploads, 0.0)
+        kept = uploads if all_count else torch.where(shares.unsqueeze(-1) > 0, uploads, 0.0)
         return (shares.to(kept.dtype).unsqueeze(-2) @ kept).squeeze(-2)
     if uploads.anchor.shape[-2] == 1:
         center = uploads.anchor.squeeze(-2).clone(memory_format=torch.contiguous_format)
     else:
-        center = _mean(uploads.anchor, shares, everybody)
+        center = _mean(uploads.anchor, shares, all_count)
     each = shares[..., None, None].to(center.dtype)
-    for layer, part in pieces_of(uploads.layers, center):
+    for layer, part in with_parts(uploads.layers, center):
         if not isinstance(layer, Layer):
-            part.copy_(_mean(layer, shares, everybody))
+            part.copy_(_mean(layer, shares, all_count))
             continue
         inputs, coefficients = layer.inputs, layer.coefficients * each
-        if not everybody:
-            # Both factors are masked, for 0 · NaN is NaN.
+        if not all_count:
+            # Both factors are masked, because 0 · NaN is NaN.
             inputs, coefficients = (torch.where(each > 0, factor, 0.0) for factor in (inputs, coefficients))
-        # Members lie side by side as rows: one product a layer.
+        # The rows of all members are one long matrix: one product for each layer.
         add_change(part, Layer(inputs.flatten(-3, -2), coefficients.flatten(-3, -2)))
     return center

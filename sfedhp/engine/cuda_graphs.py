@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from sfedhp.core.trees import Tree, copied, stored, tree_map
+from sfedhp.core.trees import Tree, copied, tree_map, without_repeats
 
 Work = Callable[..., Any]  # (turn, *trees) -> tree
 
@@ -125,13 +125,13 @@ def form_of(tree: Any) -> Hashable:
     if isinstance(tree, tuple):
         return (type(tree), *map(form_of, tree))
     if isinstance(tree, Tensor):
-        return (tree.shape, tree.dtype, tree.device, stored(tree).shape)
+        return (tree.shape, tree.dtype, tree.device, without_repeats(tree).shape)
     return tree  # type: ignore[no-any-return]
 
 
 def _copy_into(target: Any, leaf: Any) -> None:
     if isinstance(leaf, Tensor):
-        stored(target).copy_(stored(leaf))
+        without_repeats(target).copy_(without_repeats(leaf))
 
 
 def record(

@@ -34,7 +34,7 @@ class Message(NamedTuple):
     statistics: Tensor  # (..., s)
 
 
-Draw = Callable[[int], Tensor | None]
+Draw = Callable[[int], Tensor | None]  # turn -> (..., members) bool; None: all
 Gather = Callable[[Any, int, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[[Any, Any, Tensor, int], Any]
 
@@ -64,7 +64,7 @@ def serve(
 
 
 def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[int], Clock]) -> Step:
-    """An algorithm's step on models, beside the plain mean of the statistics of those who answered."""
+    """A server's step: the algorithm's on models, and the plain mean of the statistics that were sent."""
 
     def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
         state = step(served.state, uploads.model, weights, clock(turn))
@@ -77,16 +77,16 @@ def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[in
 
 
 def everybody(turn: int) -> None:
-    """The draw in which all members take part."""
+    """Draw all members, every turn: None stands for all."""
 
 
 def drawing(stream: Tensor, sampled: int, ids: Tensor, seated: Tensor) -> Draw:
-    """Draw `sampled` of the members each turn, keyed by their ids.
+    """A function that draws `sampled` of the members each turn, keyed by their ids.
 
     Args:
         stream: (...), the key of each run's draws.
         sampled: how many; 0: all.
-        ids: (..., members).
+        ids: (..., members), their ids.
         seated: (..., members), False for an empty seat, which is never drawn.
     """
     if not sampled:

@@ -20,7 +20,7 @@ from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.provenance import anatomy, fingerprint
 from sfedhp.runs.records import History, Row, summarize
-from sfedhp.wire import cost as channels
+from sfedhp.wire import cost
 from sfedhp.wire.ledger import columns
 
 
@@ -162,8 +162,8 @@ def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | Non
             row |= figures
     booked = simulator.ledger.close()
     sums = columns(booked, simulator.initial.shape[-1], simulator.runs)
-    for costs in (channels.seconds, channels.joules):
-        sums |= costs(booked, experiment.links, simulator.runs)
+    for columns_of in (cost.seconds, cost.joules):
+        sums |= columns_of(booked, experiment.links, simulator.runs)
     for name, totals in sums.items():
         for row, total in zip(rows, totals.reshape(-1).tolist(), strict=True):
             row[name] = total

@@ -1,4 +1,4 @@
-"""What travels between tiers: models as bytes, links, and the account of every byte."""
+"""Messages between tiers: models as bytes, directions, links, traffic and its cost."""
 
 from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.header import DecodeError

@@ -1,4 +1,4 @@
-"""The ways to write a model down, and which of them is the shortest."""
+"""The candidate encodings of a model, and which of them is the shortest."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.wire.header import HEADER_BYTES, Difference, Header, Positions, seal
+from sfedhp.wire.header import HEADER_BYTES, Difference, Header, Positions, add_header
 from sfedhp.wire.planes import Words, encode_planes
 from sfedhp.wire.positions import CodedPositions, encode_positions
 from sfedhp.wire.values import INT8, Floats, ValueType, from_words, quantize, to_words
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A message before it is put together."""
+class Candidate:
+    """An encoding of a model: header and body, not yet joined."""
 
     header: Header
     pieces: tuple[bytes, ...]
 
     @property
     def length(self) -> int:
-        """The bytes the message will have."""
+        """The length of the message in bytes."""
         return HEADER_BYTES + sum(map(len, self.pieces))
 
     def message(self) -> bytes:
-        """The message itself."""
-        return seal(self.header, b"".join(self.pieces))
+        """The message as bytes."""
+        return add_header(self.header, b"".join(self.pieces))
 
 
-def shortest(words: Words, base: Floats | None, own: ValueType, kind: ValueType) -> Draft:
-    """The shortest draft of a model.
+def shortest(words: Words, base: Floats | None, own: ValueType, kind: ValueType) -> Candidate:
+    """The shortest encoding of a model.
 
     Args:
         words: the model, as words of `compared(own, kind)`.
@@ -41,14 +41,14 @@ def shortest(words: Words, base: Floats | None, own: ValueType, kind: ValueType)
         own: the type of the tensor.
         kind: the type of the values on the wire.
     """
-    drafts = [_whole(words, own, kind)]
+    candidates = [_whole(words, own, kind)]
     if base is not None:
-        drafts += _differences(words, base, own, kind)
-    return min(drafts, key=lambda draft: draft.length)
+        candidates += _differences(words, base, own, kind)
+    return min(candidates, key=lambda candidate: candidate.length)
 
 
 def compared(own: ValueType, kind: ValueType) -> ValueType:
-    """In which words two models are compared: those sent, but exact ones where blocks are scaled."""
+    """The type of the words in which two models are compared: the one sent, for int8 the tensor's own."""
     return own if kind == INT8 else kind
 
 
@@ -57,19 +57,19 @@ def checksum(base: Floats) -> int:
     return zlib.crc32(base.astype(base.dtype.newbyteorder("<"), copy=False).data)
 
 
-def _whole(words: Words, own: ValueType, kind: ValueType) -> Draft:
-    """The model by itself: its non-zero values, or all where positions would cost more than zeros."""
+def _whole(words: Words, own: ValueType, kind: ValueType) -> Candidate:
+    """The model by itself: its non-zero values, or all if their positions would take more than the zeros."""
     present = words != 0
     if present.all():
-        return _draft(Difference.NONE, _everywhere(words), words, len(words), own, kind)
+        return _candidate(Difference.NONE, _everywhere(words), words, len(words), own, kind)
     indices = np.flatnonzero(present)
     positions = encode_positions(present, indices)
     if _denser(positions, indices, words, kind):
-        return _draft(Difference.NONE, _everywhere(words), words, len(words), own, kind)
-    return _draft(Difference.NONE, positions, words[indices], len(words), own, kind)
+        return _candidate(Difference.NONE, _everywhere(words), words, len(words), own, kind)
+    return _candidate(Difference.NONE, positions, words[indices], len(words), own, kind)
 
 
-def _differences(words: Words, base: Floats, own: ValueType, kind: ValueType) -> Iterator[Draft]:
+def _differences(words: Words, base: Floats, own: ValueType, kind: ValueType) -> Iterator[Candidate]:
     """The model as what differs from the base: its own values there, or the exclusive or of the bits."""
     reference = to_words(base, compared(own, kind))
     changed = words != reference
@@ -80,15 +80,17 @@ def _differences(words: Words, base: Floats, own: ValueType, kind: ValueType) ->
     relative = encode_positions(unexpected, np.flatnonzero(unexpected))
     flipped = len(relative.data) < len(positions.data)
     marks, base_checksum = relative if flipped else positions, checksum(base)
-    yield _draft(Difference.NEW, marks, words[indices], len(words), own, kind, flipped, base_checksum)
+    yield _candidate(Difference.NEW, marks, words[indices], len(words), own, kind, flipped, base_checksum)
     if kind != INT8:
         mixed = words ^ reference
         if _denser(marks, indices, words, kind):
-            yield _draft(
+            yield _candidate(
                 Difference.XOR, _everywhere(words), mixed, len(words), own, kind, False, base_checksum
             )
         else:
-            yield _draft(Difference.XOR, marks, mixed[indices], len(words), own, kind, flipped, base_checksum)
+            yield _candidate(
+                Difference.XOR, marks, mixed[indices], len(words), own, kind, flipped, base_checksum
+            )
 
 
 def _denser(positions: CodedPositions, indices: NDArray[np.int64], words: Words, kind: ValueType) -> bool:
@@ -103,7 +105,7 @@ def _everywhere(words: Words) -> CodedPositions:
     return CodedPositions(Positions.ALL, 0, len(words), b"")
 
 
-def _draft(
+def _candidate(
     difference: Difference,
     positions: CodedPositions,
     content: Words,
@@ -112,7 +114,7 @@ def _draft(
     kind: ValueType,
     flipped: bool = False,
     base_checksum: int = 0,
-) -> Draft:
+) -> Candidate:
     pieces = [positions.data]
     if kind == INT8:
         scales, content = quantize(from_words(content, own, np.dtype(f"f{own.width}")))
@@ -131,4 +133,4 @@ def _draft(
         positions_length=len(positions.data),
         base_checksum=base_checksum,
     )
-    return Draft(header, (*pieces, *planes))
+    return Candidate(header, (*pieces, *planes))

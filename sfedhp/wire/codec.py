@@ -1,4 +1,4 @@
-"""Flat models as bytes and back: sparse or dense, whole or as a difference, the shortest of several codes.
+"""Flat models as bytes and back: sparse or dense, whole or as a difference, whichever is shortest.
 
 The format is described byte by byte in `docs/wire-format.md`.
 """
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
-from sfedhp.wire.candidates import Draft, checksum, compared, shortest
-from sfedhp.wire.header import DecodeError, Difference, Header, Positions, unseal
+from sfedhp.wire.candidates import Candidate, checksum, compared, shortest
+from sfedhp.wire.header import DecodeError, Difference, Header, Positions, split_header
 from sfedhp.wire.planes import Words, decode_planes
 from sfedhp.wire.positions import decode_positions
 from sfedhp.wire.values import (
@@ -46,12 +46,12 @@ def encode(tensor: Tensor, base: Tensor | None = None, values: str | None = None
     Raises:
         InputError: says what cannot be sent and what to do.
     """
-    return _draft(tensor, base, values).message()
+    return _candidate(tensor, base, values).message()
 
 
 def encoded_length(tensor: Tensor, base: Tensor | None = None, values: str | None = None) -> int:
     """How many bytes `encode` makes of the same arguments, without putting the message together."""
-    return _draft(tensor, base, values).length
+    return _candidate(tensor, base, values).length
 
 
 def decode(
@@ -72,7 +72,7 @@ def decode(
     Raises:
         DecodeError: anything but a whole, undamaged message of that size for a holder of that base.
     """
-    header, body = unseal(memoryview(data).cast("B"))
+    header, body = split_header(memoryview(data).cast("B"))
     own, kind = _types(header)
     dtype = np.dtype(f"f{own.width}")
     if size is not None and header.size != size:
@@ -105,8 +105,8 @@ def decode(
     return torch.from_numpy(result)
 
 
-def _draft(tensor: Tensor, base: Tensor | None, values: str | None) -> Draft:
-    """Check the arguments of `encode` and draft its message."""
+def _candidate(tensor: Tensor, base: Tensor | None, values: str | None) -> Candidate:
+    """Check the arguments of `encode`; the encoding it chooses."""
     array = _checked(tensor, "model")
     own = _TENSOR_TYPES[tensor.dtype]
     kind = own if values is None else VALUE_TYPES.get(values)

@@ -1,4 +1,4 @@
-"""What the bytes cost on a real link: seconds and joules of a round. Computing is not included."""
+"""What traffic costs on a real link: seconds and joules of a round, without those of computing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfedhp.core.options import Bounds, Help, check_options
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 
-_LINKS: Final = tuple(direction for direction in Direction if direction.is_up)
+_LINKS: Final = tuple(direction for direction in Direction if direction.is_up)  # as the config names them
 
 
 class Channel(NamedTuple):
@@ -28,15 +28,15 @@ class Channel(NamedTuple):
     receive_power: float | None = None
 
     def receiving(self, received: Entry) -> Tensor:
-        """Seconds in which each member's bits come down, those sent again included."""
+        """Seconds each member takes to receive its bits, with retransmissions."""
         return 8 * received.bytes.double() / (self.bandwidth * (1 - self.loss))
 
     def sending(self, sent: Entry) -> Tensor:
-        """Seconds in which each member's bits go up, those sent again included."""
+        """Seconds each member takes to send its bits, with retransmissions."""
         return 8 * sent.bytes.double() / (self.uplink * (1 - self.loss))
 
 
-# Where each number comes from is in docs/links.md.
+# docs/links.md says where each number comes from.
 PRESETS: Final = {
     "lan": Channel(949e6, 949e6, 5e-4, 0.0, 1.0, 1.0),
     "wifi": Channel(50e6, 50e6, 0.01, 0.0, 0.66, 0.21),
@@ -86,7 +86,7 @@ class ChannelOptions:
 
 @dataclass(frozen=True)
 class LinksOptions:
-    """The [links] section: what the links are made of. It changes no model, only what is said of the cost."""
+    """The [links] section: how fast each link is. It changes the reported cost, never a model."""
 
     client_edge: Annotated[ChannelOptions, Help("three tiers: between a client and its edge")] = field(
         default_factory=ChannelOptions
@@ -110,12 +110,12 @@ class LinksOptions:
 
 
 def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
-    """How long a round's messages are on their way, (runs,) or () each, as columns of the history.
+    """How long a round's messages take, (runs,) or () each, as columns of the history.
 
-    Members work in parallel and wait for nobody but their server; a server waits for its slowest member.
-    `link_seconds_` of a link are its slowest member's. `link_seconds` are those of the slowest way through
-    all links: an edge's own and its slowest client's. Entries are sums over a cloud round, so where different
-    clients are the slowest in different edge rounds, both are lower bounds.
+    Members work in parallel, and a server waits for its slowest member. `link_seconds_` of a link is the time
+    of its slowest member. `link_seconds` is that of the slowest path through all links: of an edge and its
+    slowest client. Entries are sums over a cloud round, so if different clients are the slowest in different
+    edge rounds, both are lower bounds.
 
     Args:
         booked: by direction.
@@ -123,22 +123,22 @@ def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -
         runs: how many leading axes are runs.
     """
     found: dict[str, Tensor] = {}
-    ways: list[Tensor] = []  # (..., members of the cloud) each
+    paths: list[Tensor] = []  # (..., members of the cloud) each
     for name, channel, received, sent in _counted(booked, links):
         messages = received.messages.double() + sent.messages.double()
         each = messages * channel.latency + channel.receiving(received) + channel.sending(sent)
         found[f"link_seconds_{name}"] = each.flatten(runs).amax(-1)
-        ways.append(each.amax(-1) if name is Direction.CLIENT_EDGE else each)
-    if ways:
-        found["link_seconds"] = torch.stack(ways).sum(0).amax(-1)
+        paths.append(each.amax(-1) if name is Direction.CLIENT_EDGE else each)
+    if paths:
+        found["link_seconds"] = torch.stack(paths).sum(0).amax(-1)
     return found
 
 
 def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
-    """What the lower members' radios take for a round's messages, all members together, as columns.
+    """The energy that the members' radios take for a round's messages, summed over members, as columns.
 
-    Only sending and receiving are counted, no waiting; a power that is not known counts as 0, and a link of
-    which none is known is left out.
+    Only sending and receiving are counted, not waiting. A power that is not known counts as 0; a link with no
+    known power is left out.
 
     Args:
         booked: by direction.
@@ -148,9 +148,9 @@ def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) ->
     found: dict[str, Tensor] = {}
     for name, channel, received, sent in _counted(booked, links):
         if channel.transmit_power is not None or channel.receive_power is not None:
-            down = channel.receiving(received) * (channel.receive_power or 0.0)
-            up = channel.sending(sent) * (channel.transmit_power or 0.0)
-            found[f"link_joules_{name}"] = (down + up).flatten(runs).sum(-1)
+            receiving = channel.receiving(received) * (channel.receive_power or 0.0)
+            sending = channel.sending(sent) * (channel.transmit_power or 0.0)
+            found[f"link_joules_{name}"] = (receiving + sending).flatten(runs).sum(-1)
     if found:
         found["link_joules"] = torch.stack(list(found.values())).sum(0)
     return found
@@ -159,7 +159,7 @@ def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) ->
 def _counted(
     booked: Mapping[Direction, Entry], links: LinksOptions
 ) -> Iterator[tuple[Direction, Channel, Entry, Entry]]:
-    """The links that have a channel and were used, with what came down and what went up."""
+    """The links that have a channel and were used, with the entries of their directions down and up."""
     for up in _LINKS:
         channel = getattr(links, up).resolve()
         if channel is not None and up in booked:

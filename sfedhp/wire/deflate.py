@@ -1,4 +1,4 @@
-"""Deflate (RFC 1951) for sections of a message: written fast, read under a bound.
+"""Deflate (RFC 1951) for sections of a message: fast to write, and bounded in memory when read.
 
 Run lengths with Huffman codes (`Z_RLE`) and no search for longer matches: on the bitmaps of trained models
 that is both the fastest and the smallest of zlib's strategies, and on noise it is ten times faster.
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sfedhp.wire.header import DecodeError
 
-_RAW_WINDOW = -zlib.MAX_WBITS  # a bare stream: the message has a checksum of its own
-_MEMORY_LEVEL = 9  # the most: fewer, longer blocks, so fewer code tables
+_RAW_WINDOW = -zlib.MAX_WBITS  # a raw stream: the message has its own checksum
+_MEMORY_LEVEL = 9  # the maximum: fewer, longer blocks, so fewer code tables
 
 
 def deflate(data: NDArray[np.uint8]) -> bytes:
@@ -24,7 +24,7 @@ def deflate(data: NDArray[np.uint8]) -> bytes:
 
 
 def inflate(data: memoryview, length: int) -> NDArray[np.uint8]:
-    """The `length` bytes of a whole deflate stream; never makes more of them, whatever the stream says."""
+    """The `length` bytes of a whole deflate stream; never allocates more, whatever the stream says."""
     stream = zlib.decompressobj(_RAW_WINDOW)
     try:
         # one byte more than wanted lets zlib see the end of an honest stream and shows a longer one

@@ -1,4 +1,4 @@
-"""The 32 bytes at the head of every message, and the error for bytes that are no message."""
+"""The 32-byte header of an encoded model, and the error for bytes that are not one."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Header:
     base_checksum: int
 
 
-def seal(header: Header, body: bytes) -> bytes:
+def add_header(header: Header, body: bytes) -> bytes:
     """The message: header, checksum, body."""
     head = _LAYOUT.pack(MAGIC, VERSION, *astuple(header))
     return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def unseal(data: memoryview) -> tuple[Header, memoryview]:
+def split_header(data: memoryview) -> tuple[Header, memoryview]:
     """Header and body of a message whose checksum is right.
 
     Raises:

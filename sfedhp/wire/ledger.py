@@ -1,4 +1,4 @@
-"""The book of what was sent: bytes and densities for each link, direction and member."""
+"""The ledger of traffic: bytes, messages and densities for each direction and member."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sfedhp.wire.direction import Direction
 
 
 class Entry(NamedTuple):
-    """What each member's messages of one direction and round came to, (..., members) each."""
+    """The totals of each member's messages of one direction in a round, (..., members) each."""
 
     bytes: Tensor
     messages: Tensor
-    nonzeros: Tensor  # weights that were not zero; where nobody counted them, all
+    nonzeros: Tensor  # weights that were not zero; all of them where they were not counted
 
 
 class _Note(NamedTuple):
@@ -31,25 +31,25 @@ class Ledger:
 
     def __init__(self) -> None:
         self._booked: dict[Direction, list[Entry]] = {}
-        self._notes: dict[Direction, list[_Note]] = {}  # not yet added up
+        self._notes: dict[Direction, list[_Note]] = {}  # not yet in an entry
 
     def book(self, direction: Direction, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
-        """Add a message from or to each member; those who were not there sent none.
+        """Add a message from or to each member that took part.
 
         Args:
             direction: from which tier to which.
             lengths: (..., members), bytes.
             nonzeros: (..., members), weights that are not zero.
-            present: (..., members), zero for whoever did not take part; None: all did.
+            present: (..., members), zero for a member that did not take part; None: all did.
         """
         self._notes.setdefault(direction, []).append(_Note(lengths, nonzeros, present))
 
     def add(self, direction: Direction, entry: Entry) -> None:
-        """Add what another book has for a direction."""
+        """Add the entry of another ledger for a direction."""
         self._booked.setdefault(direction, []).append(entry)
 
     def close(self) -> dict[Direction, Entry]:
-        """The round's entries; the book starts anew."""
+        """The round's entries; the ledger is empty afterwards."""
         for direction, notes in self._notes.items():
             self.add(direction, _entry(notes))
         booked, self._booked, self._notes = self._booked, {}, {}
@@ -60,13 +60,13 @@ class Ledger:
 
 
 def _entry(notes: list[_Note]) -> Entry:
-    """What a direction's messages came to, all edge rounds at once: on a GPU each operation is a kernel."""
+    """The totals of a direction, all edge rounds at once: on a GPU each operation is a kernel."""
     lengths = torch.stack([note.lengths for note in notes])
     nonzeros = torch.stack([note.nonzeros for note in notes])
-    everybody = lengths.new_ones(()).expand(lengths.shape[1:])
-    seen = torch.stack([everybody if note.present is None else note.present for note in notes])
-    there = (seen > 0).to(lengths.dtype)
-    return Entry((lengths * there).sum(0), there.sum(0), (nonzeros * there).sum(0))
+    all_present = lengths.new_ones(()).expand(lengths.shape[1:])
+    given = torch.stack([all_present if note.present is None else note.present for note in notes])
+    present = (given > 0).to(lengths.dtype)
+    return Entry((lengths * present).sum(0), present.sum(0), (nonzeros * present).sum(0))
 
 
 def columns(booked: dict[Direction, Entry], size: int, runs: int) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What happens to messages on a link: small weights are zeroed, values rounded, and every byte is counted."""
+"""A link: small weights are zeroed, values are rounded, and every byte is counted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.values import BLOCK
 
-_SHORT: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_ROUNDED_TO: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class WireOptions:
-    """The [wire] section."""
+    """The [wire] section: what links do to messages."""
 
     threshold: Annotated[
         float, Bounds(0), Help("weights below it are set to zero before sending; 0: none")
@@ -41,11 +41,11 @@ class WireOptions:
 
 
 class Carried(NamedTuple):
-    """What a link made of messages."""
+    """What arrives of messages, and what they took."""
 
     messages: Tensor | Factored  # (..., members, d + s), as the receivers hold them
     lengths: Tensor  # (..., members), bytes
-    nonzeros: Tensor  # (..., members), weights that are not zero; d where nobody looked
+    nonzeros: Tensor  # (..., members), weights that are not zero; d where they are not counted
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Link:
     options: WireOptions = WireOptions()
 
     @cached_property
-    def _untouched(self) -> bool:
+    def _changes_nothing(self) -> bool:
         return self.options == WireOptions()
 
     @property
@@ -73,17 +73,15 @@ class Link:
             base: (..., members, d), models that sender and receiver both hold; used where the options ask for
                 differences.
         """
-        if self._untouched:
-            held, tail = (
-                (messages.anchor, 0)
-                if isinstance(messages, Factored)
-                else (messages, messages.shape[-1] - size)
+        if self._changes_nothing:
+            weights = messages.anchor if isinstance(messages, Factored) else messages
+            length, members = messages.shape[-1] * weights.element_size(), messages.shape[:-1]
+            return Carried(
+                messages, _filled(length, members, weights.device), _filled(size, members, weights.device)
             )
-            numbers = ((size + tail) * held.element_size(), size)
-            return Carried(messages, *(_equal(each, messages.shape[:-1], held.device) for each in numbers))
         messages = dense(messages)
         base = base if self.options.difference else None
-        # One message to all is coded once, where all hold the same base too.
+        # One message to all is coded once, if all hold the same base too.
         same = messages.ndim > 1 and messages.stride(-2) == 0 and (base is None or base.stride(-2) == 0)
         sent = messages[..., :1, :] if same else messages
         if self.options.threshold:
@@ -91,53 +89,57 @@ class Link:
             small[..., size:] = False
             sent = sent.masked_fill(small, 0.0)
         arrived, lengths = self._code(sent, size, base[..., :1, :] if same and base is not None else base)
-        looked = self.options.threshold or self.options.count != "off"
+        counted = self.options.threshold or self.options.count != "off"
         nonzeros = (
-            (arrived[..., :size] != 0).sum(-1) if looked else _equal(size, lengths.shape, lengths.device)
+            (arrived[..., :size] != 0).sum(-1) if counted else _filled(size, lengths.shape, lengths.device)
         )
         members = messages.shape[:-1]
         return Carried(arrived.expand(messages.shape), lengths.expand(members), nonzeros.expand(members))
 
     def _code(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Round and count, message by message only where the codec must look at each."""
+        """What arrives and its lengths; message by message only where the codec must encode each."""
         values, count = self.options.values, self.options.count
-        if count == "off" and values != "int8":
-            arrived, width = sent, sent.element_size()
-            if values != "exact" and _SHORT[values].itemsize < width:
-                width = _SHORT[values].itemsize
-                weights = sent[..., :size].to(_SHORT[values]).to(sent.dtype)
-                arrived = torch.cat([weights, sent[..., size:]], -1)
-            length = size * width + (sent.shape[-1] - size) * sent.element_size()
-            return arrived, _equal(length, sent.shape[:-1], sent.device)
-        short = None if values == "exact" or _SHORT.get(values) == sent.dtype else values
-        rows, lengths = [], []
+        if count != "off" or values == "int8":
+            return self._code_each(sent, size, base)
+        arrived, width = sent, sent.element_size()
+        if values != "exact" and _ROUNDED_TO[values].itemsize < width:
+            width = _ROUNDED_TO[values].itemsize
+            weights = sent[..., :size].to(_ROUNDED_TO[values]).to(sent.dtype)
+            arrived = torch.cat([weights, sent[..., size:]], -1)
+        length = size * width + (sent.shape[-1] - size) * sent.element_size()
+        return arrived, _filled(length, sent.shape[:-1], sent.device)
+
+    def _code_each(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The same, with the codec, one message after the other on the host."""
         messages = sent.detach().cpu().reshape(-1, sent.shape[-1])
         bases = [None] * len(messages) if base is None else base.detach().cpu().reshape(len(messages), size)
+        rows, lengths = [], []
         for message, held in zip(messages, bases, strict=True):
-            if not message.isfinite().all():
-                # A run that diverged has nothing to say; whoever drives it ends it after this round.
-                rows.append(message)
-                lengths.append(0)
-                continue
-            weights, statistics = message[:size], message[size:]
-            row, length = message, 0
-            if count == "size" and short is None:
-                length = encoded_length(weights, held)
-            else:
-                data = encode(weights, held, short)
-                row = torch.cat([decode(data, held, size, size * weights.element_size()), statistics])
-                length = len(data) if count != "off" else size + 4 * -(-size // BLOCK)
-            if len(statistics):
-                # Statistics are sent as they are, whatever the weights are rounded to.
-                dense_tail = statistics.numel() * statistics.element_size()
-                length += encoded_length(statistics) if count != "off" else dense_tail
+            # A run that diverged sends nothing; the loop of the run ends it after this round.
+            row, length = self._code_one(message, size, held) if message.isfinite().all() else (message, 0)
             rows.append(row)
             lengths.append(length)
         arrived = torch.stack(rows).reshape(sent.shape).to(sent.device)
         return arrived, torch.tensor(lengths, device=sent.device).reshape(sent.shape[:-1])
 
+    def _code_one(self, message: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, int]:
+        """What arrives of one message (d + s,), and its length; statistics are never rounded."""
+        values, counted = self.options.values, self.options.count != "off"
+        exact = values == "exact" or _ROUNDED_TO.get(values) == message.dtype
+        weights, statistics = message[:size], message[size:]
+        if self.options.count == "size" and exact:
+            row, length = message, encoded_length(weights, base)
+        else:
+            data = encode(weights, base, None if exact else values)
+            row = torch.cat([decode(data, base, size, size * weights.element_size()), statistics])
+            length = len(data) if counted else size + 4 * -(-size // BLOCK)
+        if len(statistics):
+            dense_length = statistics.numel() * statistics.element_size()
+            length += encoded_length(statistics) if counted else dense_length
+        return row, length
 
-def _equal(number: int, shape: torch.Size, device: torch.device) -> Tensor:
+
+def _filled(number: int, shape: torch.Size, device: torch.device) -> Tensor:
     """The same number for every message."""
     return constant(number, torch.int64, device).expand(shape)
 

@@ -1,8 +1,8 @@
 """Words as byte planes: all lowest bytes, …, all highest bytes.
 
 The highest byte of trained weights (sign and most of the exponent) holds about three bits of information, and
-the high bytes of an exclusive or are mostly zero; the lower bytes are noise. So each plane stands
-apart, deflated or as it is.
+the high bytes of an exclusive or are mostly zero; the lower bytes are noise. So each plane is stored for
+itself, deflated or as it is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sfedhp.wire.header import DecodeError
 Words = NDArray[np.unsignedinteger[Any]]
 
 _LENGTH: Final = struct.Struct("<I")
-# Deflating noise costs time and gains nothing: a plane is tried if a sample of it has an entropy below this.
+# Deflating noise costs time and gains nothing: a plane is deflated only if its sampled entropy is below this.
 _NOISE_BITS: Final = 7.9
 _SAMPLE: Final = 2**14
 
 
 def encode_planes(words: Words) -> tuple[int, list[bytes]]:
-    """Which planes are deflated (bit i: plane i), and the planes as they stand in a message."""
+    """Which planes are deflated (bit i: plane i), and the planes as they are stored in a message."""
     deflated, pieces = 0, []
     ordered = words.astype(words.dtype.newbyteorder("<"), copy=False)
     table = ordered.view(np.uint8).reshape(len(words), words.itemsize)
@@ -63,7 +63,7 @@ def decode_planes(data: memoryview, deflated: int, count: int, width: int) -> Wo
 
 
 def _entropy(plane: NDArray[np.uint8]) -> float:
-    """Shannon entropy in bits a byte of at most `_SAMPLE` bytes spread over the plane."""
+    """Shannon entropy, in bits per byte, of at most `_SAMPLE` bytes spread over the plane."""
     sample = plane[:: -(-len(plane) // _SAMPLE) or 1]
     shares = np.bincount(sample, minlength=256) / max(len(sample), 1)
     shares = shares[shares > 0]

@@ -1,8 +1,8 @@
 """Numbers as words on the wire: lossless, rounded to a shorter float, or scaled to eight bits.
 
-What decoding gives back for a value x, at most off by:
+The largest error of a decoded value x:
 
-- float32, float64 of the tensor's own kind: nothing;
+- float32, float64 where that is the tensor's own type: none;
 - float32: |x| · 2⁻²⁴ + 2⁻¹⁵⁰; float16: |x| · 2⁻¹¹ + 2⁻²⁵; bfloat16: |x| · 2⁻⁸ + 2⁻¹³⁴;
 - int8: m / 253 + 2⁻¹⁵⁰, m the largest magnitude among the 256 values of its block (and zero stays zero).
 """
@@ -25,7 +25,7 @@ _LEVELS: Final = 127
 
 
 class ValueType(NamedTuple):
-    """A kind of value: its number in the header and the bytes of one value."""
+    """A type of value: its number in the header, and the bytes of one value."""
 
     code: int
     width: int
@@ -46,7 +46,7 @@ VALUE_TYPES: Final = {
 
 
 def to_words(values: Floats, kind: ValueType) -> Words:
-    """The bits of each value rounded to the nearest of its kind, ties to even; beyond its range, infinite."""
+    """The bits of each value rounded to a type, ties to even; infinite beyond its range."""
     with np.errstate(over="ignore", under="ignore"):
         if kind == BFLOAT16:
             bits = values.astype(np.float32).view(np.uint32)
@@ -71,7 +71,7 @@ def from_words(words: Words, kind: ValueType, dtype: np.dtype[Any]) -> Floats:
 
 
 def quantize(values: Floats) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    """Scales, one for each block of 256 values, and the values in units of their scale as signed bytes."""
+    """A scale for each block of 256 values, and the values in units of their scale, as signed bytes."""
     starts = np.arange(0, len(values), BLOCK)
     peaks = np.maximum.reduceat(np.abs(values), starts) if len(values) else values
     with np.errstate(over="ignore", under="ignore"):
@@ -87,7 +87,7 @@ def quantize(values: Floats) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
 
 
 def dequantize(scales: NDArray[np.float32], steps: NDArray[np.uint8], dtype: np.dtype[Any]) -> Floats:
-    """The values of quantized ones: signed steps times the scale of their block."""
+    """The values of a quantized tensor: signed steps times the scale of their block."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         spread: Floats = np.repeat(scales.astype(dtype), BLOCK)[: len(steps)]
         spread *= steps.view(np.int8)

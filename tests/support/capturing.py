@@ -1,4 +1,4 @@
-"""Checks of recorded rounds on a real GPU. They need no test framework: `python tests/gpu/capturing.py`."""
+"""Checks of recorded rounds on a real GPU. Without pytest: `python -m tests.support.capturing`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
-from sfedhp.core.trees import Tree, stored, tree_map
+from sfedhp.core.trees import Tree, tree_map, without_repeats
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def pack(tree: Tree) -> Tree:
     def to_array(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        return Packed(stored(leaf).detach().contiguous().numpy(), leaf.shape)
+        return Packed(without_repeats(leaf).detach().contiguous().numpy(), leaf.shape)
 
     return tree_map(to_array, tree)
 

@@ -10,7 +10,7 @@ from torch import nn
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import EDGES
 from sfedhp.core.factored import Factored
-from sfedhp.core.trees import stored
+from sfedhp.core.trees import without_repeats
 from sfedhp.engine.ray.shares import clients_of, split_evenly
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
@@ -103,7 +103,7 @@ def test_links_code_and_count_as_in_one_process(case, method, lost):
     spread = case.simulator(method, worker_factory=in_shares(2), **options)
     check_same(spread, case.simulator(method, **options))
     if method.tiers == 3:
-        assert stored(spread.state.sent[Direction.EDGE_CLIENT]).shape[:2] == (EDGES, 1)
+        assert without_repeats(spread.state.sent[Direction.EDGE_CLIENT]).shape[:2] == (EDGES, 1)
 
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=3)])
