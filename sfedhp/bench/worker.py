@@ -45,7 +45,7 @@ class Memory:
         self._before = self._resident("VmRSS")
 
     def peak(self) -> int:
-        """Bytes."""
+        """The largest number of bytes since then."""
         if self._device.startswith("cuda"):  # pragma: no cover - needs a GPU
             return torch.cuda.max_memory_allocated() - self._before
         return max(self._resident("VmHWM") - self._before, 0)
@@ -65,7 +65,7 @@ class Memory:
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Build the side of the first line's job; then run a round for each line, until there is no more."""
     job = json.loads(requests.readline())
-    _set_aside(job.get("aside", ()))
+    _stub_missing(job.get("unused", ()))
     make = _function(job["file"], job["function"])
     torch.set_num_threads(1)
     torch.ones(64, 64, device=job["device"]).mm(torch.ones(64, 64, device=job["device"]))
@@ -81,8 +81,8 @@ def serve(requests: TextIO, answers: TextIO) -> None:
             _answer(answers, seconds=seconds_of(step, job["device"]), peak_bytes=memory.peak())
 
 
-def _set_aside(names: Iterable[str]) -> None:
-    """Let modules be imported that are not there, since nothing that is measured uses them."""
+def _stub_missing(names: Iterable[str]) -> None:
+    """Let modules that are not installed be imported as stubs; nothing that is measured uses them."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -91,7 +91,7 @@ def _set_aside(names: Iterable[str]) -> None:
 
 
 def _function(file: str, name: str) -> Callable[..., Callable[[], object]]:
-    """What stands under this name in a file."""
+    """The function of this name in a Python file."""
     spec = importlib.util.spec_from_file_location("side", file)
     assert spec is not None
     assert spec.loader is not None
@@ -101,7 +101,7 @@ def _function(file: str, name: str) -> Callable[..., Callable[[], object]]:
 
 
 def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Module]:
-    """What a rival trains: the rows of every client, and a network."""
+    """The training rows of every client, and the network, that a rival gets."""
     with np.load(job["data"]) as file:
         train = ~file["test"]
         inputs, labels, client = (file[name][train] for name in ("inputs", "labels", "client"))
@@ -115,7 +115,7 @@ def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Modul
 
 
 def _counted(step: Callable[[], object]) -> dict[str, int]:
-    """The work of a round, by formula."""
+    """Operations and bytes of a round, counted by formula."""
     from sfedhp.bench.meter import Meter
 
     meter = Meter()
@@ -135,7 +135,7 @@ def seconds_of(work: Callable[[], object], device: str) -> float:
 
 
 def _nothing() -> None:
-    """A CPU has done what it was asked to."""
+    """Nothing to wait for: a CPU computes before it returns."""
 
 
 def _answer(answers: TextIO, **answer: Any) -> None:
@@ -145,12 +145,12 @@ def _answer(answers: TextIO, **answer: Any) -> None:
 
 def main() -> None:
     """Serve on stdin and stdout."""
-    # What a side prints is no answer.
+    # What a side prints goes to stderr, not between the answers.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         serve(sys.stdin, answers)
 
 
 if __name__ == "__main__":  # pragma: no cover - tests run it as a process
-    sys.path.pop(0)  # this folder: its names are nobody's modules
+    sys.path.pop(0)  # this folder: its files are not top-level modules
     main()

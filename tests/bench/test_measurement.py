@@ -19,7 +19,7 @@ from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings
 from sfedhp.bench.comparison import LOOP, OURS, compare, grow, loop_against_rivals, row_of
 from sfedhp.bench.measurement import Plan, Side, Timing, measure
-from sfedhp.bench.rivals import Rival
+from sfedhp.bench.rivals import OF_CLONE, Rival, read_kinds
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
 
@@ -103,7 +103,8 @@ def test_the_loop_is_held_against_rivals_that_run_the_same_method() -> None:
 
 
 def test_two_processes_make_a_row() -> None:
-    without = [Rival("flower", "nowhere")]  # it has no Per-FedAvg and is not even started
+    # It has no Per-FedAvg and is not even started.
+    without = [Rival("flower", "nowhere", read_kinds(OF_CLONE)["flower"])]
     rows = compare(replace(TINY, method="perfedavg"), without, ONCE, LIMITS)
     assert [row.against for row in rows] == [LOOP]
     row = rows[0]

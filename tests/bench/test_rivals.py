@@ -22,11 +22,26 @@ import torch
 
 from sfedhp.bench import rivals, worker
 from sfedhp.bench.cases import Case
-from sfedhp.bench.rivals import RIVALS, Rival, installed, parse, sizes
+from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, layer_widths, parse, read_kinds
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
 
+KINDS = read_kinds(OF_CLONE)
 REAL = os.environ.get("SFEDHP_RIVALS", "").split()
+
+
+def made(name: str, path: str) -> Rival:
+    return Rival(name, path, KINDS[name])
+
+
+def test_every_rival_has_an_adapter_and_a_folder_without_any_says_where_they_are(tmp_path: Path) -> None:
+    assert list(KINDS) == ["pfedme", "pfllib", "pfl", "fluke", "flower"]
+    assert all(kind.adapter.is_file() for kind in KINDS.values())
+    assert {path.stem for path in OF_CLONE.glob("*.py")} == KINDS.keys()
+    assert not has_adapters(tmp_path)
+    with pytest.raises(InputError, match="not installed with the package") as refusal:
+        read_kinds(tmp_path)
+    assert "--adapters CLONE/benchmarks/rivals" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -45,38 +60,38 @@ def test_what_is_not_there_is_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError) as refusal:
-        parse(word)
+        parse(word, KINDS)
     assert sentence in str(refusal.value)
 
 
 def test_rivals_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "pfl" or None)
     (tmp_path / "FLAlgorithms").mkdir()
-    given = parse(f"pfedme={tmp_path}")
-    assert given == Rival("pfedme", str(tmp_path))
-    assert parse("pfl") == Rival("pfl", sys.executable)
-    assert parse(f"fluke={sys.executable}").path == sys.executable
-    assert installed([given]) == [Rival("pfl", sys.executable)]
-    assert installed([Rival("pfl", "elsewhere")]) == []
+    given = parse(f"pfedme={tmp_path}", KINDS)
+    assert given == made("pfedme", str(tmp_path))
+    assert parse("pfl", KINDS) == made("pfl", sys.executable)
+    assert parse(f"fluke={sys.executable}", KINDS).path == sys.executable
+    assert installed([given], KINDS) == [made("pfl", sys.executable)]
+    assert installed([made("pfl", "elsewhere")], KINDS) == []
 
 
 def test_a_rival_runs_what_it_has() -> None:
-    assert Rival("pfl", "").runs(Case("fedavg", "dnn")) == "FederatedAveraging"
-    assert Rival("pfl", "").runs(Case("pfedgp", "dnn")) is None
-    assert Rival("pfl", "").runs(Case("fedavg", "vgg")) is None
-    assert Rival("pfl", "").runs(Case("fedavg", "dnn", device="cuda")) is None
-    assert Rival("pfedme", "").runs(Case("sfedhp", "dnn", device="cuda")) == "pFedMe"
+    assert made("pfl", "").runs(Case("fedavg", "dnn")) == "FederatedAveraging"
+    assert made("pfl", "").runs(Case("pfedgp", "dnn")) is None
+    assert made("pfl", "").runs(Case("fedavg", "vgg")) is None
+    assert made("pfl", "").runs(Case("fedavg", "dnn", device="cuda")) is None
+    assert made("pfedme", "").runs(Case("sfedhp", "dnn", device="cuda")) == "pFedMe"
 
 
 def test_models_are_described_by_their_widths() -> None:
-    assert sizes(Case("fedavg", "dnn")) == [784, 500, 200, 10]
-    assert sizes(Case("fedavg", "mlr")) == [784, 10]
+    assert layer_widths(Case("fedavg", "dnn")) == [784, 500, 200, 10]
+    assert layer_widths(Case("fedavg", "mlr")) == [784, 10]
 
 
-def test_what_is_set_aside_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_modules_that_are_missing_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "no_such_module", raising=False)
     monkeypatch.delitem(sys.modules, "no_such_module.part", raising=False)
-    worker._set_aside(["json", "no_such_module", "no_such_module.part"])
+    worker._stub_missing(["json", "no_such_module", "no_such_module.part"])
     from no_such_module.part import anything
 
     assert anything is not None
@@ -100,7 +115,7 @@ def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Talk:
         case.write_data(source)
         sent: list[dict[str, Any]] = []
         monkeypatch.setattr(rivals, "Side", lambda name, job, python: sent.append(job))
-        Rival(name, str(folder)).side(case, source)
+        made(name, str(folder)).side(case, source)
         requests = [*sent, {"threads": 1}, {"threads": 1}]
         answers = io.StringIO()
         worker.serve(io.StringIO("".join(json.dumps(request) + "\n" for request in requests)), answers)
@@ -315,7 +330,7 @@ def test_a_gate_that_nobody_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, part in stand_ins.items():
         stand_in(monkeypatch, name, **{part: object})
     stand_in(monkeypatch, "flwr.server.strategy", FedAvg=object)
-    gate = worker._function(str(Path(rivals.__file__).with_name("flower.py")), "Gate")
+    gate = worker._function(str(KINDS["flower"].adapter), "Gate")
     monkeypatch.setitem(gate.round.__globals__, "_TOO_LONG", 0.01)
     with pytest.raises(TimeoutError, match="did not finish"):
         gate().round()
@@ -324,9 +339,9 @@ def test_a_gate_that_nobody_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not REAL, reason="SFEDHP_RIVALS names no rival, such as pfedme=PATH")
 @pytest.mark.parametrize("word", REAL)
 def test_a_real_rival_runs(word: str, tmp_path: Path) -> None:
-    rival = parse(word)
+    rival = parse(word, KINDS)
     source = tmp_path / "data.npz"
-    for method in RIVALS[rival.name].methods:
+    for method in rival.kind.methods:
         case = Case(method, "mlr")
         case.write_data(source)
         with rival.side(case, source) as side:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
@@ -14,7 +15,7 @@ from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.measurement import Plan
-from sfedhp.bench.rivals import RIVALS, installed, parse
+from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse, read_kinds
 from sfedhp.cli.options import json_option
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import print_json, results
@@ -45,7 +46,14 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
     "rivals",
     multiple=True,
     metavar="NAME[=PATH]",
-    help=f"Also measure {', '.join(RIVALS)}; PATH: a checkout of pfedme or pfllib, or the python of another.",
+    help="Also measure another code base; PATH: its checkout, or the python that has it. See --adapters.",
+)
+@click.option(
+    "--adapters",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=OF_CLONE,
+    metavar="DIR",
+    help="Folder with the adapters of other code bases; by default benchmarks/rivals of the clone.",
 )
 @click.option(
     "--scale",
@@ -64,6 +72,7 @@ def bench(
     methods: str | None,
     models: str | None,
     rivals: tuple[str, ...],
+    adapters: Path,
     scale: bool,
     everything: bool,
     device: str,
@@ -84,11 +93,9 @@ def bench(
       sfedhp bench --rival pfedme=../pFedMe --rival pfl=../venv/bin/python --json
       sfedhp bench --scale
     """
-    chosen = [parse(word) for word in rivals]
+    chosen = _rivals(rivals, adapters, everything)
     names = _names("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
-    if everything:
-        chosen += installed(chosen)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
         names.append("pfedme")  # to show that the loop is as fast as the code it stands for
     device = device_of(device).type
@@ -116,6 +123,22 @@ def bench(
         )
     if grown:
         _print_growth(grown)
+
+
+def _rivals(words: Sequence[str], adapters: Path, everything: bool) -> list[Rival]:
+    """The rivals of these words, and with `everything` those that are installed.
+
+    Raises:
+        InputError: a rival is not there, or the adapters are not.
+    """
+    if not words and not everything:
+        return []
+    if not words and not has_adapters(adapters):
+        click.echo(f"Other code bases are left out: there are no adapters in {adapters}.", err=True)
+        return []
+    kinds = read_kinds(adapters)
+    chosen = [parse(word, kinds) for word in words]
+    return chosen + (installed(chosen, kinds) if everything else [])
 
 
 def _names(option: str, given: str | None, default: Sequence[str], known: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
     monkeypatch.setattr(command, "compare", compare)
     monkeypatch.setattr(command, "grow", grow)
     monkeypatch.setattr(command, "ceilings", lambda device, threads: LIMITS)
-    monkeypatch.setattr(command, "installed", lambda given: [])
+    monkeypatch.setattr(command, "installed", lambda given, kinds: [])
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
     return asked
 
@@ -169,6 +170,21 @@ def test_methods_models_and_everything(sfedhp: Callable[..., Result], measured: 
     assert [(case.method, case.model) for case in measured.cases] == [
         (method, model) for model in MODELS for method in ALGORITHMS
     ]
+
+
+def test_without_the_adapters_rivals_are_refused_and_everything_else_is_measured(
+    sfedhp: Callable[..., Result], measured: Measured, checkout: str, tmp_path: Path
+) -> None:
+    there = ["--adapters", str(tmp_path)]  # as in an installed package
+    refused = sfedhp("--rival", checkout, *there)
+    assert refused.exit_code == 2
+    assert "the adapters of rivals are not installed with the package" in refused.stderr
+    assert not measured.cases
+    assert sfedhp(*there).exit_code == 0
+    result = sfedhp("--all", *there)
+    assert result.exit_code == 0
+    assert "Other code bases are left out: there are no adapters in" in result.stderr
+    assert "left out" not in sfedhp("--all").stderr
 
 
 @pytest.mark.parametrize(
