@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sfedhp.core.scalars import PerRun
     from sfedhp.data import DataOptions, Federation
     from sfedhp.nn.models import ModelOptions
-    from sfedhp.runs.loop import Run
+    from sfedhp.runs.results import Run
     from sfedhp.runs.run import DivergenceError, resume, run
     from sfedhp.runs.sweep import sweep
 
@@ -32,7 +32,7 @@ _WHERE = {
     "InputError": "core.errors",
     "ModelOptions": "nn.models",
     "PerRun": "core.scalars",
-    "Run": "runs.loop",
+    "Run": "runs.results",
     "resume": "runs.run",
     "run": "runs.run",
     "sweep": "runs.sweep",

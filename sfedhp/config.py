@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
@@ -110,6 +110,34 @@ class Experiment:
         """The method's name in `ALGORITHMS`, or the class's name for a user's own."""
         names = [name for name, kind in ALGORITHMS.items() if kind is type(self.algorithm)]
         return names[0] if names else type(self.algorithm).__name__.lower()
+
+
+def check_sampling(experiment: Experiment) -> None:
+    """Refuse a number of sampled members that the method never uses.
+
+    Raises:
+        InputError: `sampled_clients` is set for a method of three tiers, or `sampled_edges` for one of two.
+    """
+    name, tiers = experiment.algorithm_name, experiment.algorithm.tiers
+    unused, used = ("clients", "edges") if tiers == 3 else ("edges", "clients")
+    if given := getattr(experiment, f"sampled_{unused}"):
+        raise InputError(
+            f"sampled_{unused} = {given} has no effect: {name}, a method of {tiers} tiers, draws {used} and "
+            f"not {unused}; leave it out, or set sampled_{used}."
+        )
+
+
+def with_own_sampling(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Experiments of methods of two and of three tiers with one user's settings: each keeps what it uses.
+
+    Where all have the same number of tiers nothing is changed, and `check_sampling` refuses what they ignore.
+    """
+    if len({each.algorithm.tiers for each in experiments}) == 1:
+        return list(experiments)
+    return [
+        replace(each, sampled_clients=0) if each.algorithm.tiers == 3 else replace(each, sampled_edges=0)
+        for each in experiments
+    ]
 
 
 def tables_of(kind: type[Any]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.config import EvaluationOptions, to_dict
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.runs.loop import Outcome, Progress
+from sfedhp.runs.loop import Progress
+from sfedhp.runs.results import Outcome
 from sfedhp.runs.sweep import plan
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions
@@ -111,7 +112,7 @@ def record(name: str, outcome: Outcome) -> dict[str, Any]:
         "variant": name,
         "seed": run.experiment.seed,
         "rounds": run.experiment.rounds,
-        "trouble": outcome.trouble,
+        "trouble": outcome.error,
         "commit": os.environ.get("SFEDHP_COMMIT"),
         "config": to_dict(run.experiment),
         "summary": {key: value for key, value in run.summary.items() if key != "folder"},
@@ -160,7 +161,7 @@ def _run(arguments: argparse.Namespace) -> None:
     ]
     arguments.records.parent.mkdir(exist_ok=True)
     for stack in plan([each for _, each in wanted]):
-        chosen = [wanted[place] for place in stack.places]
+        chosen = [wanted[place] for place in stack]
         title = ", ".join(dict.fromkeys(name for name, _ in chosen))
         began = time.perf_counter()
 

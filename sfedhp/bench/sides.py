@@ -16,7 +16,8 @@ from sfedhp.config import Experiment, from_dict
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.models import build
-from sfedhp.runs.prepare import device_of, prepare, prepare_stack
+from sfedhp.runs.environment import device_of
+from sfedhp.runs.prepare import prepare, prepare_stack
 
 Round = Callable[[], object]
 _FOREVER = 10**9  # rounds

@@ -14,12 +14,12 @@ import click
 from sfedhp.cli.output.console import print_json
 from sfedhp.cli.output.run import print_run
 from sfedhp.cli.progress import round_progress
-from sfedhp.runs.loop import Progress, Report, Run
-from sfedhp.runs.run import DivergenceError
+from sfedhp.runs.loop import Progress, Report
+from sfedhp.runs.results import Outcome, Run
 
 DIVERGED = 3  # exit code
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-Work = Callable[[Report, Callable[[], bool]], Run]
+Work = Callable[[Report, Callable[[], bool]], Outcome]
 
 
 class Ending(NamedTuple):
@@ -68,12 +68,8 @@ def execute(title: str, work: Work) -> Ending:
             done += 1
             show(progress)
 
-        message = None
-        try:
-            run = work(report, interruption.requested)
-        except DivergenceError as error:
-            run, message = error.run, str(error)
-    return Ending(run, done, message, None if run.finished else interruption.signal)
+        run, error = work(report, interruption.requested)
+    return Ending(run, done, error, None if run.finished else interruption.signal)
 
 
 def conclude(ending: Ending, *, as_json: bool) -> None:

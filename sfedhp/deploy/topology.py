@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, check_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.roles.loading import INITIAL
 from sfedhp.deploy.site import Site, client_name, edge_name, write_site
 from sfedhp.runs.build import build_network, initial_weights, probe_network
-from sfedhp.runs.prepare import check_draws, federation_of
+from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.tensor_files import write_tensors
 
 
@@ -47,7 +47,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     Raises:
         InputError: the experiment cannot be deployed.
     """
-    check_draws(experiment)
+    check_sampling(experiment)
     if experiment.data.held_out:
         raise InputError(
             f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "

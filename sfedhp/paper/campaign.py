@@ -10,9 +10,8 @@ from sfedhp.paper.jobs import Effort, Job, finals, trials
 from sfedhp.paper.newcomers import score_newcomers
 from sfedhp.paper.records import Record, append_records, current_commit, make_record, read_records_of
 from sfedhp.paper.studies import Study
-from sfedhp.runs.environment import versions
+from sfedhp.runs.environment import device_of, versions
 from sfedhp.runs.loop import Progress, Stop
-from sfedhp.runs.prepare import device_of
 from sfedhp.runs.sweep import plan, sweep
 
 
@@ -76,7 +75,7 @@ def run_studies(
     total, done = missing_rounds(studies, effort, known), 0
     while jobs := missing_jobs(studies, effort, known):
         for stack in plan([job.experiment for job in jobs]):
-            together = [jobs[place] for place in stack.places]
+            together = [jobs[place] for place in stack]
             outcomes = sweep(
                 [job.experiment for job in together],
                 at_once=len(together),

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from sfedhp.data.federation import held_out
-from sfedhp.runs.loop import Run
 from sfedhp.runs.newcomers import hold_out, personalize, shared_models
 from sfedhp.runs.prepare import federation_of
+from sfedhp.runs.results import Run
 
 # The four accuracies of a newcomer: what its row is called, and as which metric it counts.
 NEWCOMER_ROWS: Final = {

@@ -13,8 +13,8 @@ from typing import Any
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.paper.studies import Study
-from sfedhp.runs.loop import Outcome
 from sfedhp.runs.provenance import flat
+from sfedhp.runs.results import Outcome
 from sfedhp.wire.direction import Direction
 
 _CURVE = (
@@ -83,7 +83,7 @@ def make_record(
         words,
         run.experiment.seed,
         run.experiment.rounds,
-        outcome.trouble,
+        outcome.error,
         commit,
         versions,
         to_dict(run.experiment),

@@ -1,4 +1,4 @@
-"""The environment of a run: versions, machine, device."""
+"""The environment of a run: its device, the machine, and the versions of what computes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ import safetensors
 import torch
 
 from sfedhp._version import __version__
+from sfedhp.core.errors import InputError
+
+
+def device_of(name: str) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one.
+
+    Raises:
+        InputError: there is no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device = {name!r} is not available here: use cpu, or auto.") from None
+    return device
 
 
 def versions(device: torch.device) -> dict[str, str]:

@@ -1,25 +1,22 @@
-"""The caller's side of the loop, for one run or a stack of them: evaluate, record, checkpoint."""
+"""Round by round, for one run or a stack of runs: compute, evaluate, record, checkpoint."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import nn
-
-from sfedhp.config import Experiment, to_dict
-from sfedhp.core.files import write_text
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
+from sfedhp.runs.compatibility import provenance_of
 from sfedhp.runs.divergence import explosion, not_finite
+from sfedhp.runs.folder import update_environment
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.provenance import anatomy, fingerprint
-from sfedhp.runs.records import History, Row, summarize
+from sfedhp.runs.records import History, Row
+from sfedhp.runs.results import Outcome, Run
 from sfedhp.wire import cost
 from sfedhp.wire.ledger import columns
 
@@ -27,185 +24,136 @@ from sfedhp.wire.ledger import columns
 class Progress(NamedTuple):
     """What is known after a round."""
 
-    row: Row  # the round's row of the history; of a stack, that of the first run still alive
-    rounds: int  # how many there will be
+    row: Row  # the round's row of the history; of a stack, that of the first run that has not diverged
+    rounds: int  # of the whole run
 
 
 Report = Callable[[Progress], None]
 Stop = Callable[[], bool]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run that ended: finished, or stopped between two rounds."""
+@dataclass
+class RunInStack:
+    """A run while it is computed, alone or in a stack with others."""
 
-    experiment: Experiment  # as resolved
-    history: list[Row]  # a row a round
-    models: Models
-    folder: Path | None
-    finished: bool
-
-    @property
-    def summary(self) -> Row:
-        """The final figures, one flat object."""
-        return {
-            "algorithm": self.experiment.algorithm_name,
-            "source": self.experiment.data.source,
-            "seed": self.experiment.seed,
-            **summarize(self.history, self.experiment.evaluation.norm_statistics),
-            "finished": self.finished,
-            "folder": None if self.folder is None else str(self.folder),
-        }
-
-    @property
-    def global_model(self) -> nn.Module | None:
-        """w."""
-        return self.models.global_model()
-
-    @property
-    def edge_models(self) -> list[nn.Module | None]:
-        """The model of each edge."""
-        return [self.models.edge_model(edge) for edge in range(self.experiment.edges)]
-
-    @property
-    def client_models(self) -> list[list[nn.Module | None]]:
-        """The model of each client, by edge and seat."""
-        return [
-            [self.models.client_model(edge, seat) for seat in range(self.experiment.clients_per_edge)]
-            for edge in range(self.experiment.edges)
-        ]
-
-
-class Outcome(NamedTuple):
-    """How a run ended."""
-
-    run: Run
-    trouble: str | None  # what diverged, in a sentence
+    index: int  # its place in the stack
+    history: History
+    folder: Path | None = None  # None: nothing is written
+    state: State | None = None  # the last one with finite values only; of a stack, the whole
+    error: str | None = None  # what diverged, in a sentence
 
 
 def drive(
-    prepared: Prepared,
-    histories: Sequence[History],
-    folders: Sequence[Path | None],
-    report: Report | None,
-    stop: Stop | None,
+    prepared: Prepared, runs: Sequence[RunInStack], report: Report | None, stop: Stop | None
 ) -> list[Outcome]:
-    """The caller's side of the loop, for one run or a stack: evaluate, record, checkpoint.
+    """Compute all rounds that are left of one run, or of a stack of runs.
 
-    A run of a stack that diverges ends there, with its last finite models; the others go on. At the end each
-    run has a checkpoint in its own folder; one that runs alone has them on its way too.
+    A run that diverges ends with its last finite models; the others of its stack continue. At the end each
+    run has a checkpoint in its folder; a run that is alone also has one every `checkpoint.every` rounds.
+
+    Args:
+        prepared: the run or the stack, in the state to continue from.
+        runs: one for each experiment of `prepared`.
+        report: called after every round.
+        stop: asked after every round; True ends all runs there.
     """
     experiment, simulator = prepared.experiment, prepared.simulator
-    rounds, runs = experiment.rounds, range(len(histories))
-    troubles: dict[int, str] = {}
-    states = dict.fromkeys(runs, simulator.state)  # the last good one of each run
-    alone = folders[0] if not simulator.runs else None
-    origin = {} if alone is None else origin_of(prepared)
-    began = time.perf_counter()
-    for state in simulator.run(rounds):
-        models = {"the cloud's model": state.served, "a client's model": state.personal}
-        sentences = not_finite(models, simulator.runs)
-        for run in set(runs) - troubles.keys():
-            if sentences[run] is None:
-                states[run] = state
-            else:
-                troubles[run] = f"diverged in round {state.round}: {sentences[run]}"
-        rows: list[Row] = [{"round": state.round} for _ in runs]
-        members: list[Row | None] = [None for _ in runs]
-        if len(troubles) < len(runs):
-            members = _record(prepared, state, rows)
-        now = time.perf_counter()
-        seconds, began = (now - began) / len(runs), now
-        for run in set(runs) - troubles.keys():
-            histories[run].append({**rows[run], "seconds": seconds}, members[run])
-            exploded = explosion(histories[run].rows)
-            if exploded:
-                troubles[run] = exploded
-        asked = stop is not None and stop()
-        due = state.round % experiment.checkpoint.every == 0 and state.round < rounds
-        if alone is not None and due and not troubles:
-            histories[0].fsync()
-            checkpoints.save(simulator.state, alone / "checkpoint", **origin)
-        shown = next((run for run in runs if run not in troubles), 0)
-        if report is not None and histories[shown].rows:
-            report(Progress(histories[shown].rows[-1], rounds))
-        if asked or len(troubles) == len(runs):
+    for run in runs:
+        run.state = simulator.state
+    alone = None if simulator.runs or runs[0].folder is None else runs[0].folder / "checkpoint"
+    provenance = provenance_of(prepared) if alone is not None else {}
+    started = time.perf_counter()
+    for state in simulator.run(experiment.rounds):
+        _check_finite(prepared, runs, state)
+        if alive := _alive(runs):
+            rows, members = _measure(prepared, state)
+            now = time.perf_counter()
+            seconds, started = (now - started) / len(runs), now
+            for run in alive:
+                run.history.append({**rows[run.index], "seconds": seconds}, members[run.index])
+                run.error = explosion(run.history.rows)
+        stopped, alive = stop is not None and stop(), _alive(runs)
+        due = state.round % experiment.checkpoint.every == 0 and state.round < experiment.rounds
+        if alone is not None and due and alive:
+            runs[0].history.fsync()
+            checkpoints.save(state, alone, **provenance)
+        shown = alive[0] if alive else runs[0]
+        if report is not None and shown.history.rows:
+            report(Progress(shown.history.rows[-1], experiment.rounds))
+        if stopped or not alive:
             break
-    if len(runs) == 1:
-        simulator.state = states[0]
-    for run, folder in enumerate(folders):
-        if folder is not None:
-            histories[run].fsync()
-            own = states[run].of_run(run) if simulator.runs else states[run]
-            trouble = {"trouble": troubles[run]} if run in troubles else {}
-            checkpoints.save(own, folder / "checkpoint", **origin_of(prepared, run), **trouble)
-    return [
-        outcome_of(prepared, run, states[run], histories[run], folders[run], troubles.get(run))
-        for run in runs
-    ]
+    if len(runs) == 1 and runs[0].state is not None:
+        simulator.state = runs[0].state
+    for run in runs:
+        _save(prepared, run)
+    return [conclude(prepared, run) for run in runs]
 
 
-def origin_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
-    """What a checkpoint of a run says of where its numbers come from."""
-    return {
-        "config": to_dict(prepared.experiments[run]),
-        "data": fingerprint(prepared.federations[run]),
-        "model": anatomy(prepared.simulator.task.network),
-    }
-
-
-def _record(prepared: Prepared, state: State, rows: list[Row]) -> list[Row | None]:
-    """Put the round's figures into the row of each run; the bytes of each member, where they are counted."""
-    experiment, simulator = prepared.experiment, prepared.simulator
-    if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
-        for row, figures in zip(rows, prepared.evaluator.measure(), strict=True):
-            row |= figures
-    booked = simulator.ledger.close()
-    sums = columns(booked, simulator.initial.shape[-1], simulator.runs)
-    for columns_of in (cost.seconds, cost.joules):
-        sums |= columns_of(booked, experiment.links, simulator.runs)
-    for name, totals in sums.items():
-        for row, total in zip(rows, totals.reshape(-1).tolist(), strict=True):
-            row[name] = total
-    if experiment.wire.count == "off":
-        return [None for _ in rows]
-    members: list[Row | None] = []
-    for run in range(len(rows)):
-        place = (run,) if simulator.runs else ()
-        members.append({direction: entry.bytes[place].tolist() for direction, entry in booked.items()})
-    return members
-
-
-def outcome_of(
-    prepared: Prepared, run: int, state: State, history: History, folder: Path | None, trouble: str | None
-) -> Outcome:
-    """How a run ended that came to this state, with its models and its table written.
+def conclude(prepared: Prepared, run: RunInStack) -> Outcome:
+    """Write the models and the table of a run that ended; what it gives back.
 
     Args:
         prepared: the run, or the stack it is in.
-        run: its place there.
-        state: its last good one; of a stack, the whole.
-        history: its rows.
-        folder: its own; None: nothing is written.
-        trouble: what diverged; None: nothing did.
+        run: in its last good state.
     """
-    experiment, simulator = prepared.experiments[run], prepared.simulator
-    history.close()
-    index = (run,) if simulator.runs else ()
-    models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, index)
-    if folder is not None:
-        models.save(folder / "models")
-        _tell(folder / "environment.json", captured=str(simulator.graph_status))
-    if trouble:
-        trouble = f"{trouble}; the models of round {state.round} are kept."
-    finished = state.round == experiment.rounds and not trouble
-    return Outcome(Run(experiment, history.rows, models, folder, finished), trouble)
+    experiment, simulator, state = prepared.experiments[run.index], prepared.simulator, run.state
+    assert state is not None, "`drive`, or who reads a checkpoint, sets it"
+    run.history.close()
+    place = (run.index,) if simulator.runs else ()
+    models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, place)
+    if run.folder is not None:
+        models.save(run.folder / "models")
+        update_environment(run.folder, captured=str(simulator.graph_status))
+    error = f"{run.error}; the models of round {state.round} are kept." if run.error else None
+    finished = state.round == experiment.rounds and not error
+    return Outcome(Run(experiment, run.history.rows, models, run.folder, finished), error)
 
 
-def _tell(path: Path, **facts: str) -> None:
-    """Add to a run's environment what only the run itself could show."""
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # a damaged one must not cost the run its end
-        known = None
-    write_text(path, json.dumps((known if isinstance(known, dict) else {}) | facts, indent=2) + "\n")
+def _alive(runs: Sequence[RunInStack]) -> list[RunInStack]:
+    """The runs that have not diverged."""
+    return [run for run in runs if run.error is None]
+
+
+def _check_finite(prepared: Prepared, runs: Sequence[RunInStack], state: State) -> None:
+    """Keep the state of the runs whose values are all finite; note what is not in the others."""
+    models = {"the cloud's model": state.served, "a client's model": state.personal}
+    sentences = not_finite(models, prepared.simulator.runs)
+    for run in _alive(runs):
+        if sentence := sentences[run.index]:
+            run.error = f"diverged in round {state.round}: {sentence}"
+        else:
+            run.state = state
+
+
+def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | None]]:
+    """The round's row of each run, and the bytes of each member where they are counted."""
+    experiment, simulator = prepared.experiment, prepared.simulator
+    rows: list[Row] = [{"round": state.round} for _ in prepared.experiments]
+    if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
+        for row, metrics in zip(rows, prepared.evaluator.measure(), strict=True):
+            row |= metrics
+    entries = simulator.ledger.close()
+    totals = columns(entries, simulator.initial.shape[-1], simulator.runs)
+    for link_costs in (cost.seconds, cost.joules):
+        totals |= link_costs(entries, experiment.links, simulator.runs)
+    for name, total in totals.items():
+        for row, value in zip(rows, total.reshape(-1).tolist(), strict=True):
+            row[name] = value
+    if experiment.wire.count == "off":
+        return rows, [None for _ in rows]
+    members: list[Row | None] = []
+    for index in range(len(rows)):
+        place = (index,) if simulator.runs else ()
+        members.append({direction: entry.bytes[place].tolist() for direction, entry in entries.items()})
+    return rows, members
+
+
+def _save(prepared: Prepared, run: RunInStack) -> None:
+    """Write the last checkpoint of a run, with what diverged."""
+    if run.folder is None or run.state is None:
+        return
+    run.history.fsync()
+    state = run.state.of_run(run.index) if prepared.simulator.runs else run.state
+    error = {"trouble": run.error} if run.error else {}
+    provenance = provenance_of(prepared, run.index)
+    checkpoints.save(state, run.folder / "checkpoint", **provenance, **error)

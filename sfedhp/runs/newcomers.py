@@ -30,9 +30,9 @@ from sfedhp.nn.models import build
 from sfedhp.nn.network import Network, reason_of
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
-from sfedhp.runs.loop import Run
+from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.prepare import FROM_PYTHON, federation_of
-from sfedhp.runs.run import read_experiment
+from sfedhp.runs.results import Run
 
 _AT_ONCE = 1024  # rows scored at a time
 _HALVINGS = 10  # of the rates, at most

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from sfedhp import cli
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.data import registry
-from sfedhp.runs.run import read_experiment
+from sfedhp.runs.folder import read_experiment
 
 SMALL = "edges=2 clients_per_edge=2 model.name=mlr rounds=1 algorithm.edge_rounds=1"
 
@@ -203,7 +203,7 @@ def test_trouble_with_a_disk_is_a_sentence_too(sfedhp, tiny, here, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device", "one/history.jsonl")
 
-    monkeypatch.setattr("sfedhp.runs.run.History", full)
+    monkeypatch.setattr("sfedhp.runs.folder.History", full)
     result = sfedhp("resume", "one")
     assert (result.exit_code, result.stderr) == (2, "error: one/history.jsonl: No space left on device.\n")
 

@@ -25,8 +25,9 @@ from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, W
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.divergence import explosion
-from sfedhp.runs.prepare import device_of
-from sfedhp.runs.run import DivergenceError, read_experiment
+from sfedhp.runs.environment import device_of
+from sfedhp.runs.folder import read_experiment
+from sfedhp.runs.run import DivergenceError
 from tests.support.short_runs import arrays
 
 SMALL = Experiment(

@@ -1,23 +1,25 @@
 """Many runs at once give what each gives alone."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import nn
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult, FedAvg, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
+from sfedhp.core.options import Rate
 from sfedhp.core.scalars import PerRun
 from sfedhp.data import DataOptions
 from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
-from sfedhp.runs.prepare import merged
-from sfedhp.runs.sweep import check, plan, rounds_done, sweep
+from sfedhp.runs.stacking import merge_algorithms
+from sfedhp.runs.sweep import check_sweep, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
-from tests.support.short_runs import SMALL, after
+from tests.support.short_runs import SMALL, after, arrays
 
 
 def flat(module):
@@ -40,7 +42,7 @@ def test_each_run_of_a_stack_gives_its_own_numbers(methods):
     assert len(plan(experiments)) == 1
     for experiment, outcome in zip(experiments, sweep(experiments), strict=True):
         alone = sfedhp.run(experiment)
-        assert outcome.trouble is None
+        assert outcome.error is None
         assert outcome.run.experiment == alone.experiment
         for first, second in zip(outcome.run.history, alone.history, strict=True):
             assert first.keys() == second.keys()
@@ -63,19 +65,19 @@ def test_only_what_has_one_shape_is_stacked():
         # A term that is there computes something else than a term that is not.
         replace(SMALL, algorithm=SFedHP(edge_rounds=2, client_sparsity=1e-3)),
     ]
-    assert [stack.places for stack in plan(experiments, at_once=8)] == [(0, 1, 3), (2,), (4,), (5,)]
-    assert [stack.places for stack in plan(experiments, at_once=2)] == [(0, 1), (3,), (2,), (4,), (5,)]
+    assert plan(experiments, at_once=8) == [(0, 1, 3), (2,), (4,), (5,)]
+    assert plan(experiments, at_once=2) == [(0, 1), (3,), (2,), (4,), (5,)]
 
 
 def test_memory_limits_a_stack(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 10_000_000)
     stacks = plan([replace(SMALL, seed=seed) for seed in range(6)])
     assert len(stacks) > 1
-    assert sorted(place for stack in stacks for place in stack.places) == list(range(6))
+    assert sorted(place for stack in stacks for place in stack) == list(range(6))
 
 
 def test_equal_values_stay_plain():
-    method = merged([SFedHP(edge_rate=0.1), SFedHP(edge_rate=0.2)])
+    method = merge_algorithms([SFedHP(edge_rate=0.1), SFedHP(edge_rate=0.2)])
     assert isinstance(method.edge_rate, PerRun)
     assert method.personal_rate == 0.05
 
@@ -87,9 +89,9 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path):
     calm = replace(SMALL, evaluation=EvaluationOptions(every=3))
     folders = [tmp_path / "wild", tmp_path / "calm"]
     first, second = sweep([wild, calm], folders)
-    assert "has values that are not finite" in first.trouble
+    assert "has values that are not finite" in first.error
     assert not first.run.finished
-    assert second.trouble is None
+    assert second.error is None
     alone = sfedhp.run(calm)
     assert second.run.history[-1]["gm"] == alone.history[-1]["gm"]
     assert len((tmp_path / "calm/history.jsonl").read_text().splitlines()) == 3
@@ -165,7 +167,7 @@ def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
     straight = sfedhp.run(runs[1])
     assert (flat(alone.global_model) - flat(straight.global_model)).norm() < 1e-9
     # The others go on without it.
-    assert [stack.places for stack in plan(runs, 8, folders)] == [(0,), (1,)]
+    assert plan(runs, 8, folders) == [(0,), (1,)]
     rounds = []
     outcomes = sweep(runs, folders, report=lambda progress: rounds.append(progress.row["round"]))
     assert rounds == [3]
@@ -205,12 +207,12 @@ def test_a_run_that_diverged_is_not_repeated(tmp_path, others):
     before = sweep(runs, folders)
     with pytest.raises(InputError, match=r"diverged in round 1: .* there is nothing to resume"):
         sfedhp.resume(folders[0])
-    assert [stack.places for stack in plan(runs, 8, folders)][-1] == (0,)
+    assert plan(runs, 8, folders)[-1] == (0,)
     asked = []
     again = sweep(runs, folders, stop=lambda: asked.append(1))
     assert len(asked) == len(runs)  # after each stack, and after no round
-    assert "diverged in round 1" in again[0].trouble
-    assert [each.trouble for each in again] == [each.trouble for each in before]
+    assert "diverged in round 1" in again[0].error
+    assert [each.error for each in again] == [each.error for each in before]
     assert [each.run.history for each in again] == [each.run.history for each in before]
     assert [each.run.finished for each in again] == [False, *(True for _ in others)]
     assert torch.equal(flat(again[0].run.global_model), flat(before[0].run.global_model))
@@ -231,8 +233,8 @@ def test_the_folder_without_a_readable_checkpoint_is_named(tmp_path):
     with pytest.raises(InputError) as error:
         plan(runs, 0, folders)
     assert str(error.value) == (
-        f"No checkpoint of the run in {folders[1]} can be read: delete that folder, and the sweep does "
-        f"the run anew."
+        f"No checkpoint in {folders[1] / 'checkpoint'} can be read: delete {folders[1]}, and the same "
+        f"command repeats the run."
     )
 
 
@@ -242,8 +244,11 @@ def test_a_run_that_another_process_took_further_is_not_begun_anew(tmp_path, mon
     sweep(runs, folders, stop=after(1))
     planned = plan(runs, 0, folders)
     sfedhp.resume(folders[1])
-    monkeypatch.setattr(sweeping, "plan", lambda *_: planned)
-    with pytest.raises(InputError, match="was gone on with elsewhere while this sweep ran: give the same"):
+    monkeypatch.setattr(sweeping, "plan", lambda *_, **__: planned)
+    with pytest.raises(
+        InputError,
+        match=r"Another process continued a run in .* while this sweep was running: run the same command",
+    ):
         sweep(runs, folders)
     assert rounds_done(folders[1]) == 3
 
@@ -254,10 +259,10 @@ def test_a_run_that_diverged_in_another_process_is_not_begun_anew(tmp_path, monk
     with pytest.raises(sfedhp.DivergenceError):
         sfedhp.run(WILD, out=folders[0])
     with monkeypatch.context() as patch:
-        patch.setattr(sweeping, "plan", lambda *_: planned)
-        with pytest.raises(InputError, match="was gone on with elsewhere"):
+        patch.setattr(sweeping, "plan", lambda *_, **__: planned)
+        with pytest.raises(InputError, match="Another process continued"):
             sweep(runs, folders)
-    assert [bool(outcome.trouble) for outcome in sweep(runs, folders)] == [True, False]
+    assert [bool(outcome.error) for outcome in sweep(runs, folders)] == [True, False]
 
 
 def test_checkpoints_without_a_run_count_for_nothing(tmp_path):
@@ -265,7 +270,7 @@ def test_checkpoints_without_a_run_count_for_nothing(tmp_path):
     folders = [tmp_path / str(seed) for seed in (0, 1)]
     sweep(runs, folders, stop=after(2))
     (folders[0] / "config.toml").unlink()
-    assert [stack.places for stack in plan(runs, 0, folders)] == [(0,), (1,)]
+    assert plan(runs, 0, folders) == [(0,), (1,)]
     assert all(outcome.run.finished for outcome in sweep(runs, folders))
 
 
@@ -293,17 +298,56 @@ def test_everything_is_checked_before_anything_is_written(tmp_path):
     missing = replace(SMALL, data=replace(SMALL.data, source="nowhere.npz"))
     runs = [SMALL, missing]
     with pytest.raises(InputError, match=r"nowhere\.npz"):
-        check(runs, plan(runs))
+        check_sweep(runs, plan(runs))
     (tmp_path / "file").write_text("")
     folders = [tmp_path / "one", tmp_path / "file"]
     runs = [SMALL, replace(SMALL, batch_size=5)]
     with pytest.raises(InputError, match="is a file"):
-        check(runs, plan(runs), folders)
+        check_sweep(runs, plan(runs), folders)
     sweep([SMALL], [tmp_path / "one"])
-    check([SMALL], plan([SMALL]), [tmp_path / "one"])
-    check([SMALL], plan([SMALL]), [None])
+    check_sweep([SMALL], plan([SMALL]), [tmp_path / "one"])
+    check_sweep([SMALL], plan([SMALL]), [None])
     other = replace(SMALL, batch_size=7)
     with pytest.raises(InputError, match="one holds another run: here is batch_size = 7, but the run was"):
-        check([other], plan([other]), [tmp_path / "one"])
+        check_sweep([other], plan([other]), [tmp_path / "one"])
     with pytest.raises(InputError, match="holds another run"):
         sweep([other], [tmp_path / "one"])
+
+
+def test_a_sweep_takes_data_and_model_as_a_run_does(tmp_path):
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    own = {"data": arrays(), "model": module}
+    experiments = [replace(SMALL, data=DataOptions(), seed=seed) for seed in (0, 1)]
+    folders = [str(tmp_path / str(seed)) for seed in (0, 1)]  # paths may be strings
+    stopped = sweep(experiments, folders, **own, stop=after(1))
+    assert [rounds_done(folder) for folder in folders] == [1, 1]
+    assert [outcome.run.finished for outcome in stopped] == [False, False]
+    check_sweep(experiments, plan(experiments, 0, folders, **own), folders, **own)
+    with pytest.raises(InputError, match="holds another run"):
+        sweep(experiments, folders)
+    with pytest.raises(InputError, match="is not what the run in"):
+        sweep(experiments, folders, data=arrays(seed=1), model=module)
+    for experiment, outcome in zip(experiments, sweep(experiments, folders, **own), strict=True):
+        alone = sfedhp.run(experiment, **own)
+        assert outcome.run.finished
+        assert outcome.run.experiment == alone.experiment
+        assert isinstance(outcome.run.global_model[1], nn.Tanh)
+        assert (flat(outcome.run.global_model) - flat(alone.global_model)).norm() < 1e-9
+
+
+def test_a_sweep_of_a_users_own_method_is_continued(tmp_path):
+    @dataclass(frozen=True)
+    class Mine(Algorithm):
+        """Plain gradient steps."""
+
+        rate: Rate = 0.1
+
+        def client_step(self, received, personal, task, clock):
+            return ClientResult(received - self.rate * task.gradient(received, task.batch(clock)))
+
+    experiments = [replace(SMALL, algorithm=Mine(rate)) for rate in (0.1, 0.2)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    sweep(experiments, folders, stop=after(1))
+    with pytest.raises(InputError, match=r"here is algorithm.rate = 0.3, but the run was computed with 0.2"):
+        sweep([experiments[0], replace(SMALL, algorithm=Mine(0.3))], folders)
+    assert all(outcome.run.finished for outcome in sweep(experiments, folders))

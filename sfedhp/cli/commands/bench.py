@@ -22,7 +22,7 @@ from sfedhp.cli.output.console import print_json, results
 from sfedhp.cli.output.formats import counted
 from sfedhp.core.errors import InputError
 from sfedhp.nn.models import MODELS
-from sfedhp.runs.prepare import device_of
+from sfedhp.runs.environment import device_of
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")

@@ -18,12 +18,13 @@ from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.paths import new_folder
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, with_own_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.runs.config_keys import check_method
-from sfedhp.runs.prepare import prepare, with_own_draws
+from sfedhp.runs.folder import check_vacant
+from sfedhp.runs.prepare import prepare
 from sfedhp.runs.provenance import METHOD
-from sfedhp.runs.run import check_vacant, start
+from sfedhp.runs.run import start
 from sfedhp.runs.settings import Settings, read_settings
 
 
@@ -89,7 +90,7 @@ def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
             )
     names = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
     methods = list(dict.fromkeys(names))
-    experiments = with_own_draws([settings.experiment(method) for method in methods])
+    experiments = with_own_sampling([settings.experiment(method) for method in methods])
     return dict(zip(methods, experiments, strict=True))
 
 

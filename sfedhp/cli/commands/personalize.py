@@ -14,11 +14,11 @@ from sfedhp.cli.output.formats import counted
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.runs.config_keys import option_of
+from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.models import save_model
 from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
 from sfedhp.runs.newcomers import personalize as train_own_model
 from sfedhp.runs.provenance import METHOD, SOURCE
-from sfedhp.runs.run import read_experiment
 from sfedhp.runs.settings import Settings, read_settings
 
 _OUT = "choose another file with --out"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.options import json_option
-from sfedhp.runs import run as running
+from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import METHOD, flat
+from sfedhp.runs.run import restart
 
 
 @click.command()
@@ -26,8 +28,8 @@ def resume(folder: Path, as_json: bool) -> None:
     Example:
       sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
     """
-    name = flat(running.read_config(folder)).get(METHOD, "resume")
-    ending = execute(str(name), lambda report, stop: running.resume(folder, report=report, stop=stop))
+    name = flat(read_config(folder)).get(METHOD, "resume")
+    ending = execute(str(name), partial(restart, folder))
     if ending.run.finished and not ending.rounds:
         click.echo(f"The run in {folder} was already finished.", err=True)
     conclude(ending, as_json=as_json)

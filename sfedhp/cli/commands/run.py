@@ -14,8 +14,9 @@ from sfedhp.cli.help import ConfigCommand
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_notes
 from sfedhp.cli.paths import new_folder
+from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import Prepared, prepare
-from sfedhp.runs.run import check_vacant, start
+from sfedhp.runs.run import start
 from sfedhp.runs.settings import read_settings
 
 

@@ -18,14 +18,13 @@ from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.output.sweep import SweepRun, print_sweep
 from sfedhp.cli.paths import new_folder
 from sfedhp.cli.progress import round_progress
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, with_own_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.runs.config_keys import option_of
+from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.grid import GridPoint, grid
-from sfedhp.runs.prepare import with_own_draws
-from sfedhp.runs.run import check_vacant
 from sfedhp.runs.settings import Settings, read_settings
-from sfedhp.runs.sweep import check, plan, rounds_done
+from sfedhp.runs.sweep import check_sweep, plan, rounds_done
 from sfedhp.runs.sweep import sweep as run_all
 
 Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
@@ -56,7 +55,7 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
     """
     points = grid(words)
     settings = [read_settings(point.words) for point in points]
-    experiments = with_own_draws([each.experiment() for each in settings])
+    experiments = with_own_sampling([each.experiment() for each in settings])
     names = _folder_names(points, experiments)
     print_notes(_notes(settings, experiments))
     stacks = _check_stacks(experiments, names, at_once, out)
@@ -65,7 +64,7 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
     click.echo(_size(experiments, folders, stacks), err=True)
     with Interruption() as interruption, round_progress("sweep") as report:
         outcomes = run_all(experiments, folders, at_once=at_once, report=report, stop=interruption.requested)
-    summaries = {each.run.folder: each.run.summary | {"trouble": each.trouble} for each in outcomes}
+    summaries = {each.run.folder: each.run.summary | {"trouble": each.error} for each in outcomes}
     if as_json:
         print_json([each | {"stopped_after": stopped_after(each)} for each in summaries.values()])
     else:
@@ -118,7 +117,7 @@ def _check_stacks(
         check_vacant(out)
     folders = None if out is None else [out / name for name in names]
     stacks = plan(experiments, at_once, folders)
-    check(experiments, stacks, folders)
+    check_sweep(experiments, stacks, folders)
     return len(stacks)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.newcomers import newcomer_of, personalize, read_models
-from sfedhp.runs.run import read_experiment
 
 
 @pytest.fixture

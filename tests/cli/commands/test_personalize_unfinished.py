@@ -20,7 +20,7 @@ def test_a_run_without_models_is_not_finished(tmp_path, monkeypatch):
     experiment = sfedhp.Experiment(
         rounds=1, model=sfedhp.ModelOptions("mlr"), algorithm=SFedHP(edge_rounds=1, personal_steps=1)
     )
-    monkeypatch.setattr("sfedhp.runs.loop.outcome_of", killed)
+    monkeypatch.setattr("sfedhp.runs.loop.conclude", killed)
     with pytest.raises(KeyboardInterrupt):
         sfedhp.run(experiment, out=tmp_path / "run")
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((20, 1, 28, 28), np.uint8), labels=np.arange(20) % 2)

@@ -1,0 +1,61 @@
+"""What a run gives back: its experiment, history and models, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import nn
+
+from sfedhp.config import Experiment
+from sfedhp.runs.models import Models
+from sfedhp.runs.records import Row, summarize
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that ended: finished, stopped between two rounds, or diverged."""
+
+    experiment: Experiment  # as resolved
+    history: list[Row]  # a row a round
+    models: Models
+    folder: Path | None
+    finished: bool
+
+    @property
+    def summary(self) -> Row:
+        """The final metrics, one flat object."""
+        return {
+            "algorithm": self.experiment.algorithm_name,
+            "source": self.experiment.data.source,
+            "seed": self.experiment.seed,
+            **summarize(self.history, self.experiment.evaluation.norm_statistics),
+            "finished": self.finished,
+            "folder": None if self.folder is None else str(self.folder),
+        }
+
+    @property
+    def global_model(self) -> nn.Module | None:
+        """The global model w; None where the method has none."""
+        return self.models.global_model()
+
+    @property
+    def edge_models(self) -> list[nn.Module | None]:
+        """The model of each edge; None where the method has none."""
+        return [self.models.edge_model(edge) for edge in range(self.experiment.edges)]
+
+    @property
+    def client_models(self) -> list[list[nn.Module | None]]:
+        """The model of each client, by edge and seat; None where the method has none or the seat is empty."""
+        return [
+            [self.models.client_model(edge, seat) for seat in range(self.experiment.clients_per_edge)]
+            for edge in range(self.experiment.edges)
+        ]
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    run: Run
+    error: str | None  # what diverged, in a sentence; None: nothing did
