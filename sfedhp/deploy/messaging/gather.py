@@ -15,8 +15,8 @@ from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.member import Member, MemberEvent, MemberState
 from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
-from sfedhp.deploy.messaging.payload import pack, unpack
-from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.payload import pack_rows, unpack
+from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, decode_message
 from sfedhp.deploy.messaging.request import (
     AllMembersFailedError,
     MemberFailedError,
@@ -70,7 +70,7 @@ class MemberGroup:
         seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
         rows = messages if asked is None else messages[seats]
         size = len(self.model)
-        packed = dict(zip(seats, self._pack(rows, self.link), strict=True))
+        packed = dict(zip(seats, pack_rows(rows, size, self.link), strict=True))
 
         def read(seat: int, envelope: Envelope) -> Reply:
             self._on_metadata(seat, envelope.metadata)
@@ -83,7 +83,8 @@ class MemberGroup:
 
         nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
-        replies = self._wait(self._new(Kind.WORK, clock, parts, nonzeros, read), self.quorum, self.timeout)
+        request = Request.of_parts(Kind.WORK, self.run, self.config, clock, parts, read, nonzeros=nonzeros)
+        replies = self._wait(request, self.quorum, self.timeout)
         for seat in seats:
             if seat not in replies:
                 self.traffic.missing[self.names[seat]] += 1
@@ -103,21 +104,23 @@ class MemberGroup:
         Returns:
             The scores of each member that replied, by seat.
         """
-        each = zip(*(self._pack(model, WireOptions()) for model in models.values()), strict=True)
-        parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(each)}
+        size = len(self.model)
+        rows = zip(*(pack_rows(model, size, WireOptions()) for model in models.values()), strict=True)
+        parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(rows)}
         metadata = {"models": list(models), "same": dict(same)}
 
         def read(seat: int, envelope: Envelope) -> dict[str, Any]:
             self._on_metadata(seat, envelope.metadata)
             return scores_of(envelope.metadata)
 
-        replies = self._wait(self._new(Kind.SCORE, clock, parts, {}, read, metadata), 0, timeout)
+        request = Request.of_parts(Kind.SCORE, self.run, self.config, clock, parts, read, metadata=metadata)
+        replies = self._wait(request, 0, timeout)
         return dict(sorted(replies.items()))  # sums over it must not depend on who was first
 
     def farewell(self, timeout: float) -> None:
         """Tell all members that the run is over, and wait until those that ever came have received it."""
         nothing: dict[int, tuple[bytes, ...]] = dict.fromkeys(range(len(self)), ())
-        request = self._new(Kind.FAREWELL, Clock(0), nothing, {}, lambda *_: True)
+        request = Request.of_parts(Kind.FAREWELL, self.run, self.config, Clock(0), nothing, lambda *_: True)
         self._open(request)
         for member in self.members:
             self._send(request, member)
@@ -162,29 +165,6 @@ class MemberGroup:
         taken, self.traffic = self.traffic, Traffic(len(self.names))
         return taken
 
-    def _pack(self, messages: Tensor, options: WireOptions) -> list[tuple[tuple[bytes, ...], Tensor]]:
-        """Each member's row as parts, and what it will decode; one message to all is encoded once."""
-        if messages.stride(0) == 0:
-            return [pack(messages[0], len(self.model), options)] * len(messages)
-        return [pack(message, len(self.model), options) for message in messages]
-
-    def _new(
-        self,
-        kind: Kind,
-        clock: Clock,
-        parts: Mapping[int, tuple[bytes, ...]],
-        nonzeros: dict[int, int],
-        read: Callable[[int, Envelope], Any],
-        metadata: dict[str, Any] | None = None,
-    ) -> Request:
-        messages = {
-            seat: encode_message(
-                Envelope(kind, self.run, self.config, seat, clock, 0.0, metadata or {}, part)
-            )
-            for seat, part in parts.items()
-        }
-        return Request(kind, self.run, clock, messages, nonzeros, read)
-
     def _open(self, request: Request) -> None:
         self._request = request
         for member in self.members:
@@ -193,8 +173,8 @@ class MemberGroup:
     def _wait(self, request: Request, quorum: int, timeout: float) -> dict[int, Any]:
         """Send the request, and wait until nobody else can be expected and there are enough replies.
 
-        Where too few of the asked members can be expected, but enough others are there that a later request
-        may ask, the request ends with no replies: waiting for those that were drawn might never end.
+        Where too few of the asked members can be expected, but enough others are there for a later request,
+        the request ends with no replies: waiting for those that were drawn might never end.
         """
         needed = min(quorum, len(request.messages))
         # A request without replies is worth little, so absent members are given some time.
@@ -232,7 +212,7 @@ class MemberGroup:
         return state in (MemberState.IDLE, MemberState.WORKING)
 
     def _others(self, request: Request, now: float) -> int:
-        """How many members are there and not late that this request does not ask."""
+        """How many of the members that this request does not go to are there and not late."""
         rest = (member for member in self.members if member.seat not in request.messages)
         return sum(member.present(now) and member.progress is not MemberState.LATE for member in rest)
 
@@ -277,7 +257,7 @@ class MemberGroup:
             self._on_reply(member, envelope, len(data))
 
     def _on_heartbeat(self, member: Member, hello: dict[str, Any]) -> None:
-        """Note what the member says; send it the request if it has not got it."""
+        """Keep what the heartbeat says; send the request if the member does not have it."""
         if member.hello is None:
             self.log.write("came", member=member.name)
         had_request, member.hello = member.seen is not None, hello
@@ -314,7 +294,7 @@ class MemberGroup:
         member.on(MemberEvent.ACCEPTED)
 
     def _on_metadata(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Check and pass on what a member says beside its reply, or in place of one."""
+        """Check and pass on the metadata of a reply, which may be an error in place of a result."""
         check_traffic(metadata)
         try:
             self.on_metadata(seat, metadata)

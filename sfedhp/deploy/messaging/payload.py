@@ -41,6 +41,13 @@ def pack(
     return parts, torch.cat([weights, statistics])
 
 
+def pack_rows(messages: Tensor, size: int, options: WireOptions) -> list[tuple[tuple[bytes, ...], Tensor]]:
+    """`pack` of each row; rows that are one message to all (stride 0) are encoded once."""
+    if messages.stride(0) == 0:
+        return [pack(messages[0], size, options)] * len(messages)
+    return [pack(message, size, options) for message in messages]
+
+
 def unpack(parts: Sequence[bytes], like: Tensor, statistics: Tensor, base: Tensor | None = None) -> Tensor:
     """The model and its statistics (d + s,) of untrusted parts.
 

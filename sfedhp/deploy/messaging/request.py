@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sfedhp.core.types import Clock
 from sfedhp.deploy.messaging.member import Member, MemberState
-from sfedhp.deploy.messaging.protocol import Envelope, Kind
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 
 _RESEND_SECONDS: Final = 1.0  # a message that a member has not got by then is lost ...
 _SLOW_LINK: Final = 2e6  # bytes/s; ... allowing for the time it takes over a slow link
@@ -45,6 +45,26 @@ class Request:
     failed: set[int] = field(default_factory=set)  # seats that say that they have no reply
     sent_at: dict[int, float] = field(default_factory=dict)  # when the message was last sent
     started_at: dict[int, float] = field(default_factory=dict)  # from when on a member's time runs
+
+    @classmethod
+    def of_parts(
+        cls,
+        kind: Kind,
+        run: str,
+        config: str,
+        clock: Clock,
+        parts: Mapping[int, tuple[bytes, ...]],
+        read: Callable[[int, Envelope], Any],
+        *,
+        nonzeros: dict[int, int] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Request:
+        """A request that sends each seat its parts, and all the same metadata."""
+        messages = {
+            seat: encode_message(Envelope(kind, run, config, seat, clock, 0.0, metadata or {}, pieces))
+            for seat, pieces in parts.items()
+        }
+        return cls(kind, run, clock, messages, nonzeros or {}, read)
 
     @property
     def key(self) -> list[Any]:

@@ -148,8 +148,8 @@ class ClientRole:
 
     def _personal(self, received: Tensor, clock: Clock) -> Any:
         """What the client predicts with; it gets a copy of the statistics, which must not change here."""
-        lent = replace(self._task, statistics=self._client.statistics.clone())
-        return self.site.experiment.algorithm.personalize(received, self._client.personal, lent, clock)
+        task = replace(self._task, statistics=self._client.statistics.clone())
+        return self.site.experiment.algorithm.personalize(received, self._client.personal, task, clock)
 
     def _save_model(self, personal: Any) -> None:
         path = self.folder / "models" / f"{self.site.name}.safetensors"

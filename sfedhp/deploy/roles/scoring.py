@@ -19,11 +19,11 @@ _AT_ONCE = 512  # rows
 def count(algorithm: Algorithm, parameters: Any, statistics: Tensor, task: Task, rows: Rows) -> list[float]:
     """Correct rows, rows, and summed loss of a model on a client's rows."""
     right, loss, total = 0, 0.0, int(rows.sizes)
-    lent = replace(task, statistics=statistics)
+    task = replace(task, statistics=statistics)
     for first in range(0, total, _AT_ONCE):
         labels = rows.labels[first : first + _AT_ONCE]
         with torch.no_grad():
-            scores = algorithm.predict(parameters, lent, rows.inputs[first : first + _AT_ONCE])
+            scores = algorithm.predict(parameters, task, rows.inputs[first : first + _AT_ONCE])
         each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1))
         right, loss = right + int((scores.argmax(-1) == labels).sum()), loss + float(each.double().sum())
     return [right, total, loss]

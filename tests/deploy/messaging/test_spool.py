@@ -1,0 +1,43 @@
+"""The queue between the two processes of an edge."""
+
+from __future__ import annotations
+
+from sfedhp.core.types import Clock
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
+from sfedhp.deploy.messaging.spool import Spool, key_of
+
+RUN = "a" * 16
+
+
+def request(turn, kind=Kind.WORK, run=RUN):
+    return Envelope(kind, run, "b" * 16, 0, Clock(turn))
+
+
+def test_the_spool_hands_over_once_and_remembers(tmp_path):
+    spool, other = Spool(tmp_path), Spool(tmp_path)
+    assert spool.newest() is None
+    first = request(0)
+    spool.put(encode_message(first), key_of(first))
+    assert other.newest() == (key_of(first), first)
+    assert other.newest() == (key_of(first), first), "looking does not take it away"
+    other.finish(key_of(first), b"answer")
+    assert other.newest() is None
+    assert spool.reply(key_of(first)) == b"answer"
+    score = request(0, Kind.SCORE)
+    spool.put(encode_message(score), key_of(score))
+    assert spool.reply(key_of(first)) == b"answer", "the same round's answer is kept"
+    second = request(1)
+    spool.put(encode_message(second), key_of(second))
+    assert not other.requested(key_of(score))
+    assert spool.reply(key_of(first)) is None
+    assert other.newest() == (key_of(second), second)
+
+
+def test_half_a_request_is_no_request(tmp_path):
+    spool = Spool(tmp_path)
+    spool.put(b"half", key_of(request(4)))
+    assert spool.newest() is None
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".request.123").write_text("left by a killed process")
+    spool.clear()
+    assert not list(tmp_path.iterdir())

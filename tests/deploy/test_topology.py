@@ -1,0 +1,80 @@
+"""The sites of a federation, and what cannot be deployed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sfedhp.core.errors import InputError
+from sfedhp.data import DataOptions
+from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.site import read_site
+from sfedhp.deploy.topology import lay_out
+from tests.support.deploy_memory import experiment
+
+
+def test_sites_and_their_hash(tmp_path):
+    layout = lay_out(FederationFile(), experiment())
+    for site in layout.sites:
+        layout.write(site, tmp_path / site.name)
+        assert read_site(tmp_path / site.name) == site
+        assert site.config == layout.cloud.config
+    assert layout.cloud.below == ["edge-0", "edge-1"]
+    assert layout.edges[1].below == ["client-1-0", "client-1-1"]
+    other = lay_out(FederationFile(), experiment(algorithm={"edge_rate": 0.01}))
+    assert other.cloud.config != layout.cloud.config
+    elsewhere = replace(layout.cloud.experiment, device="cpu")
+    assert replace(layout.cloud, experiment=elsewhere).config == layout.cloud.config
+    flat = lay_out(FederationFile(), experiment("fedavg"))
+    assert flat.edges == ()
+    assert flat.cloud.below == ["client-0-0", "client-0-1", "client-1-0", "client-1-1"]
+    assert [site.seat for site in flat.clients] == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="sfedhp edge"):
+        read_site(tmp_path / "edge-0", "client")
+    with pytest.raises(InputError, match="is not a kit"):
+        read_site(tmp_path)
+    (tmp_path / "edge-0" / "sfedhp.json").write_text("{}")
+    with pytest.raises(InputError, match="new kits"):
+        read_site(tmp_path / "edge-0")
+
+
+def test_two_servers_on_one_port_are_refused():
+    same = (Address(port=9000), Address(port=9000))
+    with pytest.raises(InputError, match="same port"):
+        lay_out(FederationFile(cloud=Address(port=8000), edges=same), experiment())
+
+
+def test_initial_weights_are_given_to_everybody(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    given = {"head.weight": torch.full((10, 784), 0.5), "head.bias": torch.ones(10)}
+    save_file(given, tmp_path / "given.safetensors")
+    model = {"name": "mlr", "initial": str(tmp_path / "given.safetensors")}
+    layout = lay_out(FederationFile(), experiment(dtype="float32", model=model))
+    layout.write(layout.cloud, tmp_path / "cloud")
+    assert torch.equal(
+        load_file(tmp_path / "cloud" / "initial.safetensors")["head.weight"], given["head.weight"]
+    )
+
+
+def test_a_number_of_drawn_members_without_effect_is_refused():
+    with pytest.raises(InputError, match="sampled_edges = 1 has no effect"):
+        lay_out(FederationFile(), replace(experiment("fedavg"), sampled_edges=1))
+
+
+@pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
+def test_nobody_is_held_out_of_a_deployment(file):
+    with pytest.raises(InputError, match=r"data.held_out = 1 cannot be deployed: .* `sfedhp run`"):
+        lay_out(file, experiment(data={"held_out": 1}))
+
+
+def test_no_more_clients_are_drawn_than_there_are(tmp_path):
+    path = tmp_path / "three.npz"
+    np.savez(path, inputs=np.ones((24, 4)), labels=np.arange(24) % 2, client=np.arange(24) % 3)
+    three = replace(experiment("fedavg"), data=DataOptions(str(path)))
+    assert len(lay_out(FederationFile(), replace(three, sampled_clients=3)).clients) == 4
+    with pytest.raises(InputError, match="sampled_clients = 4 is more than the clients that train, 3: lower"):
+        lay_out(FederationFile(), replace(three, sampled_clients=4))
