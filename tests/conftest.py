@@ -4,10 +4,14 @@ import os
 
 import pytest
 import torch
+from hypothesis import settings
 
 from sfedhp.checks.problem import problem
 
 torch.set_num_threads(1)
+# A busy machine is no failure: how long an example takes decides nothing.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels are run by Triton's interpreter
 

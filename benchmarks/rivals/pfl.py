@@ -32,7 +32,7 @@ class Network(nn.Module):
         self.module = module
 
     def loss(self, inputs: Tensor, labels: Tensor) -> Tensor:
-        """What is minimized."""
+        """The cross-entropy that its training minimizes."""
         return cross_entropy(self.module(inputs), labels)
 
     @torch.no_grad()

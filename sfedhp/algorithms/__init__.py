@@ -1,4 +1,4 @@
-"""The eight methods of the paper's tables."""
+"""What a federated method is, and the eight methods of the paper's tables."""
 
 from __future__ import annotations
 

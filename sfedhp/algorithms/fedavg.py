@@ -22,7 +22,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    """Clients descend from the global model on their own data; the cloud averages what comes back."""
+    """Clients run SGD from the global model on their own data; the cloud averages their models."""
 
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20

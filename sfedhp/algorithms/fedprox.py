@@ -22,7 +22,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedProx(Algorithm):
-    """FedAvg with a rubber band: a client's steps are pulled back to the global model it started from."""
+    """FedAvg with a proximal term: a client's steps are pulled back to the global model it started from."""
 
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20

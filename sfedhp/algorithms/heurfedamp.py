@@ -27,7 +27,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class HeurFedAMP(Algorithm):
-    """Every client gets a cloud model of its own, in which the clients that are alike weigh more."""
+    """Every client gets its own cloud model: a mean in which clients with similar models weigh more."""
 
     state_per_member = True
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
@@ -71,9 +71,9 @@ class HeurFedAMP(Algorithm):
         return ClientResult(model, model)
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps; σ is no pull."""
+        """The SGD steps; σ belongs to the cloud."""
         return (StepRule("a local step", self.option("local_rate"), self.option("proximity")),)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """w_i of this round."""
+        """w_i of this round, the model the client uploaded."""
         return personal

@@ -22,7 +22,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class HierFAVG(Algorithm):
-    """FedAvg in two storeys: edges average their clients several times, then the cloud averages the edges."""
+    """FedAvg with edge servers: edges average their clients several times, then the cloud averages them."""
 
     tiers = 3
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05

@@ -32,7 +32,7 @@ class DeepKernel(NamedTuple):
 @final
 @dataclass(frozen=True)
 class PFedGP(Algorithm):
-    """Learn together how alike two inputs are; each client then classifies by likeness to its own rows."""
+    """Clients learn one kernel network together; each classifies by Gaussian processes on its own rows."""
 
     weighting: ClassVar[Literal["size", "equal"]] = "equal"
     predicts_from_features: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class PFedGP(Algorithm):
         return log_probabilities(parameters.posterior, task.scores(parameters.network, inputs))
 
     def _draw(self, task: Task, clock: Clock, step: int) -> tuple[Batch, Tensor]:
-        """The client's rows, as many as are allowed, and the key of whatever is drawn over them."""
+        """Up to `support_rows` of the client's rows, and the key of all further draws of this step."""
         keys = key(task.stream, clock.cloud_round, clock.edge_round, step)
         return task.batch(clock, step, role="support", count=self.support_rows), keys
 

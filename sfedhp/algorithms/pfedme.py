@@ -25,7 +25,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class PFedMe(Algorithm):
-    """Every client keeps a personal model tied to the global one by a spring, a Moreau envelope."""
+    """Every client keeps a personal model near the global one; its loss is a Moreau envelope."""
 
     weighting = "equal"
     client_proximity: Annotated[
@@ -59,7 +59,7 @@ class PFedMe(Algorithm):
         return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """θ_i of this round."""
+        """θ_i of this round, the personal model."""
         return personal
 
     def step_rules(self) -> tuple[StepRule, ...]:

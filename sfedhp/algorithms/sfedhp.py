@@ -35,7 +35,7 @@ class Edge(NamedTuple):
 @final
 @dataclass(frozen=True)
 class SFedHP(Algorithm):
-    """Clients keep sparse models near their edge's, edges keep models near the cloud's: a twofold spring."""
+    """Clients keep sparse models near their edge's model, and edges keep models near the cloud's."""
 
     tiers = 3
     weighting = "equal"
@@ -84,7 +84,7 @@ class SFedHP(Algorithm):
         return Edge(received, received, spread(received, members) if self.anchor == "client" else ())
 
     def edge_message(self, state: Edge, members: int) -> Tensor:
-        """φ_i to everybody."""
+        """φ_i to every client, or each client's own φ_ij."""
         if isinstance(state.centers, Tensor):
             # Differs from the paper: Algorithm 1 sends φ_i; eq. (H-min) centers the problem at φ_ij.
             return state.centers
@@ -132,11 +132,11 @@ class SFedHP(Algorithm):
         return Edge(model, personal, centers)
 
     def edge_upload(self, state: Edge) -> Tensor:
-        """w_i."""
+        """w_i, the edge's copy of the global model."""
         return state.model
 
     def edge_model(self, state: Edge) -> Tensor:
-        """φ_i."""
+        """φ_i, the edge's personal model."""
         return state.personal
 
     @property
@@ -145,7 +145,7 @@ class SFedHP(Algorithm):
         return self.start == "carried" or not absent(self.client_sparsity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """θ_ij of this round."""
+        """θ_ij of this round, the personal model."""
         return personal
 
     def step_rules(self) -> tuple[StepRule, ...]:

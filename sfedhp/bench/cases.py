@@ -34,7 +34,7 @@ class Case:
 
     @property
     def clients(self) -> int:
-        """Of all edges."""
+        """The number of clients under all edges."""
         return self.edges * self.clients_per_edge
 
     @property
@@ -63,8 +63,8 @@ class Case:
     def write_data(self, path: Path) -> None:
         """Write an npz of uint8 images, two labels a client; one row a client is for testing.
 
-        Speed does not depend on what images show. These have some structure, so that training neither stands
-        still nor diverges.
+        Speed does not depend on what images show. These have some structure, so that training neither stops
+        nor diverges.
         """
         draw = np.random.default_rng(0)
         client = np.repeat(np.arange(self.clients), self.rows + 1)

@@ -26,7 +26,7 @@ class Ceilings(NamedTuple):
 
 
 def ceilings(device: str, threads: int) -> Ceilings:
-    """Measure them."""
+    """Measure the speed of copying memory and of matrix products on a device."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

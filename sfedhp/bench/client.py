@@ -22,7 +22,7 @@ class ProximalSGD(torch.optim.Optimizer):
         self.centers: Parameters = []
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every parameter."""
+        """Take one step with the gradients left in the parameters."""
         for group in self.param_groups:
             for own, center in zip(group["params"], self.centers, strict=True):
                 pull = group["proximity"] * (own.data - center.data) + group["decay"] * own.data
@@ -42,7 +42,7 @@ class Client:
             rows: all inputs and labels of this client, on the host.
             batch_size: rows of a mini-batch.
             rate: of the SGD steps.
-            proximity: the pull to whatever `step` is given; 0: plain SGD.
+            proximity: the pull to the center that `step` is given; 0: plain SGD.
         """
         self.module = copy.deepcopy(module)
         self.device = next(module.parameters()).device
@@ -61,11 +61,11 @@ class Client:
 
     @property
     def parameters(self) -> Parameters:
-        """The module's own parameters."""
+        """The parameters of the client's module, not copied."""
         return list(self.module.parameters())
 
     def receive(self, parameters: Parameters) -> None:
-        """Start from somebody else's parameters."""
+        """Overwrite the client's parameters with copies of these."""
         for own, new in zip(self.module.parameters(), parameters, strict=True):
             own.data = new.data.clone()
 

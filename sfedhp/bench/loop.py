@@ -44,7 +44,7 @@ class Loop:
     turn: int = 0  # rounds done
 
     def round(self) -> None:
-        """One cloud round."""
+        """Train all clients for one cloud round."""
         _ROUNDS[type(self.algorithm)](self)
         self.turn += 1
 

@@ -1,4 +1,4 @@
-"""Sides in processes of their own, timed in turn so that whatever slows the machine slows all of them."""
+"""Each side in a process of its own, timed in turn, so that a busy machine slows all of them alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Timing(NamedTuple):
     threads: int
     peak_bytes: int
     rounds: int  # that the median is of
-    operations: int | None  # of a round's matrix products, by formula; None where nobody counted
+    operations: int | None  # of a round's matrix products, by formula; None where it was not counted
     bytes: int | None  # that a round's operations touch, by formula
 
 
@@ -47,7 +47,7 @@ class Side:
 
         Args:
             name: for messages.
-            job: what the worker is to build: `file`, `function`, `device` and whatever the function needs.
+            job: what the worker is to build: `file`, `function`, `device` and what the function needs.
             python: the interpreter.
         """
         self.name = name

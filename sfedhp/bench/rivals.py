@@ -99,7 +99,7 @@ def read_kinds(folder: Path) -> dict[str, Kind]:
 
 
 def parse(word: str, kinds: Mapping[str, Kind]) -> Rival:
-    """The rival that `NAME=PATH` or, for one installed here, `NAME` stands for.
+    """The rival given as `NAME=PATH` or, if it is installed here, as `NAME`.
 
     Raises:
         InputError: it is unknown, or not there.
@@ -115,9 +115,9 @@ def parse(word: str, kinds: Mapping[str, Kind]) -> Rival:
         raise InputError(f"--rival {name} is not installed here: write --rival {name}=PATH with {wanted}.")
     found = Path(path).expanduser()
     if kind.given_by == "folder" and not (found / kind.holds).is_dir():
-        raise InputError(f"--rival {word}: there is no {kind.holds} in that folder, so it is no checkout.")
+        raise InputError(f"--rival {word}: there is no {kind.holds} in that folder, so it is not a checkout.")
     if kind.given_by == "python" and not found.is_file():
-        raise InputError(f"--rival {word}: that is no interpreter, such as venv/bin/python.")
+        raise InputError(f"--rival {word}: that is not an interpreter, such as venv/bin/python.")
     return Rival(name, str(found.absolute()), kind)
 
 

@@ -63,7 +63,7 @@ class Memory:
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    """Build the side of the first line's job; then run a round for each line, until there is no more."""
+    """Build the side of the first line's job; then run a round for each further line."""
     job = json.loads(requests.readline())
     _stub_missing(job.get("unused", ()))
     make = _function(job["file"], job["function"])

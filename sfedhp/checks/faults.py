@@ -113,7 +113,7 @@ def rests_without_gradient(algorithm: Algorithm) -> None:
 
 
 def pull_changes_the_step(algorithm: Algorithm) -> None:
-    """A stronger pull gives another client model: a proximal term without effect is no proximal term."""
+    """A stronger pull gives another client model: a proximal term must have an effect."""
     check_is_dataclass(algorithm)
     # A step without data may be a server's.
     pulls = {rule.pull for rule in algorithm.step_rules() if rule.uses_data and rule.pull is not None}

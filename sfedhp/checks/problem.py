@@ -46,7 +46,7 @@ def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CL
     ids = torch.arange(EDGES * CLIENTS).reshape(lead)
     sizes = torch.randint(5, ROWS + 1, lead, generator=generator)
     sizes[0, 0], sizes[-1, -1] = 5, ROWS
-    # Every client holds two classes, and every class lies around a point of its own.
+    # Every client holds two classes, and the rows of a class scatter around a center of their own.
     labels = (ids.unsqueeze(-1) + torch.randint(2, (*lead, ROWS), generator=generator)) % classes
     centers = 2 * torch.randn(classes, INPUTS, generator=generator, dtype=torch.float64)
     inputs = centers[labels] + 0.5 * torch.randn(
@@ -69,13 +69,13 @@ def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CL
 
 
 def finish(simulator: Simulator) -> None:
-    """Run all rounds."""
+    """Run a simulation for `ROUNDS` rounds."""
     for _ in simulator.run(ROUNDS):
         pass
 
 
 def outcome(simulator: Simulator) -> list[tuple[str, Tensor]]:
-    """What the simulation came to, by name."""
+    """The tensors a simulation ended with, each with the name of what it is."""
     state = simulator.state
     named = [("the cloud's state", state.served.state), ("personal", state.personal)]
     return [(name, tensor) for name, tree in named for tensor in leaves(tree)]

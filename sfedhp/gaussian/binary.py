@@ -4,7 +4,7 @@
 
 Given Pólya–Gamma variables ω, one for each row, the latent values f are Gaussian, and given f the ω are
 PG(1, f): so they are drawn in turn (Polson, Scott and Windle, JASA 2013). Every chain is independent of the
-others. A row of sign 0 is no row: it has κ = 0 and ω = 0, and all formulas below are written without 1/ω, so
+others. A row of sign 0 is padding: it has κ = 0 and ω = 0, and all formulas below are written without 1/ω, so
 it drops out of them exactly.
 """
 
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     """The rows of a binary problem; the leading axes are a stack of problems."""
 
     features: Tensor  # (..., rows, features), of length 1
-    signs: Tensor  # (..., rows): 1 or −1; 0 where there is no row
+    signs: Tensor  # (..., rows): 1 or −1; 0 for padding
 
 
 def augment(rows: Rows, keys: Tensor, chains: int, steps: int) -> Tensor:
@@ -132,7 +132,7 @@ def _quadrature(like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(chains: int, numbers: int, device: torch.device) -> Iterator[Tensor]:
-    """The chains in blocks, where one chain of the whole stack takes so many numbers."""
+    """The chains in blocks that fit the cache or the memory; one chain takes this many numbers."""
     most = CPU_BLOCK if device.type == "cpu" else DEVICE_BLOCK
     size = max(1, most // max(numbers, 1))
     for first in range(0, chains, size):

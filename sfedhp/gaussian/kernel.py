@@ -1,4 +1,4 @@
-"""The kernel over network outputs, and a Cholesky factorization that does not give up at once."""
+"""The kernel over network outputs, and a Cholesky factorization that retries with more jitter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kernel(first: Tensor, second: Tensor) -> Tensor:
 
 
 def covariance(features: Tensor, real: Tensor) -> Tensor:
-    """K (..., rows, rows), jitter included; a row that is not real stands alone."""
+    """K (..., rows, rows), jitter included; a row that is not real has no covariance with others."""
     pairs = real.unsqueeze(-1) & real.unsqueeze(-2)
     diagonal = torch.where(real, JITTER, features.new_full((), OUTPUT_SCALE))
     return torch.where(pairs, kernel(features, features), 0.0) + torch.diag_embed(diagonal)

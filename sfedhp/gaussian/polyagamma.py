@@ -5,11 +5,11 @@ PG(1, c) is an infinite sum of exponentials (Polson, Scott and Windle, JASA 2013
     ω = 1/(2π²) Σₖ gₖ / ((k − ½)² + c²/4π²),  gₖ ~ Exp(1), k = 1, 2, …
 
 The first `TERMS` are drawn, and all the rest is one more exponential, shifted and scaled so that the mean and
-the variance of ω are exact for every c. An exact rejection sampler needs a number of uniforms nobody knows
-beforehand; this one needs the same few for every draw, so it never waits for the device, and a draw depends
-on its key and its c alone. What error is left sits in the third moment: up to c = 20 a million draws and a
-million of an exact sampler differ no more than two exact samples do, and a latent value beyond that is seven
-deviations of the prior away.
+the variance of ω are exact for every c. An exact rejection sampler needs an unknown number of uniforms; this
+one needs the same few for every draw, so it never waits for the device, and a draw depends on its key and its
+c alone. The remaining error is in the third moment: up to c = 20 a million draws and a million of an exact
+sampler differ no more than two exact samples do, and a larger latent value is seven standard deviations of
+the prior away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client's classes as a binary tree: each node parts some classes in two, until every class stands alone.
+"""A client's classes as a binary tree: each node splits some classes in two, until every class is alone.
 
 A tree is two masks over (nodes, classes), so a stack of clients with different classes is one tensor. C
 classes need at most C − 1 nodes; a client with fewer has empty nodes at the end, one with a single class has
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-ITERATIONS: Final = 10  # of 2-means: with a handful of class means it stands still long before
+ITERATIONS: Final = 10  # of 2-means: with a handful of class means it converges long before
 
 
 class Tree(NamedTuple):
@@ -32,7 +32,7 @@ def class_means(features: Tensor, labels: Tensor, real: Tensor, classes: int) ->
 
 
 def grow(means: Tensor, held: Tensor) -> Tree:
-    """Part the held classes (..., classes) by 2-means of their means (..., classes, features).
+    """Split the held classes (..., classes) by 2-means of their means (..., classes, features).
 
     The largest group first. Nothing in it is random: a client and a stack of clients grow the same trees.
     """
@@ -50,7 +50,7 @@ def grow(means: Tensor, held: Tensor) -> Tree:
 
 
 def _largest(group: Tensor, groups: int) -> Tensor:
-    """The classes of the largest group, the earliest of equals; none where every class stands alone."""
+    """The classes of the largest group, the earliest of equals; none where every class is alone."""
     numbers = torch.arange(groups, device=group.device)
     sizes = (group.unsqueeze(-1) == numbers).sum(-2)
     largest = (sizes * groups - numbers).argmax(-1, keepdim=True)

@@ -1,4 +1,7 @@
-"""The paper's convergence theory as software: constants, conditions, bounds, and what practice allows."""
+"""The paper's convergence theory as software: constants, conditions, bounds and practical limits.
+
+`check(experiment)` evaluates all of it for one experiment, before it runs.
+"""
 
 from sfedhp.theory.check import Check, check
 from sfedhp.theory.constants import Constants

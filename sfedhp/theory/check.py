@@ -1,4 +1,4 @@
-"""A configuration held against the theory and against what practice allows, before it is run."""
+"""Check a configuration against the theory and the practical limits, before it runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Check:
         return [line for line in self.lines if line.alarm and not line.inside]
 
     def as_dict(self) -> dict[str, Any]:
-        """The check for programs."""
+        """The check as JSON can hold it, as `sfedhp check --json` prints it."""
         return {
             "algorithm": self.experiment.algorithm_name,
             "source": self.experiment.data.source,
@@ -46,7 +46,7 @@ class Check:
 
 
 def check(experiment: Experiment, data: Data | None = None, model: Model | None = None) -> Check:
-    """Hold an experiment against the theory, the practical limits, and the clock.
+    """Compare an experiment with the theory and the practical limits, and forecast its cost.
 
     It informs and never refuses: the paper's own settings are far outside the theorems' bounds, and train.
 

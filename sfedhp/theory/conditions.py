@@ -12,7 +12,7 @@ _LOCAL = "measured at the initial weights; a network has no L that holds everywh
 
 
 def theory_lines(constants: Constants, curvature: Curvature) -> list[Line]:
-    """Constants, conditions and bounds of Theorems 1 to 3 for sFedHP, where these speak of its settings."""
+    """Constants, conditions and bounds of Theorems 1 to 3 for sFedHP, where they apply to its settings."""
     lines = _constants(constants, curvature)
     if constants.exact_penalty:
         return lines
@@ -78,7 +78,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
                 "above",
             )
         ]
-    bend = constants.penalized_smoothness
+    smooth = constants.penalized_smoothness
     # Theorem 1 asks nothing of a convex loss, which the loss is where L is known everywhere.
     springs = [] if curvature.exact else _springs(constants)
     return [
@@ -88,7 +88,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
             "root_spring",
             "Theorem 3: λ ≥ √(16(L + γ₁/ρ)² + 1)",
             constants.root_proximity,
-            math.hypot(4 * bend, 1.0),
+            math.hypot(4 * smooth, 1.0),
             "above",
             note="printed as ≤; the proof needs ≥",
         ),
@@ -97,14 +97,14 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
 
 def _springs(constants: Constants) -> list[Line]:
     """What Theorem 1 asks of a loss that is not convex."""
-    bend = constants.penalized_smoothness
+    smooth = constants.penalized_smoothness
     return [
         Line(
             "conditions",
             "client_spring",
             "Theorem 1, non-convex: λ₁ > 2(L + γ₁/ρ)",
             constants.client_proximity,
-            2 * bend,
+            2 * smooth,
             "above",
         ),
         Line(
@@ -112,7 +112,7 @@ def _springs(constants: Constants) -> list[Line]:
             "edge_spring",
             "Theorem 1, non-convex: λ₂ > 4(L + γ₁/ρ)",
             constants.edge_proximity,
-            4 * bend,
+            4 * smooth,
             "above",
         ),
         Line(

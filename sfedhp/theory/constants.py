@@ -34,7 +34,7 @@ class Constants(Settings):
 
     @property
     def root_proximity(self) -> float:
-        """λ = λ₁λ₂/√(λ₁²+λ₂²)."""
+        """λ = λ₁λ₂/√(λ₁²+λ₂²), the λ of Theorem 3."""
         both = math.hypot(self.client_proximity, self.edge_proximity)
         return self.client_proximity * (self.edge_proximity / both)
 
@@ -50,7 +50,7 @@ class Constants(Settings):
 
     @property
     def tight_smoothness(self) -> float:
-        """λ̄ + γ₂/ρ: F_ij is one Moreau envelope with the springs in a row, so λ̄ does where λ₂ stands."""
+        """λ̄ + γ₂/ρ: F_ij is one Moreau envelope with the springs in a row, so λ̄ can replace λ₂."""
         return self.series_proximity + self.edge_sparsity / self.smoothing
 
     @property
@@ -73,7 +73,7 @@ class Constants(Settings):
 
     @property
     def printed_convex_bound(self) -> float:
-        """The same as it stands in the paper, which gives only M ≥ 0."""
+        """The bound as printed in the paper, which gives only M ≥ 0."""
         return self._convex_bound(3)
 
     @property

@@ -40,7 +40,7 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
     """Curvature of the mini-batch losses of up to `CLIENTS` of a task's clients at a model (d,)."""
     task = _sampled(task, CLIENTS)
     bounded = is_bounded(task, model)
-    # Where h is no limit, one batch shows its size.
+    # Where h limits nothing, one batch is enough to show its size.
     turns = range(1 if bounded else BATCHES)
     each = [largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in turns]
     clients = sorted(torch.stack(each).amax(0).tolist(), reverse=True)
@@ -50,7 +50,7 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
 def measure(task: Task, model: Tensor) -> Curvature:
     """L and μ of the clients' whole losses; an L that is not known everywhere is taken at a model (d,)."""
     if len(task.network.layers) == 1:
-        # Cross-entropy of linear scores bends nowhere more than on the data, and is flat along (1, …, 1).
+        # The Hessian of linear scores is bounded by the data, and is zero along equal scores (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)
     few = _sampled(task, LOSS_CLIENTS)
     rows = min(LOSS_ROWS, few.labels.shape[-1])
@@ -59,10 +59,10 @@ def measure(task: Task, model: Tensor) -> Curvature:
 
 
 def is_bounded(task: Task, model: Tensor) -> bool:
-    """Whether there is but one layer that feeds no normalization, so that the loss has a bounded gradient.
+    """Whether at most one layer feeds no normalization, so that the loss has a bounded gradient.
 
-    A layer that does may grow without any change of the scores, and bends the less the larger it is: a step
-    that is too large makes it harmless instead of larger. With two others each makes the other's gradient.
+    Scaling a normalized layer does not change the scores, and the larger it is, the smaller its curvature: a
+    step that is too large makes it harmless. With two other layers, each scales the gradient of the other.
     """
     rows = task.batch(Clock(0)).inputs
     statistics = rows.new_zeros(()).expand(*task.lead, task.network.s)

@@ -61,10 +61,10 @@ def densities(
 ) -> list[tuple[int, float]]:
     """The expected share of weights that count, at some rounds, where the data hold none of them.
 
-    The penalties move w towards zero by the same amount every round (`_shrinkage`), until a weight lies below
-    the threshold. The smooth penalty leaves it swinging around zero: a threshold below that sees no zeros,
-    unless messages are cut there (`zeroed`), for what is zero stays zero. Weights that the data need stay
-    above this forecast.
+    The penalties move w towards zero by the same amount every round (`_shrinkage`), until a weight is below
+    the threshold. With the smooth penalty it then overshoots zero in every step: a smaller threshold counts
+    no zeros, unless messages are cut there (`zeroed`), since a zero stays zero. Weights that the data need
+    are not part of this forecast.
     """
     size = initial.abs().double().sort().values
 
@@ -95,7 +95,7 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     experiment, simulator = prepared.experiment, prepared.simulator
     rounds, evaluations = experiment.rounds, math.ceil(experiment.rounds / experiment.evaluation.every)
     seconds = rounds * measured.round_seconds + evaluations * measured.evaluation_seconds
-    zeroed = experiment.wire.threshold  # what the wire zeroes is zero, whatever else counts as zero
+    zeroed = experiment.wire.threshold  # weights below it are sent as zeros, whatever τ is
     level = max(experiment.density_threshold, zeroed)
     foreseen = partial(densities, simulator.algorithm, simulator.initial, rounds, zeroed=zeroed > 0)
     curve = foreseen(level)
@@ -140,7 +140,7 @@ def _lost(settings: Settings, pulled: float, stepped: float) -> float:
         # φ_i = w_i + λ₁/(λ₁+λ₂) (θ − w_i), then w_i ← w_i − η₁λ₂ (w_i − φ_i) − η₁γ₂
         apart = part * (apart - pulled)
         lost += stepped - pull * apart
-        # An edge that overshoots has no forecast, but a bounded one is better than none.
+        # For an edge that overshoots nothing can be forecast; a bounded number stands for it.
         apart = max(-1.0, 1 - pull) * apart + stepped
     return lost * settings.cloud_mixing
 

@@ -49,7 +49,7 @@ class Line:
         return f"{word}, {times:.2f} times" if times < 100 else f"{word}, {times:.1e} times"
 
     def as_dict(self) -> dict[str, Any]:
-        """The line for programs."""
+        """The line as JSON can hold it."""
         return {
             "group": self.group,
             "name": self.name,

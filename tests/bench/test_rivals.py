@@ -51,7 +51,7 @@ def test_every_rival_has_an_adapter_and_a_folder_without_any_says_where_they_are
         ("pfedme", "is not installed here: write --rival pfedme=PATH with a checkout of it."),
         ("flower", "is not installed here: write --rival flower=PATH with the interpreter"),
         ("pfedme=.", "there is no FLAlgorithms in that folder"),
-        ("pfl=nowhere", "that is no interpreter"),
+        ("pfl=nowhere", "that is not an interpreter"),
     ],
 )
 def test_what_is_not_there_is_refused(
