@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sfedhp.cli import main
-
-COMMAND = [sys.executable, "-c", "from sfedhp.cli import main; main(prog_name='sfedhp')"]
+from tests.support.commands import CommandProcess
 
 
 @pytest.fixture
@@ -56,23 +53,14 @@ def sfedhp(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]
 
 
 @pytest.fixture
-def process(here: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """The command in a process of its own, standing in the same folder."""
-    started: list[subprocess.Popen[str]] = []
+def process(here: Path) -> Iterator[Callable[..., CommandProcess]]:
+    """The command in a process of its own, in the same folder."""
+    children: list[CommandProcess] = []
 
-    def start(*words: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [*COMMAND, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        started.append(child)
-        return child
+    def start(*words: str) -> CommandProcess:
+        children.append(CommandProcess(*words))
+        return children[-1]
 
     yield start
-    for child in started:
-        if child.poll() is None:
-            child.kill()
-        child.communicate()
+    for child in children:
+        child.close()

@@ -1,18 +1,14 @@
-"""A run killed at ten random moments, and resumed each time, ends as the unbroken one, to the bit.
-
-The processes are forked from a server that has imported everything once: a new interpreter for each would
-spend the test's time on importing torch.
-"""
+"""A run killed at ten random moments, and resumed each time, ends as the unbroken one, to the bit."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import signal
 import time
 
 from sfedhp.cli import main
+from tests.support.commands import CONTEXT
 
 KILLS = 10
 ROUNDS = 80
@@ -24,8 +20,8 @@ def command(words):
     main(words, prog_name="sfedhp")
 
 
-def started(context, *words):
-    child = context.Process(target=command, args=([*words],))
+def started(*words):
+    child = CONTEXT.Process(target=command, args=([*words],))
     child.start()
     return child
 
@@ -66,19 +62,17 @@ def weights(folder):
 
 def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sfedhp.cli.commands.run", "sfedhp.cli.commands.resume"])
     words = [*tiny, f"rounds={ROUNDS}", "algorithm.edge_rounds=3", "checkpoint.every=3"]
     words += ["sampled_edges=1", "data.validation_per_label=1"]
     # The floor lies where the clients' densities are: what a client kept decides its next step.
     words += ["algorithm.client_sparsity=0.01", "algorithm.sparsity_floor=0.35", "density_threshold=0.3"]
     unbroken, broken = here / "unbroken", here / "broken"
-    ended(started(context, "run", *words, "--out", str(unbroken)))
+    ended(started("run", *words, "--out", str(unbroken)))
     table = [json.loads(line) for line in (unbroken / "history.jsonl").read_text().splitlines()]
     one_round = sum(row["seconds"] for row in table) / ROUNDS
     draw = random.Random(0)
     history, inode, reached = broken / "history.jsonl", None, []
-    child = started(context, "run", *words, "--out", str(broken))
+    child = started("run", *words, "--out", str(broken))
     for _ in range(KILLS):
         advance(history, child, inode, draw.randint(1, MOST))
         time.sleep(draw.uniform(0, one_round))
@@ -87,7 +81,7 @@ def test_ten_kills_change_nothing(here, tiny, monkeypatch):
         assert child.exitcode == -signal.SIGKILL
         inode = history.stat().st_ino
         reached.append(lines(history))
-        child = started(context, "resume", str(broken))
+        child = started("resume", str(broken))
     ended(child)
     assert len(reached) == KILLS
     assert len(set(reached)) > 1, "the kills came at different moments"

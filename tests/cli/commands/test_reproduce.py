@@ -1,10 +1,20 @@
+"""`sfedhp reproduce`: what it runs, shows, writes and refuses.
+
+The studies are run once for this file; each test gets a copy of their folder.
+"""
+
 import json
+import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
+
+from sfedhp.cli import main
 
 TINY = """
 rounds = 3
@@ -32,10 +42,32 @@ def small(here: Path) -> Path:
     return here
 
 
+def reproduce(folder: Path, *words: str) -> None:
+    """Run studies in a folder."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = CliRunner().invoke(main, ["reproduce", *words, "--device", "cpu"], prog_name="sfedhp")
+    finally:
+        os.chdir(before)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(scope="module")
+def one_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which one study was run with two seeds."""
+    folder = tmp_path_factory.mktemp("one_study")
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "table2.toml").write_text(TINY, encoding="utf-8")
+    reproduce(folder, "table2", "--seeds", "2")
+    return folder
+
+
 @pytest.fixture
-def ran(small: Path, sfedhp) -> Path:
-    assert sfedhp("reproduce", "table2", "--seeds", "2", "--device", "cpu").exit_code == 0
-    return small
+def ran(here: Path, one_study: Path) -> Path:
+    """A copy of `one_study`."""
+    shutil.copytree(one_study, here, dirs_exist_ok=True)
+    return here
 
 
 def test_run_then_show(small, sfedhp):
@@ -288,19 +320,27 @@ def test_records_that_are_not_text_are_refused(ran, sfedhp):
     )
 
 
-@pytest.fixture
-def several(ran: Path, sfedhp) -> Path:
-    """Three studies of one table, one of which was not run, and a figure."""
+@pytest.fixture(scope="module")
+def three_studies(tmp_path_factory: pytest.TempPathFactory, one_study: Path) -> Path:
+    """A folder with three studies of one table, one of which was not run, and a figure."""
+    folder = tmp_path_factory.mktemp("three_studies")
+    shutil.copytree(one_study, folder, dirs_exist_ok=True)
     other = TINY.replace("fedavg", "hierfavg").replace(
         'reading = "2-label"', 'reading = "as-written"\npaper = false'
     )
     for name in ("table2-extras", "table2-as-written"):
-        (ran / "experiments" / f"{name}.toml").write_text(other, encoding="utf-8")
+        (folder / "experiments" / f"{name}.toml").write_text(other, encoding="utf-8")
     figure = TINY.replace('"table2"', '"fig2"').replace("sfedhp λ=20", "sfedhp")
-    (ran / "experiments" / "fig2.toml").write_text(figure, encoding="utf-8")
-    words = ("--seeds", "1", "--device", "cpu")
-    assert sfedhp("reproduce", "table2-extras", "fig2", *words).exit_code == 0
-    return ran
+    (folder / "experiments" / "fig2.toml").write_text(figure, encoding="utf-8")
+    reproduce(folder, "table2-extras", "fig2", "--seeds", "1")
+    return folder
+
+
+@pytest.fixture
+def several(here: Path, three_studies: Path) -> Path:
+    """A copy of `three_studies`."""
+    shutil.copytree(three_studies, here, dirs_exist_ok=True)
+    return here
 
 
 @pytest.mark.parametrize(
