@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -43,11 +44,28 @@ def sfedhp(here):
     return invoke
 
 
-@pytest.fixture
-def kits(sfedhp, here):
-    result = sfedhp("provision", "federation.toml", *SMALL, "--json")
+@pytest.fixture(scope="module")
+def provisioned(tmp_path_factory):
+    """A folder with kits, made once: keys and certificates take seconds. What the command printed."""
+    folder = tmp_path_factory.mktemp("provisioned")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        Path("federation.toml").write_text('name = "trial"\n')
+        words = ["provision", "federation.toml", *SMALL, "--json"]
+        result = CliRunner().invoke(main, words, prog_name="sfedhp")
+    finally:
+        os.chdir(before)
     assert result.exit_code == 0, result.stderr
-    return {name: Path(folder) for name, folder in json.loads(result.stdout).items()}
+    return folder, result.stdout
+
+
+@pytest.fixture
+def kits(here, provisioned):
+    """A copy of the kits in the current folder."""
+    folder, printed = provisioned
+    shutil.copytree(folder / "kits", here / "kits")
+    return {name: Path(kit) for name, kit in json.loads(printed).items()}
 
 
 @pytest.fixture
