@@ -8,11 +8,10 @@ from collections.abc import Iterable
 import click
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.runs.config_keys import Option, common_options, config_tables, method_options
+from sfedhp.runs.config_keys import Option, common_options, config_tables, default_method, method_options
 from sfedhp.runs.provenance import METHOD
-from sfedhp.runs.settings import Settings
 
-DEFAULT = Settings(()).method
+DEFAULT = default_method()
 # What most runs set; of the method's keys those of the default method.
 COMMON = (
     *("rounds", "edges", "clients_per_edge", "seed", "batch_size", "device"),

@@ -50,9 +50,15 @@ Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
 
 
 @cache
-def help_of(kind: type[Any]) -> dict[str, str]:
+def types_of(kind: Any) -> dict[str, Any]:
+    """The type of each field of a dataclass, with its `Annotated` notes."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+@cache
+def help_of(kind: Any) -> dict[str, str]:
     """The help text of each field of a dataclass that has one."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = types_of(kind)
     notes = {
         field.name: [
             note.text for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, Help)
@@ -62,9 +68,9 @@ def help_of(kind: type[Any]) -> dict[str, str]:
     return {name: texts[-1] for name, texts in notes.items() if texts}
 
 
-def fields_of_type(kind: type[Any], alias: Any) -> list[str]:
+def fields_of_type(kind: Any, alias: Any) -> list[str]:
     """The names of a dataclass's fields of a type such as `Rate`, with or without a help text."""
-    hints, wanted = typing.get_type_hints(kind, include_extras=True), typing.get_args(alias)
+    hints, wanted = types_of(kind), typing.get_args(alias)
     names = [field.name for field in dataclasses.fields(kind)]
     return [name for name in names if typing.get_args(hints[name])[: len(wanted)] == wanted]
 
@@ -77,7 +83,8 @@ def check_options(options: Any, section: str = "") -> None:
     Raises:
         InputError: names the option, the value and what is allowed.
     """
-    hints = typing.get_type_hints(type(options), include_extras=True)
+    own_type: Any = type(options)  # mypy does not accept `type[Any]` as the key of a cache
+    hints = types_of(own_type)
     for field in dataclasses.fields(options):
         value, name = getattr(options, field.name), f"{section}{field.name}"
         kinds, bounds = _parts(hints[field.name])

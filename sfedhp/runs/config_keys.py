@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, tables_of
 from sfedhp.core.errors import InputError
-from sfedhp.core.options import help_of
+from sfedhp.core.options import help_of, types_of
 from sfedhp.runs.provenance import METHOD
 
 
@@ -38,6 +38,12 @@ class Option(NamedTuple):
             if typing.get_origin(kind) is typing.Literal
             for choice in typing.get_args(kind)
         )
+
+
+@cache
+def default_method() -> str:
+    """The name of the method that runs if none is chosen."""
+    return Experiment().algorithm_name
 
 
 @cache
@@ -122,13 +128,13 @@ def check_key(key: str) -> None:
 
 
 def _options(section: str, kind: Any) -> Iterator[Option]:
-    hints, helps, tables = typing.get_type_hints(kind, include_extras=True), help_of(kind), tables_of(kind)
+    types, helps, tables = types_of(kind), help_of(kind), tables_of(kind)
     for field in dataclasses.fields(kind):
         key = f"{section}.{field.name}" if section else field.name
         if field.name in tables:
             yield from _options(key, tables[field.name])
         else:
-            yield Option(key, hints[field.name], field.default, helps.get(field.name, ""))
+            yield Option(key, types[field.name], field.default, helps.get(field.name, ""))
 
 
 def _tables(prefix: str, kind: Any) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from sfedhp.runs.config_keys import (
     check_key,
     check_method,
     config_tables,
+    default_method,
     full_key,
     method_options,
     option_of,
@@ -51,7 +52,7 @@ class Settings:
     def method(self) -> str:
         """The name of the chosen method."""
         names = [entry.value for entry in self.entries if entry.key == METHOD]
-        return check_method(METHOD, names[-1]) if names else Experiment().algorithm_name
+        return check_method(METHOD, names[-1]) if names else default_method()
 
     def sets(self, key: str) -> bool:
         """Whether the key was set."""
