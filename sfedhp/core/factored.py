@@ -111,7 +111,7 @@ class SliceWriter(Generic[Tree]):
         return whole
 
     def _tuple(self, whole: Any, part: Any, first: int) -> Any:
-        """A tuple: each of its parts for itself."""
+        """A tuple: part by part."""
         wholes = [None] * len(part) if whole is None else whole
         written = [self._state(old, new, first) for old, new in zip(wholes, part, strict=True)]
         return type(part)(*written) if hasattr(part, "_fields") else tuple(written)

@@ -111,7 +111,7 @@ def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type; a bool is no number here."""
+    """Whether a value is of a type; a bool is not a number here."""
     if typing.get_origin(kind) is Literal:
         return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
     if kind in (int, float):
@@ -125,7 +125,7 @@ def _is_of(value: Any, kind: Any) -> bool:
 def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
     """Why a value of none of these types is refused, and what to write instead."""
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
-        return "is no plain value: convert it with .item()."
+        return "is a scalar of NumPy or torch: convert it with .item()."
     for kind in kinds:
         if typing.get_origin(kind) is Literal:
             *others, last = map(str, typing.get_args(kind))

@@ -48,7 +48,7 @@ class GraphStatus:
 
 
 class Worker(Protocol):
-    """Does the members' part of a round, in this process or elsewhere."""
+    """Does the members' part of a round, in this process or in others."""
 
     status: GraphStatus
 

@@ -61,14 +61,14 @@ def runs_that_fit(task: Task, rows: int) -> int:
 
 
 def _fitting(size: int, device: torch.device) -> int:
-    """How many things of so many bytes fit in half of the free memory; at least one."""
+    """How many objects of `size` bytes fit in half of the free memory; at least one."""
     return max(1, free_memory(device) // 2 // size)
 
 
 def keep_freed_memory() -> None:
     """Let the allocator of the C library reuse large arrays instead of returning each to the system.
 
-    By default glibc on Linux maps every array above 32 MiB anew, and it faults in page by page; a round of
+    By default glibc on Linux maps every array above 32 MiB again, page by page; a round of
     pFedMe on `dnn` then takes six times as long. On other systems this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

@@ -77,7 +77,7 @@ def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[in
 
 
 def everybody(turn: int) -> None:
-    """Draw all members, every turn: None stands for all."""
+    """The draw of all members: None in every turn."""
 
 
 def drawing(stream: Tensor, sampled: int, ids: Tensor, seated: Tensor) -> Draw:

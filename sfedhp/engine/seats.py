@@ -24,7 +24,7 @@ class Seats:
 
     @classmethod
     def of(cls, sizes: Tensor, tiers: Literal[2, 3], runs: int) -> Seats:
-        """The seats of clients that hold so many rows, (runs?, edges, clients per edge); 0: an empty seat."""
+        """The seats of clients with these sizes, (runs?, edges, clients per edge); 0: an empty seat."""
         edges, clients = sizes.shape[-2:]
         taken = (sizes > 0).reshape(-1, edges * clients).any(0).nonzero().squeeze(-1)
         return cls(tiers, runs, edges, clients, taken)

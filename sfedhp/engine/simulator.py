@@ -59,7 +59,7 @@ class Simulator:
     stream: Tensor  # (runs?,), the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
     links: Mapping[Direction, Link] = field(default_factory=dict)  # where none is given, nothing is changed
-    lost: Lost | None = None  # whose replies are lost; None: nobody's
+    lost: Lost | None = None  # whose replies are lost; None: no one's
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
     graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done

@@ -40,7 +40,7 @@ class State:
 
     @property
     def clients(self) -> ClientState:
-        """The clients' part."""
+        """What the clients keep."""
         return ClientState(self.personal, self.statistics)
 
     def with_clients(self, clients: ClientState) -> State:

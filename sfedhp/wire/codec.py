@@ -64,7 +64,7 @@ def decode(
 
     Args:
         data: one message, from anybody.
-        base: the model the sender took as its base, to the bit; not read where the message is no difference.
+        base: the model the sender took as its base, to the bit; not read if the message is not a difference.
         size: the number of parameters expected; None takes any.
         limit: the most bytes the decoded tensor may have. A message that declares more is refused before
             anything of that size is allocated; working memory stays below eight times the decoded tensor.

@@ -76,10 +76,19 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
         ({"rate": "fast"}, "x.rate = 'fast' is not a number: it must be above 0."),
         ({"rate": None}, "x.rate = None is not a number: it must be above 0."),
         ({"rate": [0.1]}, "x.rate = [0.1] is not a number: it must be above 0."),
-        ({"rate": torch.tensor(0.5)}, "x.rate = tensor(0.5000) is no plain value: convert it with .item()."),
+        (
+            {"rate": torch.tensor(0.5)},
+            "x.rate = tensor(0.5000) is a scalar of NumPy or torch: convert it with .item().",
+        ),
         ({"count": None}, "x.count = None is not a number: it must be a whole number, at least 1."),
-        ({"count": np.int64(3)}, f"x.count = {np.int64(3)!r} is no plain value: convert it with .item()."),
-        ({"switch": np.True_}, f"x.switch = {np.True_!r} is no plain value: convert it with .item()."),
+        (
+            {"count": np.int64(3)},
+            f"x.count = {np.int64(3)!r} is a scalar of NumPy or torch: convert it with .item().",
+        ),
+        (
+            {"switch": np.True_},
+            f"x.switch = {np.True_!r} is a scalar of NumPy or torch: convert it with .item().",
+        ),
         (
             {"count": PerRun([1, 2])},
             "x.count = PerRun([1.0, 2.0]) is not a number: it must be a whole number, at least 1.",
