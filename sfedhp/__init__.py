@@ -1,4 +1,8 @@
-"""Personalized federated learning on three tiers: clients, edge servers, a cloud."""
+"""Personalized federated learning on three tiers: clients, edge servers, a cloud.
+
+The public names are those of `__all__`. Public by package are also `sfedhp.data`, `sfedhp.wire`,
+`sfedhp.theory`, `sfedhp.checks` and `sfedhp.paper`; everything else may change without notice.
+"""
 
 from __future__ import annotations
 
@@ -8,57 +12,158 @@ from typing import TYPE_CHECKING, Any
 from sfedhp._version import __version__
 
 if TYPE_CHECKING:
-    from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult
-    from sfedhp.config import EvaluationOptions, Experiment
+    from sfedhp.algorithms import (
+        ALGORITHMS,
+        Algorithm,
+        ClientResult,
+        FedAvg,
+        FedProx,
+        HeurFedAMP,
+        HierFAVG,
+        PerFedAvg,
+        PFedGP,
+        PFedMe,
+        SFedHP,
+    )
+    from sfedhp.checks import CheckError, check_algorithm
+    from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment
     from sfedhp.core.errors import InputError
+    from sfedhp.core.factored import dense
+    from sfedhp.core.options import Count, Help, Rate, Share, Strength
     from sfedhp.core.scalars import PerRun
-    from sfedhp.data import DataOptions, Federation
+    from sfedhp.core.types import Batch, Clock
+    from sfedhp.core.vectors import weighted_mean
+    from sfedhp.data import DataOptions, Federation, from_arrays, from_dataset
+    from sfedhp.inner.minimize import Descent, minimize
     from sfedhp.nn.models import ModelOptions
-    from sfedhp.runs.results import Run
+    from sfedhp.nn.task import Task
+    from sfedhp.runs.loop import Progress
+    from sfedhp.runs.newcomers import personalize
+    from sfedhp.runs.results import Outcome, Run
     from sfedhp.runs.run import DivergenceError, resume, run
     from sfedhp.runs.sweep import sweep
+    from sfedhp.theory import check
+    from sfedhp.wire.cost import LinksOptions
+    from sfedhp.wire.link import WireOptions
 
-
-# Names are imported when they are first used: `sfedhp --help` need not wait for torch.
-_WHERE = {
-    "ALGORITHMS": "algorithms",
-    "Algorithm": "algorithms",
-    "ClientResult": "algorithms",
-    "DataOptions": "data",
-    "DivergenceError": "runs.run",
-    "EvaluationOptions": "config",
-    "Experiment": "config",
-    "Federation": "data",
-    "InputError": "core.errors",
-    "ModelOptions": "nn.models",
-    "PerRun": "core.scalars",
-    "Run": "runs.results",
-    "resume": "runs.run",
-    "run": "runs.run",
-    "sweep": "runs.sweep",
-}
-
-__all__ = [
+__all__ = [  # noqa: RUF022 (by purpose)
+    # run
+    "Experiment",
+    "run",
+    "resume",
+    "sweep",
+    "Run",
+    "Outcome",
+    "Progress",
+    "DivergenceError",
+    "InputError",
+    # sections
+    "DataOptions",
+    "ModelOptions",
+    "EvaluationOptions",
+    "WireOptions",
+    "LinksOptions",
+    "EngineOptions",
+    "CheckpointOptions",
+    # methods
     "ALGORITHMS",
+    "FedAvg",
+    "FedProx",
+    "HeurFedAMP",
+    "HierFAVG",
+    "PFedGP",
+    "PFedMe",
+    "PerFedAvg",
+    "SFedHP",
+    # to write one
     "Algorithm",
     "ClientResult",
-    "DataOptions",
-    "DivergenceError",
-    "EvaluationOptions",
-    "Experiment",
-    "Federation",
-    "InputError",
-    "ModelOptions",
+    "Task",
+    "Batch",
+    "Clock",
+    "Descent",
+    "minimize",
+    "weighted_mean",
+    "dense",
+    "Count",
+    "Rate",
+    "Strength",
+    "Share",
+    "Help",
     "PerRun",
-    "Run",
+    "check_algorithm",
+    "CheckError",
+    # data, newcomers, theory
+    "Federation",
+    "from_arrays",
+    "from_dataset",
+    "personalize",
+    "check",
     "__version__",
-    "resume",
-    "run",
-    "sweep",
 ]
+
+# Where each name is defined. It is imported at its first use: `sfedhp --help` need not wait for torch.
+_MODULES = {
+    # run
+    "Experiment": "config",
+    "run": "runs.run",
+    "resume": "runs.run",
+    "sweep": "runs.sweep",
+    "Run": "runs.results",
+    "Outcome": "runs.results",
+    "Progress": "runs.loop",
+    "DivergenceError": "runs.run",
+    "InputError": "core.errors",
+    # sections
+    "DataOptions": "data",
+    "ModelOptions": "nn.models",
+    "EvaluationOptions": "config",
+    "WireOptions": "wire.link",
+    "LinksOptions": "wire.cost",
+    "EngineOptions": "config",
+    "CheckpointOptions": "config",
+    # methods
+    "ALGORITHMS": "algorithms",
+    "FedAvg": "algorithms",
+    "FedProx": "algorithms",
+    "HeurFedAMP": "algorithms",
+    "HierFAVG": "algorithms",
+    "PFedGP": "algorithms",
+    "PFedMe": "algorithms",
+    "PerFedAvg": "algorithms",
+    "SFedHP": "algorithms",
+    # to write one
+    "Algorithm": "algorithms",
+    "ClientResult": "algorithms",
+    "Task": "nn.task",
+    "Batch": "core.types",
+    "Clock": "core.types",
+    "Descent": "inner.minimize",
+    "minimize": "inner.minimize",
+    "weighted_mean": "core.vectors",
+    "dense": "core.factored",
+    "Count": "core.options",
+    "Rate": "core.options",
+    "Strength": "core.options",
+    "Share": "core.options",
+    "Help": "core.options",
+    "PerRun": "core.scalars",
+    "check_algorithm": "checks",
+    "CheckError": "checks",
+    # data, newcomers, theory
+    "Federation": "data",
+    "from_arrays": "data",
+    "from_dataset": "data",
+    "personalize": "runs.newcomers",
+    "check": "theory",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

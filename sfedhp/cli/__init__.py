@@ -95,7 +95,9 @@ class Commands(click.Group):
             where = f"{error.filename}: " if error.filename else ""
             raise BadInput(f"{where}{error.strerror or error}.") from error
         except RuntimeError as error:
-            if "without overflow" not in str(error):
+            from sfedhp.runs.divergence import is_overflow
+
+            if not is_overflow(error):
                 raise
             raise BadInput(
                 "A rate or strength is too large for the numbers of the run: set algorithm.… values that are "

@@ -1,11 +1,12 @@
-"""Data of a federation: sources, who holds what, and a user's own arrays.
+"""Data of a federation: sources, who holds which rows, and a user's own arrays.
 
 `federate` loads a named source or an `.npz`; `from_arrays` and `from_dataset` take what a program holds;
-`get`, `verify` and `listing` look after the published image sets.
+`hold_out` takes clients out of a federation; `get`, `verify` and `listing` manage the published image sets.
 """
 
 from sfedhp.data.download import get
 from sfedhp.data.federation import Federation, Holding, federate, from_arrays, from_dataset
+from sfedhp.data.newcomer import Newcomer, hold_out
 from sfedhp.data.options import DataOptions
 from sfedhp.data.registry import FileState, Listed, data_folder, listing, verify
 
@@ -15,11 +16,13 @@ __all__ = [
     "FileState",
     "Holding",
     "Listed",
+    "Newcomer",
     "data_folder",
     "federate",
     "from_arrays",
     "from_dataset",
     "get",
+    "hold_out",
     "listing",
     "verify",
 ]

@@ -97,8 +97,8 @@ class Federation:
                 f"{clients_per_edge}: set edges = {rows} and clients_per_edge = {width}."
             )
 
-    def check_drawn(self, edges: int, clients: int) -> None:
-        """Refuse to draw more members a round than have rows to train on.
+    def check_sampling(self, edges: int, clients: int) -> None:
+        """Refuse to sample more members a round than have rows to train on.
 
         Raises:
             InputError: says how many there are.
@@ -169,7 +169,17 @@ def from_arrays(
     clients_per_edge: int,
     seed: int,
 ) -> tuple[Federation, DataOptions]:
-    """The same for arrays: inputs and a label a row, optionally who holds it and whether it is for testing.
+    """A federation of a user's arrays; also the options as resolved.
+
+    Args:
+        inputs: (rows, *shape), uint8 images or numbers.
+        labels: (rows,) integers from 0.
+        client: (rows,), who holds each row; None: `options.partition` decides.
+        test: (rows,) of bool, the rows to test on; None: `options` decides.
+        options: who holds what; None: the defaults.
+        edges: servers between the cloud and the clients.
+        clients_per_edge: seats under each of them.
+        seed: decides every draw.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
@@ -180,17 +190,12 @@ def from_arrays(
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
-def from_dataset(
-    dataset: Dataset[Any],
-    *,
-    client: Any = None,
-    test: Any = None,
-    options: DataOptions | None = None,
-    edges: int,
-    clients_per_edge: int,
-    seed: int,
-) -> tuple[Federation, DataOptions]:
-    """The same for a torch `Dataset` of (input, label); it is read once, whole.
+def from_dataset(dataset: Dataset[Any], **division: Any) -> tuple[Federation, DataOptions]:
+    """The same for a torch `Dataset` of (input, label), which is read whole, once.
+
+    Args:
+        dataset: has a length, and gives a pair for each row number.
+        division: all arguments of `from_arrays` but `inputs` and `labels`.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
@@ -202,16 +207,7 @@ def from_dataset(
         raise InputError(
             "The dataset must have a length and give pairs (input, label) by row number."
         ) from error
-    return from_arrays(
-        inputs,
-        labels,
-        client=client,
-        test=test,
-        options=options,
-        edges=edges,
-        clients_per_edge=clients_per_edge,
-        seed=seed,
-    )
+    return from_arrays(inputs, labels, **division)
 
 
 def _row(value: Any) -> Tensor | NDArray[Any]:
@@ -255,7 +251,7 @@ def _assemble(
     )
     clients = f"{len(split.train)} clients"
     if options.held_out:
-        newcomers = held_out(federation, options.held_out)
+        newcomers = clients_to_hold_out(federation, options.held_out)
         federation = federation.without(newcomers)
         clients += f", {len(newcomers)} of which are held out"
     if empty := int((federation.seats < 0).sum()):
@@ -263,7 +259,7 @@ def _assemble(
     return dataclasses.replace(federation, notes=tuple(notes)), options
 
 
-def held_out(federation: Federation, count: int) -> list[int]:
+def clients_to_hold_out(federation: Federation, count: int) -> list[int]:
     """The clients that join after training: the last ones of each edge.
 
     Raises:

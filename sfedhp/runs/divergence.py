@@ -48,6 +48,11 @@ def explosion(rows: Sequence[Row]) -> str | None:
     return None
 
 
+def is_overflow(error: RuntimeError) -> bool:
+    """Whether torch refused a number, such as a huge rate, that the tensors' type cannot hold."""
+    return "without overflow" in str(error)
+
+
 def _all_finite(tensor: Tensor, runs: int) -> Tensor:
     finite = tensor.isfinite()
     return finite.flatten(runs).all(-1) if finite.ndim > runs else finite

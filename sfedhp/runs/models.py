@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
+from sfedhp.nn.models import MODELS
 from sfedhp.nn.task import Task
-from sfedhp.runs.tensor_files import named_tensors, write_tensors
+from sfedhp.runs.build import Model, build_network
+from sfedhp.runs.tensor_files import named_tensors, read_tensors, write_tensors
+
+_CLASSES: Final = "classes"  # in the metadata of a model file
 
 
 class Models:
@@ -75,7 +82,7 @@ class Models:
         folder.mkdir(parents=True, exist_ok=True)
         for name, module in self._all():
             if module is not None:
-                save_model(folder / f"{name}.safetensors", module)
+                save_model(folder / f"{name}.safetensors", module, self._simulator.task.classes)
 
     def _all(self) -> Iterator[tuple[str, nn.Module | None]]:
         edges, clients = self._seats
@@ -114,15 +121,70 @@ class Predictor(nn.Module):
         return self._algorithm.predict(parameters, self._task, inputs)
 
 
-def save_model(path: Path, module: nn.Module) -> None:
+def save_model(path: Path, module: nn.Module, classes: int) -> None:
     """Write a model as a safetensors file, each tensor under its name in the module's `state_dict`.
+
+    Args:
+        path: the file; folders above it are made.
+        module: the model.
+        classes: that it tells apart, kept in the file's metadata.
 
     Raises:
         OSError: the disk is full, or the path cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    write_tensors(path, state)
+    write_tensors(path, state, {_CLASSES: str(classes)})
+
+
+def read_model(
+    path: Path, experiment: Experiment, shape: Sequence[int], model: Model | None = None
+) -> nn.Module:
+    """The global or an edge's model in a file, ready to predict.
+
+    Args:
+        path: the file, in the folder `models` of a run.
+        experiment: the run's.
+        shape: of one input.
+        model: the user's own module, where the run had one from Python.
+
+    Raises:
+        InputError: the file cannot be read, or is not the run's model for inputs of this shape.
+    """
+    try:
+        tensors, metadata = read_tensors(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} is not a safetensors file ({error}): run the training again.") from None
+    network = build_network(experiment, shape, _classes(path, tensors, metadata, experiment, model), model)
+    module = network.module
+    if {name: value.shape for name, value in module.state_dict().items()} != {
+        name: value.shape for name, value in tensors.items()
+    }:
+        raise InputError(
+            f"{path} is not a {experiment.model.name} for inputs of shape {tuple(shape)}: give the newcomer "
+            f"rows like those the run was trained on."
+        )
+    module.load_state_dict(tensors)
+    return module.eval()
+
+
+def _classes(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    experiment: Experiment,
+    model: Model | None,
+) -> int:
+    """The number of classes of a model file: as it says, or of an old one by the model's last layer."""
+    if _CLASSES in metadata:
+        return int(metadata[_CLASSES])
+    if model is None and experiment.model.name in MODELS:
+        head = tensors.get("head.weight")
+        return 1 if head is None else len(head)
+    raise InputError(
+        f"{path} was written by an older version and does not say how many classes there are: resume the run "
+        f"in {path.parents[1]} once, which writes its models again."
+    )
 
 
 def _at(personal: Tensor | Factored, place: tuple[int, ...]) -> Tensor:

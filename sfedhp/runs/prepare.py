@@ -113,22 +113,23 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
     Raises:
         InputError: the data cannot be used, or more members are to be drawn than there are.
     """
-    layout: dict[str, Any] = {
+    division: dict[str, Any] = {
+        "options": experiment.data,
         "edges": experiment.edges,
         "clients_per_edge": experiment.clients_per_edge,
         "seed": experiment.seed,
     }
     if data is None:
-        federation, options = federate(experiment.data, **layout)
+        federation, options = federate(**division)
     elif isinstance(data, Federation):
         data.check_seats(experiment.edges, experiment.clients_per_edge)
         federation, options = data, replace(experiment.data, source=ARRAYS)
     elif isinstance(data, Mapping):
         check_names("the data", data)
-        federation, options = from_arrays(**data, options=experiment.data, **layout)
+        federation, options = from_arrays(**data, **division)
     else:
-        federation, options = from_dataset(data, options=experiment.data, **layout)
-    federation.check_drawn(experiment.sampled_edges, experiment.sampled_clients)
+        federation, options = from_dataset(data, **division)
+    federation.check_sampling(experiment.sampled_edges, experiment.sampled_clients)
     return federation, replace(experiment, data=options)
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
-from sfedhp.data.federation import held_out
+from sfedhp.data.federation import clients_to_hold_out
 from sfedhp.data.seating import seat
 
 INPUTS = np.random.default_rng(0).integers(0, 256, (40, 2, 3, 3), np.uint8)
@@ -242,7 +242,7 @@ def test_clients_that_are_held_out_leave_no_seats_behind():
     whole, _ = federate(DataOptions(), **layout)
     rest, options = federate(DataOptions(held_out=1), **layout)
     assert options.held_out == 1
-    assert held_out(whole, 1) == [2, 5]
+    assert clients_to_hold_out(whole, 1) == [2, 5]
     assert rest.seats.tolist() == [[0, 1], [2, 3]]
     kept = [rows.tolist() for client, rows in enumerate(whole.train) if client not in (2, 5)]
     assert [rows.tolist() for rows in rest.train] == kept
@@ -257,7 +257,7 @@ SEVEN = {"client": np.arange(40) % 7, "edges": 2, "clients_per_edge": 5, "seed":
 def test_each_edge_holds_out_the_last_clients_it_has():
     whole, _ = from_arrays(INPUTS, LABELS, **SEVEN)
     assert whole.seats.tolist() == [[0, 1, 2, 3, 4], [5, 6, -1, -1, -1]]
-    assert held_out(whole, 1) == [4, 6]
+    assert clients_to_hold_out(whole, 1) == [4, 6]
     rest, _ = from_arrays(INPUTS, LABELS, options=DataOptions(held_out=1), **SEVEN)
     assert rest.seats.tolist() == [[0, 1, 2, 3], [4, -1, -1, -1]]
     np.testing.assert_array_equal(rest.train[4], whole.train[5])
@@ -272,7 +272,7 @@ def test_an_edge_is_never_emptied_by_holding_out():
 def test_the_last_seats_of_full_edges_are_held_out():
     options = {"edges": 3, "clients_per_edge": 4, "seed": 5}
     whole, _ = federate(DataOptions(edge_order="random"), **options)
-    assert held_out(whole, 2) == whole.seats[:, -2:].ravel().tolist()
+    assert clients_to_hold_out(whole, 2) == whole.seats[:, -2:].ravel().tolist()
     rest, _ = federate(DataOptions(edge_order="random", held_out=2), **options)
     assert rest.seats.shape == (3, 2)
     assert rest.notes == whole.notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS, SFedHP
+from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import smooth_l1_grad
 from sfedhp.data import DataOptions, federate
-from sfedhp.runs.newcomers import hold_out, newcomer_of, personalize, read_models, shared_models
+from sfedhp.data.newcomer import hold_out
+from sfedhp.runs.newcomers import adapt, newcomer_of, personalize, read_models, shared_models
 
 DATA = DataOptions(train_per_label=20, test_per_label=20, validation_per_label=0)
 SMALL = sfedhp.Experiment(
@@ -89,7 +90,7 @@ def test_it_is_k_steps_of_the_inner_problem_by_hand(trained):
     )
     experiment = replace(whole(run), algorithm=method)
     models = shared_models(run)
-    found = personalize(experiment, models, newcomer, start="edge-1")
+    found = adapt(experiment, models, newcomer, start="edge-1")
     assert found.start == "edge-1"
     module = models["edge-1"]
     anchor = [value.detach().clone() for value in module.parameters()]
@@ -109,10 +110,10 @@ def test_it_is_k_steps_of_the_inner_problem_by_hand(trained):
 
 def test_the_best_start_is_chosen_on_the_training_rows(trained):
     run, newcomer = trained
-    found = personalize(whole(run), shared_models(run), newcomer)
+    found = adapt(whole(run), shared_models(run), newcomer)
     assert found.losses.keys() == {"global", "edge-0", "edge-1"}
     assert found.losses[found.start] == min(found.losses.values())
-    edges = personalize(whole(run), shared_models(run), newcomer, start="edge")
+    edges = adapt(whole(run), shared_models(run), newcomer, start="edge")
     assert edges.losses.keys() == {"edge-0", "edge-1"}
     inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
     for name, module in shared_models(run).items():
@@ -123,13 +124,13 @@ def test_the_best_start_is_chosen_on_the_training_rows(trained):
 def test_accuracy_before_is_that_of_the_start_and_more_steps_help(trained):
     run, newcomer = trained
     models = shared_models(run)
-    few = personalize(whole(run), models, newcomer)
+    few = adapt(whole(run), models, newcomer)
     scores = models[few.start](torch.from_numpy(newcomer.test_inputs))
     right = (scores.argmax(-1).numpy() == newcomer.test_labels).mean()
     assert few.before == pytest.approx(100 * right)
     assert (few.rows, few.test_rows) == (40, 40)
     loose = SFedHP(personal_steps=200, client_proximity=0.01)
-    many = personalize(replace(whole(run), algorithm=loose), models, newcomer)
+    many = adapt(replace(whole(run), algorithm=loose), models, newcomer)
     assert many.after > many.before
     assert many.after >= few.after
 
@@ -137,24 +138,24 @@ def test_accuracy_before_is_that_of_the_start_and_more_steps_help(trained):
 def test_steps_that_overshoot_are_taken_again_with_smaller_rates(trained):
     run, newcomer = trained
     models, wild = shared_models(run), SFedHP(personal_rate=1.5, client_proximity=2.0)
-    found = personalize(replace(whole(run), algorithm=wild), models, newcomer)
+    found = adapt(replace(whole(run), algorithm=wild), models, newcomer)
     assert found.halvings > 0
     tamer = replace(wild, personal_rate=1.5 / 2**found.halvings)
-    same = personalize(replace(whole(run), algorithm=tamer), models, newcomer)
+    same = adapt(replace(whole(run), algorithm=tamer), models, newcomer)
     assert same.halvings == 0
     for mine, value in zip(found.model.parameters(), same.model.parameters(), strict=True):
         assert torch.equal(mine, value)
     wilder = replace(wild, personal_rate=1.5 / 2 ** (found.halvings - 1))
-    assert personalize(replace(whole(run), algorithm=wilder), models, newcomer).halvings == 1
+    assert adapt(replace(whole(run), algorithm=wilder), models, newcomer).halvings == 1
 
 
 def test_where_no_rate_helps_the_runs_own_are_used(trained):
     run, newcomer = trained
     # A start that fits the newcomer already: so strong a pull to zero costs fit at any rate.
     fitting = replace(whole(run), algorithm=SFedHP(personal_steps=500, client_proximity=0.01))
-    models = {"global": personalize(fitting, shared_models(run), newcomer).model}
+    models = {"global": adapt(fitting, shared_models(run), newcomer).model}
     sparse = SFedHP(client_sparsity=50.0, smoothing=1.0, personal_rate=1e-2, client_proximity=0.1)
-    found = personalize(replace(whole(run), algorithm=sparse), models, newcomer)
+    found = adapt(replace(whole(run), algorithm=sparse), models, newcomer)
     assert found.halvings == 0
     inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
     assert found.loss == pytest.approx(nn.functional.cross_entropy(found.model(inputs), labels).item())
@@ -170,7 +171,7 @@ def test_the_runs_models_are_not_changed(trained):
     run, newcomer = trained
     models = shared_models(run)
     before = {name: [value.clone() for value in module.parameters()] for name, module in models.items()}
-    personalize(whole(run), models, newcomer)
+    adapt(whole(run), models, newcomer)
     for name, module in models.items():
         assert all(torch.equal(old, new) for old, new in zip(before[name], module.parameters(), strict=True))
 
@@ -181,7 +182,7 @@ def test_every_method_with_a_global_model_gives_a_newcomer_one(name, trained):
     experiment = replace(SMALL, rounds=2, algorithm=ALGORITHMS[name]())
     rest, _ = hold_out(federation(), [5], dtype="float64")
     run = sfedhp.run(experiment, data=rest)
-    found = personalize(whole(run), shared_models(run), newcomer)
+    found = adapt(whole(run), shared_models(run), newcomer)
     start = shared_models(run)[found.start]
     assert found.after >= 0
     moved = [
@@ -202,7 +203,7 @@ def test_the_models_of_one_method_are_of_no_use_to_one_that_predicts_otherwise(t
     run, newcomer = trained
     experiment = replace(whole(run), algorithm=ALGORITHMS["pfedgp"]())
     with pytest.raises(InputError, match="no global or edge's model that predicts"):
-        personalize(experiment, shared_models(run), newcomer)
+        adapt(experiment, shared_models(run), newcomer)
 
 
 def test_a_newcomers_arrays_have_known_names(trained):
@@ -231,7 +232,7 @@ def test_batch_norm_starts_from_averaged_statistics(tmp_path):
     newcomer = newcomer_of(run.experiment, {"inputs": inputs[:20].astype("f4") + 3, "labels": labels[:20]})
     models = shared_models(run)
     still = replace(whole(run), algorithm=SFedHP(personal_rate=1e-9))  # weights stay, statistics move
-    found = personalize(still, models, newcomer, start="global")
+    found = adapt(still, models, newcomer, start="global")
     rows = torch.from_numpy(newcomer.inputs)
     first = models["global"].norm1.running_mean
     seen = models["global"].conv1(rows).mean((0, 2, 3))
@@ -252,7 +253,7 @@ def test_a_forward_that_fails_on_the_rows_is_one_sentence(trained):
 
     run, newcomer = trained
     with pytest.raises(InputError, match=r"do not fit the run's model: .* \(KeyError: 'rows'\)"):
-        personalize(whole(run), {"global": Picky(4, 3)}, newcomer)
+        adapt(whole(run), {"global": Picky(4, 3)}, newcomer)
 
 
 def arrays(rows=12, **more):
@@ -296,13 +297,13 @@ def test_rows_that_do_not_fit_the_model_are_refused(trained):
     run, newcomer = trained
     models = shared_models(run)
     with pytest.raises(InputError, match="do not fit the run's model"):
-        personalize(whole(run), models, newcomer._replace(inputs=newcomer.inputs[:, :, :5]))
+        adapt(whole(run), models, newcomer._replace(inputs=newcomer.inputs[:, :, :5]))
     with pytest.raises(InputError, match="label 10, but the run's model knows 10 classes"):
-        personalize(whole(run), models, newcomer._replace(labels=newcomer.labels * 0 + 10))
+        adapt(whole(run), models, newcomer._replace(labels=newcomer.labels * 0 + 10))
     with pytest.raises(InputError, match="There is no model 'edge-7'"):
-        personalize(whole(run), models, newcomer, start="edge-7")
+        adapt(whole(run), models, newcomer, start="edge-7")
     with pytest.raises(InputError, match="There is no model 'edge' "):
-        personalize(whole(run), {"global": models["global"]}, newcomer, start="edge")
+        adapt(whole(run), {"global": models["global"]}, newcomer, start="edge")
 
 
 @pytest.mark.parametrize("rate", [1e3, 1e12, 1e38, 1e300])
@@ -314,7 +315,7 @@ def test_steps_that_diverge_at_every_rate_give_no_model(trained, rate, dtype):
     with pytest.raises(
         InputError, match=r"^The steps diverge on .* by up to 1024 .* use the run's \S+ model"
     ):
-        personalize(wild, models, newcomer)
+        adapt(wild, models, newcomer)
 
 
 @pytest.mark.parametrize("rate", [0.5, 10.0])
@@ -324,7 +325,7 @@ def test_steps_that_fit_with_huge_weights_are_taken_again(trained, rate):
     same = newcomer.labels == newcomer.labels[0]
     alike = newcomer._replace(inputs=newcomer.inputs[same], labels=newcomer.labels[same])
     models = shared_models(run)
-    found = personalize(replace(whole(run), algorithm=SFedHP(personal_rate=rate)), models, alike)
+    found = adapt(replace(whole(run), algorithm=SFedHP(personal_rate=rate)), models, alike)
     assert found.halvings > 0
     assert norm(found.model) <= 10 * norm(models[found.start])
     assert found.loss <= found.losses[found.start]
@@ -340,7 +341,7 @@ def test_a_start_of_small_weights_may_grow(trained):
     for value in small.parameters():
         nn.init.zeros_(value)
     free = replace(whole(run), algorithm=ALGORITHMS["fedavg"]())
-    found = personalize(free, {"global": small}, newcomer)
+    found = adapt(free, {"global": small}, newcomer)
     assert found.halvings == 0
     assert 0.1 < norm(found.model) < 10
 
@@ -353,4 +354,36 @@ def test_what_is_wrong_with_the_steps_themselves_comes_as_it_was_raised(trained,
 
     monkeypatch.setattr(SFedHP, "client_step", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
-        personalize(whole(run), shared_models(run), newcomer)
+        adapt(whole(run), shared_models(run), newcomer)
+
+
+def test_personalize_takes_a_run_or_a_folder_and_rows_in_any_form(tmp_path):
+    given = arrays(rows=24, test=np.arange(24) % 3 == 0)
+    np.savez(tmp_path / "own.npz", **given)
+    run = sfedhp.run(replace(SMALL, rounds=1), out=tmp_path / "run")
+    expected = adapt(whole(run), shared_models(run), newcomer_of(run.experiment, given))
+    for source in (run, tmp_path / "run", str(tmp_path / "run")):
+        for rows in (given, tmp_path / "own.npz", newcomer_of(run.experiment, given)):
+            found = personalize(source, rows)
+            assert (found.start, found.after, found.classes) == (expected.start, expected.after, 10)
+            for one, two in zip(found.model.parameters(), expected.model.parameters(), strict=True):
+                assert torch.equal(one, two)
+    more = replace(run.experiment, algorithm=SFedHP(personal_steps=50, client_proximity=1.0), batch_size=0)
+    assert personalize(run, given, experiment=more).loss < expected.loss
+    assert personalize(tmp_path / "run", given, experiment=more, start="global").start == "global"
+
+
+def test_personalize_takes_a_users_module_and_method_again(tmp_path):
+    @dataclass(frozen=True)
+    class Mine(Algorithm):
+        def client_step(self, received, personal, task, clock):
+            return ClientResult(received - 0.1 * task.gradient(received, task.batch(clock)))
+
+    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+    run = sfedhp.run(replace(SMALL, rounds=1, algorithm=Mine()), model=module, out=tmp_path / "run")
+    with pytest.raises(InputError, match=r"algorithm.name = 'mine' is not known"):
+        personalize(tmp_path / "run", arrays())
+    with pytest.raises(InputError, match=r"came from Python: call sfedhp.personalize with model="):
+        personalize(tmp_path / "run", arrays(), experiment=run.experiment)
+    found = personalize(tmp_path / "run", arrays(), experiment=whole(run), model=module)
+    assert found.losses == personalize(run, arrays()).losses

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import sfedhp
@@ -87,3 +87,28 @@ def test_a_maker_that_refuses_every_number_of_classes_is_heard(tmp_path):
     sfedhp.run(replace(SMALL, rounds=1), model=unbiased, out=tmp_path / "run")
     with pytest.raises(InputError, match="it never works"):
         read_models(tmp_path / "run", (1, 28, 28), fails)
+
+
+def without_metadata(folder):
+    """As the first versions wrote models."""
+    for path in (folder / "models").iterdir():
+        save_file(load_file(path), path)
+
+
+def test_the_models_of_an_old_run_are_read(tmp_path):
+    run = sfedhp.run(replace(SMALL, rounds=1), out=tmp_path / "run")
+    without_metadata(tmp_path / "run")
+    found, expected = read_models(tmp_path / "run", (1, 28, 28)), shared_models(run)
+    for name, module in found.items():
+        for one, two in zip(module.parameters(), expected[name].parameters(), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_a_users_model_of_an_old_run_is_read_after_it_was_resumed(tmp_path):
+    folder = tmp_path / "run"
+    sfedhp.run(replace(SMALL, rounds=1), model=unbiased, out=folder)
+    without_metadata(folder)
+    with pytest.raises(InputError, match=r"does not say how many classes there are: resume the run in .*run"):
+        read_models(folder, (1, 28, 28), unbiased)
+    sfedhp.resume(folder, model=unbiased)
+    assert "global" in read_models(folder, (1, 28, 28), unbiased)

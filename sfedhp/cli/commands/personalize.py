@@ -16,7 +16,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.models import save_model
-from sfedhp.runs.newcomers import Personalized, newcomer_of, read_models
+from sfedhp.runs.newcomers import Personalized, newcomer_of
 from sfedhp.runs.newcomers import personalize as train_own_model
 from sfedhp.runs.provenance import METHOD, SOURCE
 from sfedhp.runs.settings import Settings, read_settings
@@ -66,7 +66,7 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     print_notes(settings.ignored_keys([run.algorithm_name]))
     if not settings.sets("batch_size"):
         experiment = replace(experiment, batch_size=0)
-    own = train_own_model(experiment, read_models(folder, newcomer.inputs.shape[1:]), newcomer, start)
+    own = train_own_model(folder, newcomer, start=start, experiment=experiment)
     _save(own, path)
     if as_json:
         _print_json(own, path)
@@ -131,7 +131,7 @@ def _check_out(path: Path) -> None:
 
 def _save(own: Personalized, path: Path) -> None:
     try:
-        save_model(path, own.model)
+        save_model(path, own.model, own.classes)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"The model cannot be written to {path} ({reason}): {_OUT}.") from None

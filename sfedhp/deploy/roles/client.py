@@ -157,7 +157,7 @@ class ClientRole:
             model = self._network.build(dense(personal), self._client.statistics)
         else:
             model = Predictor(self.site.experiment.algorithm, self._task, personal)
-        self.log.try_write(lambda: save_model(path, model))
+        self.log.try_write(lambda: save_model(path, model, self.site.classes))
 
     def _new(self) -> Client:
         algorithm = self.site.experiment.algorithm

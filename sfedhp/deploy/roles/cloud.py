@@ -74,7 +74,8 @@ class CloudRole:
         model = self.site.experiment.algorithm.global_model(self._finite.state)
         if model is not None:
             path = self._folder.path / "models" / "global.safetensors"
-            save_model(path, self._model.network.build(model, self._finite.statistics))
+            module = self._model.network.build(model, self._finite.statistics)
+            save_model(path, module, self.site.classes)
         if error:
             self.log.write("trouble", reason=error)
         self._write_status(now=True, finished=True, trouble=error)

@@ -215,7 +215,7 @@ class EdgeRole:
         if model is not None:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
             module = self._network.build(model, served.statistics)
-            self.log.try_write(lambda: save_model(path, module))
+            self.log.try_write(lambda: save_model(path, module, self.site.classes))
 
     def _save(self, request: Envelope, progress: EdgeProgress) -> None:
         last = progress.rounds_done == self.site.experiment.algorithm.edge_rounds

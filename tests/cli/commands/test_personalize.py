@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from sfedhp.runs.folder import read_experiment
-from sfedhp.runs.newcomers import newcomer_of, personalize, read_models
+from sfedhp.runs.newcomers import adapt, newcomer_of, read_models
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_model_is_written_and_its_gain_is_told(sfedhp, run):
     assert found["losses"].keys() == {"global", "edge-0", "edge-1"}
     experiment = read_experiment(run)
     newcomer = newcomer_of(experiment, "newcomer.npz")
-    expected = personalize(replace(experiment, batch_size=0), read_models(run, (4,)), newcomer)
+    expected = adapt(replace(experiment, batch_size=0), read_models(run, (4,)), newcomer)
     assert (found["before"], found["after"]) == (expected.before, expected.after)
     saved = load_file(found["model"])
     for name, value in expected.model.state_dict().items():

@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(durable, tmp_pa
         save_state(tmp_path / "none" / "state", {"a": torch.zeros(1)}, {}, durable=durable)
     (tmp_path / "model").mkdir()
     with pytest.raises(OSError, match="directory"):
-        save_model(tmp_path / "model", torch.nn.Linear(1, 1))
+        save_model(tmp_path / "model", torch.nn.Linear(1, 1), 1)
 
 
 def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):

@@ -1,0 +1,6 @@
+"""`python -m sfedhp` is the command `sfedhp`."""
+
+from sfedhp.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="sfedhp")
