@@ -1,19 +1,17 @@
-"""Which cells of the paper's Tables 2 to 7 `sfedhp check` would have warned of, and which it should have.
+"""Compare the alarms of `sfedhp check` with the cells of the paper's Tables 2 to 7 that collapsed.
 
     python tools/alarms.py                 both scalings of the pixels, a few minutes on a CPU
     python tools/alarms.py --scales unit
 
-The datasets are read from the folder in SFEDHP_DATA. A cell collapsed in the paper where its global model is
-at chance, below 15 %; in our own runs likewise, as far as `results` has records.
+The datasets are read from the folder in SFEDHP_DATA. A cell collapsed if its global model is at
+chance level, below 15 %, in the paper or in our own runs in `results`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm
 from sfedhp.config import Experiment
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
+from sfedhp.paper import published
 from sfedhp.paper.published import TABLES
 from sfedhp.paper.records import read_records
 from sfedhp.runs.prepare import prepare
@@ -40,18 +39,18 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 
 def ours(dataset: str, setting: int, scale: str) -> str:
-    """The variants whose global model was at chance in the end of our runs, or gone, of how many that ran."""
+    """The variants whose global model ended at chance level or diverged in our runs, and how many ran."""
     table = next(name for name, place in TABLES.items() if place == (dataset, setting))
     study = table if scale == "unit" else f"{table}-{scale.replace('_', '-')}"
-    found = read_records(RESULTS, [study])
-    # A run that diverged before its first evaluation has no curve at all.
-    finals = [each for each in found if ("gm" in each.curve or not each.curve) and each.rounds == 800]
-    # Per-FedAvg's is only a start to adapt from, and the paper has no number for it.
+    records = read_records(RESULTS, [study])
+    # A run that diverged before its first evaluation has no curve.
+    finals = [each for each in records if ("gm" in each.curve or not each.curve) and each.rounds == 800]
+    # Per-FedAvg's global model is only a start for adaptation, and the paper has no number for it.
     judged = [each for each in finals if each.config["algorithm"]["name"] != "perfedavg"]
     if not judged:
         return "not run"
-    fallen = sorted({each.variant for each in judged if each.curve.get("gm", [0.0])[-1] < CHANCE})
-    return f"{', '.join(fallen) or 'none'} of {len({each.variant for each in judged})}"
+    collapsed = sorted({each.variant for each in judged if each.curve.get("gm", [0.0])[-1] < CHANCE})
+    return f"{', '.join(collapsed) or 'none'} of {len({each.variant for each in judged})}"
 
 
 @dataclass(frozen=True)
@@ -67,21 +66,20 @@ class Cell:
 
 def cells() -> list[Cell]:
     """The 102 rows, in the order of the tables."""
-    text = files("sfedhp.paper").joinpath("published.json").read_text(encoding="utf-8")
-    return [_cell(row) for row in json.loads(text)]
+    return [_cell(row) for row in published.cells()]
 
 
-def _cell(row: dict[str, Any]) -> Cell:
-    method, strength = row["method"], row["lam"]
+def _cell(row: published.Cell) -> Cell:
+    method, strength = row.method, row.lam
     fields = {
         "fedprox": {"proximity": strength},
-        "heurfedamp": {"self_weight": row["alpha"]},
+        "heurfedamp": {"self_weight": row.alpha},
         "pfedme": {"client_proximity": strength},
         "sfedhp": {"client_proximity": strength, "edge_proximity": strength},
     }.get(method, {})
-    mark = {"heurfedamp": f" α = {row['alpha']}"}.get(method, f" λ = {strength:g}" if strength else "")
-    collapsed = row["gm"] is not None and row["gm"] < CHANCE
-    return Cell(row["dataset"], row["setting"], ALGORITHMS[method](**fields), f"{method}{mark}", collapsed)
+    mark = {"heurfedamp": f" α = {row.alpha}"}.get(method, f" λ = {strength:g}" if strength else "")
+    collapsed = row.gm is not None and row.gm < CHANCE
+    return Cell(row.dataset, row.setting, ALGORITHMS[method](**fields), f"{method}{mark}", collapsed)
 
 
 def curvature_of(dataset: str, setting: int, scale: Any) -> BatchCurvature:
@@ -93,7 +91,7 @@ def curvature_of(dataset: str, setting: int, scale: Any) -> BatchCurvature:
     return batch_curvature(simulator.task, simulator.initial)
 
 
-def alarmed(cell: Cell, curvature: BatchCurvature) -> bool:
+def raises_alarm(cell: Cell, curvature: BatchCurvature) -> bool:
     """Whether `sfedhp check` warns of the cell."""
     if cell.algorithm.predicts_from_features:
         return False  # no limit is known for it
@@ -106,22 +104,22 @@ def alarmed(cell: Cell, curvature: BatchCurvature) -> bool:
 def row(dataset: str, setting: int, scale: str, curvature: BatchCurvature) -> str:
     """One line of the table."""
     mine = [cell for cell in cells() if (cell.dataset, cell.setting) == (dataset, setting)]
-    warned = {cell.name for cell in mine if alarmed(cell, curvature)}
+    warned = {cell.name for cell in mine if raises_alarm(cell, curvature)}
     fell = {cell.name for cell in mine if cell.collapsed}
     columns = [
         f"{dataset} {setting}",
         scale,
         f"{curvature.median:.1f}, {curvature.worst:.1f}{' (normalized)' if curvature.bounded else ''}",
-        _listed(warned, mine),
+        _join(warned, mine),
         str(len(warned & fell)),
-        _listed(fell - warned, mine),
-        _listed(warned - fell, mine),
+        _join(fell - warned, mine),
+        _join(warned - fell, mine),
         ours(dataset, setting, scale),
     ]
     return f"| {' | '.join(columns)} |"
 
 
-def _listed(names: set[str], order: list[Cell]) -> str:
+def _join(names: set[str], order: list[Cell]) -> str:
     return ", ".join(cell.name for cell in order if cell.name in names) or "–"
 
 

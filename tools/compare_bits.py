@@ -56,7 +56,7 @@ RUNS = {
 
 
 def main() -> None:
-    """Read the command line and do it."""
+    """Record the hashes of a checkout, or compare them with recorded ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=["record", "check"])
     parser.add_argument("checkout", type=Path)
@@ -69,22 +69,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = (given.keep or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        found = run_all(given.checkout.resolve(), folder, only, not given.no_deploy)
+        hashes = run_all(given.checkout.resolve(), folder, only, not given.no_deploy)
     if given.what == "record":
-        given.hashes.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        given.hashes.write_text(json.dumps(hashes, indent=1) + "\n", encoding="utf-8")
         return
     known = json.loads(given.hashes.read_text(encoding="utf-8"))
-    different = [name for name in found if found[name] != known.get(name)]
+    different = [name for name in hashes if hashes[name] != known.get(name)]
     for name in different:
         print(f"{name}: different")
-    print(f"{len(found) - len(different)} of {len(found)} cases have the same bits")
+    print(f"{len(hashes) - len(different)} of {len(hashes)} cases have the same bits")
     sys.exit(bool(different))
 
 
 def run_all(checkout: Path, folder: Path, only: list[str] | None, deploy: bool) -> dict[str, str]:
-    """The hash of every case, run with the package of a checkout."""
+    """The hash of every case, run with the package of the checkout."""
     make_data(folder)
-    found = {}
+    hashes = {}
 
     def wanted(name: str) -> bool:
         return only is None or name in only
@@ -92,7 +92,7 @@ def run_all(checkout: Path, folder: Path, only: list[str] | None, deploy: bool) 
     for name, words in RUNS.items():
         if wanted(name):
             sfedhp(checkout, folder, "run", *words, "--out", name)
-            found[name] = hash_of(folder / name)
+            hashes[name] = hash_of(folder / name)
     if wanted("sweep"):
         sfedhp(
             checkout,
@@ -104,19 +104,19 @@ def run_all(checkout: Path, folder: Path, only: list[str] | None, deploy: bool) 
             "--out",
             "sweep",
         )
-        found["sweep"] = hash_of(folder / "sweep")
+        hashes["sweep"] = hash_of(folder / "sweep")
     if wanted("pages"):
-        shown = sfedhp(checkout, checkout, "reproduce", "--show", "--json")
-        found["pages"] = hashlib.sha256(shown.encode()).hexdigest()
+        printed = sfedhp(checkout, checkout, "reproduce", "--show", "--json")
+        hashes["pages"] = hashlib.sha256(printed.encode()).hexdigest()
     if deploy and wanted("deployed"):
         federation = str(checkout / "experiments" / "deployment" / "federation.toml")
         sfedhp(checkout, folder, "deploy", federation, "--local", *SMALL, "--out", "deployed")
-        found["deployed"] = hash_of(folder / "deployed", bytes_too=False)  # headers vary with ports and times
-    return found
+        hashes["deployed"] = hash_of(folder / "deployed", bytes_too=False)  # headers vary
+    return hashes
 
 
 def sfedhp(checkout: Path, folder: Path, *words: str, quiet: bool = False) -> str:
-    """Run a command of the checkout's package on one thread; what it printed."""
+    """Run a command of the checkout's package on one thread; returns what it printed."""
     env = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     code = "from sfedhp.cli import main; main()"
     if not quiet:

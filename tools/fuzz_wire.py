@@ -1,9 +1,9 @@
-"""Throw damaged and lying messages at the wire decoder: `python tools/fuzz_wire.py --inputs 1000000`.
+"""Fuzz the wire decoder with damaged and forged messages: `python tools/fuzz_wire.py --inputs 1000000`.
 
 Each input is a good message that was cut, lengthened, flipped, spliced or given false header fields, mostly
-with its checksum put right again so that the damage reaches the code behind it; some are plain noise. The
-decoder may give a finite tensor within the limit or raise DecodeError: anything else (a warning, a slow
-answer, memory far beyond the limit) ends the run with the input printed in hex and exit code 1.
+with a corrected checksum so that the damage reaches the code after it; some are random bytes. The decoder
+may return a finite tensor within the limit or raise DecodeError. Anything else (a warning, a slow answer,
+memory far beyond the limit) ends the run with exit code 1, and the input is printed in hex.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from torch import Tensor
 
 from sfedhp.wire import DecodeError, decode, encode
 
-LIMIT = 2**16  # bytes of a decoded tensor; small, so that what exceeds it is seen
+LIMIT = 2**16  # bytes of a decoded tensor; small, so that exceeding it is noticed
 SECONDS = 2.0  # a decoder that needs longer for such a tensor hangs
-HEADROOM = (
-    2**26
-)  # address space left to the decoder: a thousand times the limit, and far below what lies declare
+HEADROOM = 2**26  # bytes of address space for the decoder: 1000 times the limit, far below forged sizes
 NUMBERS = (0, 1, 2, 7, 8, 9, 255, 256, 2**14, 2**14 + 1, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
-FIELDS = (12, 16, 20, 24)  # where the four-byte numbers of the header stand
+FIELDS = (12, 16, 20, 24)  # offsets of the four-byte numbers of the header
 BODY = 32
 
 Sample = tuple[bytes, Tensor | None]
@@ -54,8 +52,8 @@ def corpus(generator: np.random.Generator) -> list[Sample]:
     return samples
 
 
-def repaired(data: bytearray) -> bytearray:
-    """The message with a right checksum, so that the damage is found by its meaning or not at all."""
+def with_checksum(data: bytearray) -> bytearray:
+    """The message with a correct checksum, so that only other checks can detect the damage."""
     if len(data) >= BODY:
         data[28:32] = struct.pack("<I", zlib.crc32(data[BODY:], zlib.crc32(data[:28])))
     return data
@@ -97,7 +95,7 @@ def one(samples: list[Sample], draw: random.Random) -> tuple[bytes, Tensor | Non
     for _ in range(draw.choice((1, 1, 1, 2, 3, 6))):
         if len(data) >= BODY:
             data = mutated(data, draw.choice(samples)[0], draw)
-    return bytes(repaired(data) if draw.random() < 0.9 else data), base
+    return bytes(with_checksum(data) if draw.random() < 0.9 else data), base
 
 
 def restrict_memory() -> None:
@@ -108,13 +106,13 @@ def restrict_memory() -> None:
         with open("/proc/self/statm", encoding="ascii") as statistics:
             pages = int(statistics.read().split()[0])
     except (ImportError, OSError):
-        print("this system cannot restrict memory: large allocations go unseen")
+        print("this system cannot restrict memory: large allocations are not detected")
         return
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + HEADROOM,) * 2)
 
 
 def attempt(data: bytes, base: Tensor | None) -> str:
-    """What became of one input, in a word or two.
+    """The outcome of one input: `decoded`, or the error without its numbers.
 
     Raises:
         AssertionError: the decoder gave a tensor it must not give.
@@ -129,7 +127,7 @@ def attempt(data: bytes, base: Tensor | None) -> str:
 
 
 def fuzz(inputs: int, seed: int) -> tuple[Counter[str], float]:
-    """Outcomes of so many inputs, and the longest time one took.
+    """The number of inputs for each outcome, and the longest time of one.
 
     Raises:
         RuntimeError: an input broke the decoder; the message holds it in hex.
@@ -153,7 +151,7 @@ def fuzz(inputs: int, seed: int) -> tuple[Counter[str], float]:
 
 
 def main() -> int:
-    """Run the fuzzer and print what became of its inputs."""
+    """Run the fuzzer and print the outcomes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -162,7 +160,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("error")
-    decode(encode(torch.ones(1)))  # whatever loads late is loaded before the memory is restricted
+    decode(encode(torch.ones(1)))  # load everything before the memory is restricted
     restrict_memory()
     start = time.perf_counter()
     try:
@@ -173,7 +171,7 @@ def main() -> int:
     for outcome, count in outcomes.most_common():
         print(f"{count:9d}  {outcome}")
     seconds = time.perf_counter() - start
-    print(f"{options.inputs} inputs, {seconds:.0f} s, the slowest {1e3 * longest:.1f} ms: the decoder held")
+    print(f"{options.inputs} inputs, {seconds:.0f} s, the slowest {1e3 * longest:.1f} ms: no failure")
     return 0
 
 

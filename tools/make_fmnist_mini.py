@@ -2,14 +2,14 @@
 
     python tools/make_fmnist_mini.py OUT.npz        # reads the folder in SFEDHP_DATA, or the user's cache
 
-Prints the size and the checksum that `sfedhp/data/embedded.py` records. Another version of zlib may give
-other bytes; the arrays are the same.
+Prints the size and the checksum that `sfedhp/data/embedded.py` needs. Another version of zlib may give
+other bytes for the same arrays.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,9 @@ from sfedhp.data.registry import IMAGE_SETS, data_folder, read_images
 
 
 def choose(labels: NDArray[np.int64], each: int) -> NDArray[np.int64]:
-    """Rows of the subset: `each` of every class at even distances, in the order they are published in.
+    """The rows of the subset: `each` of every class at even distances, in their published order.
 
-    Even distances rather than a random draw: nothing depends on a generator's version.
+    Even distances, not random rows, so that nothing depends on the version of a random generator.
     """
     chosen = []
     for label in np.unique(labels):
@@ -31,8 +31,13 @@ def choose(labels: NDArray[np.int64], each: int) -> NDArray[np.int64]:
     return np.sort(np.concatenate(chosen))
 
 
-def main(out: Path) -> None:
-    """Write the file and print what `embedded.py` must say about it."""
+def main() -> None:
+    """Write the file; print the size and checksum for `embedded.py`."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.npz")
+    out: Path = parser.parse_args().out
     images = IMAGE_SETS["fmnist"]
     pool = read_images(images, data_folder())
     rows = choose(pool.labels, IMAGES // images.classes)
@@ -42,4 +47,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -43,8 +43,8 @@ def distance(clients: int = 5, rounds: int = 20, rate: float = 5e-3) -> float:
     return float((cloud_round(task, method).fixed_point - best).norm() / best.norm())
 
 
-def falls(axes: Any) -> None:
-    """Theorem 2(a): w falls linearly to a point of its own, and that is not w*."""
+def convergence(axes: Any) -> None:
+    """Theorem 2(a): w converges linearly to a fixed point of its own, which is not w*."""
     task = quadratics()
     for rate, color in ((5e-2, "tab:blue"), (5e-3, "tab:orange")):
         method, constants = exact_method(task, edge_rate=rate)
@@ -59,16 +59,16 @@ def falls(axes: Any) -> None:
 def excess(axes: Any) -> None:
     """Theorem 2(a) as printed, with δ = 0: η̃M₂ tends to 0 with η̃, F(w_∞) − F* does not."""
     task = quadratics()
-    steps, found, bounds = [], [], []
+    steps, measured, bounds = [], [], []
     for power in range(11):
         method, constants = exact_method(task, edge_rate=0.05 * 10.0**-power)
         best = optimum(task, constants)
         spread = float(best.gradients(best.model).square().sum(-1).mean())
         ratio = constants.envelope_smoothness / (constants.envelope_convexity * constants.cloud_mixing)
         steps.append(constants.global_rate)
-        found.append(float(best.excess(cloud_round(task, method).fixed_point)))
+        measured.append(float(best.excess(cloud_round(task, method).fixed_point)))
         bounds.append(constants.global_rate * 6 * (1 + 64 * ratio) * spread)
-    axes.plot(steps, found, "o-", label="F(w∞) − F*, Algorithm 1")
+    axes.plot(steps, measured, "o-", label="F(w∞) − F*, Algorithm 1")
     axes.plot(steps, bounds, "--", label="M₁ + η̃M₂ with δ = 0")
     axes.axvline(constants.convex_bound, color="gray", linewidth=0.8)
     axes.annotate("η̃ of Theorem 2", (constants.convex_bound, 1e-4), fontsize=7, ha="right", rotation=90)
@@ -76,14 +76,14 @@ def excess(axes: Any) -> None:
 
 
 def against_rate(axes: Any) -> None:
-    """The floor against η₁."""
+    """Plot the distance between the end of Algorithm 1 and argmin F against η₁."""
     for clients in (1, 5, 20):
         axes.plot(RATES, [distance(clients, rate=rate) for rate in RATES], "o-", label=f"J = {clients}")
     axes.set(xscale="log", yscale="log", xlabel="η₁ (R = 20)", ylabel="‖w∞ − w*‖/‖w*‖")
 
 
 def against_rounds(axes: Any) -> None:
-    """The floor against R."""
+    """Plot the distance between the end of Algorithm 1 and argmin F against R."""
     for clients in (1, 5, 20):
         gaps = [distance(clients, rounds, 1e-5) for rounds in ROUNDS]
         axes.plot(ROUNDS, gaps, "o-", label=f"J = {clients}")
@@ -91,7 +91,7 @@ def against_rounds(axes: Any) -> None:
 
 
 def against_clients(axes: Any) -> None:
-    """The floor against J."""
+    """Plot the distance between the end of Algorithm 1 and argmin F against J."""
     for rate in (5e-2, 5e-3, 1e-5):
         gaps = [distance(clients, rate=rate) for clients in CLIENTS]
         axes.plot(CLIENTS, gaps, "o-", label=f"η₁ = {rate:g}")
@@ -175,12 +175,12 @@ def ball(axes: Any) -> None:
     best = optimum(task, constants)
     spread = float(best.gradients(best.model).square().sum(-1).mean())
     stiff, bend = constants.root_proximity**2, constants.envelope_smoothness
-    found, bounds = [], []
+    measured, bounds = [], []
     for each in trajectory(task, method, 20, ZERO):
-        found.append(float((each.personal - best.model).square().sum(-1).mean()))
+        measured.append(float((each.personal - best.model).square().sum(-1).mean()))
         away = float((each.model - best.model).square().sum())
         bounds.append((5 + 10 * bend**2 / stiff) * away + 10 * spread / stiff)
-    axes.plot(found, label="mean ‖θ_ij − w*‖²")
+    axes.plot(measured, label="mean ‖θ_ij − w*‖²")
     axes.plot(bounds, "--", label="the proof's bound, L_F² for L_F")
     axes.axhline(10 * spread / stiff, color="gray", linewidth=0.8, label="10 σ²/λ², the radius")
     axes.set(yscale="log", xlabel="cloud round", ylabel="quadratics, Theorem 2(b)")
@@ -194,7 +194,7 @@ def near(axes: Any) -> None:
     bend = curvature.measure(task, model).smoothness
     method = SFedHP(client_proximity=8 * bend, edge_proximity=8 * bend)
     constants = Constants.of_loss(method, bend)
-    found, first, stated = [], [], []
+    measured, first, stated = [], [], []
     for _ in range(30):
         here = envelope(task, model, constants, steps=200)
         grads = here.gradient.flatten(0, 1)
@@ -203,11 +203,11 @@ def near(axes: Any) -> None:
         diversity = float((losses - losses.mean(0)).square().sum(-1).mean())  # σ_ℓ² at w
         stiff = constants.root_proximity**2
         larger = stiff / (stiff - 16 * bend**2) * diversity  # σ²_{F,2}
-        found.append(float((here.personal - model).square().sum(-1).mean()))
+        measured.append(float((here.personal - model).square().sum(-1).mean()))
         first.append(4 * float(grads.square().sum(-1).mean()) / stiff)
         stated.append(4 * (float(mean.square().sum()) + larger / stiff))
         model = model - mean / constants.envelope_smoothness * 5
-    axes.plot(found, label="mean ‖θ̂_ij − w‖²")
+    axes.plot(measured, label="mean ‖θ̂_ij − w‖²")
     axes.plot(first, "--", label="4 mean ‖∇F_ij‖²/λ²")
     axes.plot(stated, ":", label="4 (‖∇F‖² + σ²/λ²)")
     axes.set(yscale="log", xlabel="step of gradient descent on F", ylabel="a network, Theorem 3(b)")
@@ -246,7 +246,7 @@ class Inner:
 
 
 def inner_by_steps(axes: Any) -> None:
-    """δ² against K."""
+    """Plot the error δ² of the inner problem against the number of steps K."""
     steps = (1, 2, 5, 10, 20, 50)
     for batch, color in ((2, "tab:blue"), (8, "tab:orange"), (32, "tab:green")):
         pairs = [Inner().error(count, batch) for count in steps]
@@ -257,7 +257,7 @@ def inner_by_steps(axes: Any) -> None:
 
 
 def inner_by_batch(axes: Any) -> None:
-    """δ² against |D|."""
+    """Plot the error δ² of the inner problem against the batch size |D|."""
     batches = (1, 2, 4, 8, 16, 32)
     pairs = [Inner().error(60, batch) for batch in batches]
     axes.plot(batches, [pair[0] for pair in pairs], "o-", label="measured, K = 60")
@@ -267,7 +267,7 @@ def inner_by_batch(axes: Any) -> None:
 
 PLOTS: dict[str, tuple[Callable[[Any], None], ...]] = {
     "theorem-1": (bends_of_quadratics, bends_of_regression),
-    "theorem-2": (falls, excess),
+    "theorem-2": (convergence, excess),
     "floor": (against_rate, against_rounds, against_clients),
     "balls": (ball, near),
     "inner": (inner_by_steps, inner_by_batch),

@@ -1,7 +1,7 @@
-"""Accuracy against bytes in the paper's sparse setting: many ways to send less, one record a run.
+"""Accuracy against bytes in the paper's sparse setting: many ways to send less, one record per run.
 
-    python tools/tradeoff.py                 run what results/tradeoff.jsonl does not hold yet
-    python tools/tradeoff.py --show          table and plot from the records alone
+    python tools/tradeoff.py                 run what has no record in results/tradeoff.jsonl
+    python tools/tradeoff.py --show          only table and plot, from the records
 
 MNIST, Setting 2 (900/300 images per label and client), `dnn-small`, λ₁ = λ₂ = 25, R = 20, T = 800, three
 seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run.
@@ -98,7 +98,7 @@ def experiment(variant: Variant, seed: int, rounds: int, device: str) -> Experim
 
 
 def record(name: str, outcome: Outcome) -> dict[str, Any]:
-    """What is kept of a run: config, versions, curve with accumulated bytes, final figures."""
+    """The record of a run: config, curve with accumulated bytes, summary."""
     run = outcome.run
     sent, curve = 0, []
     for row in run.history:
@@ -123,16 +123,18 @@ def record(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records so far."""
+    """The records of a file; none if it does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main() -> None:
-    """Run what is missing, or show what is there."""
+    """Run the variants without a record and print the table; with --show only print and plot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--show", action="store_true", help="table and plot from the records, nothing is run")
+    parser.add_argument(
+        "--show", action="store_true", help="only table and plot from the records; run nothing"
+    )
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--plot", type=Path, default=Path("docs/images/tradeoff.svg"))
     parser.add_argument("--rounds", type=int, default=BASE.rounds)
@@ -150,7 +152,7 @@ def main() -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    """Run what has no record yet, stack by stack; each stack's records are written when it ends."""
+    """Run what has no record yet; the records of a stack are appended when it ends."""
     done = {(each["variant"], each["seed"], each["rounds"]) for each in read(arguments.records)}
     names = arguments.only.split(",") if arguments.only else list(VARIANTS)
     wanted = [
@@ -161,9 +163,9 @@ def _run(arguments: argparse.Namespace) -> None:
     ]
     arguments.records.parent.mkdir(exist_ok=True)
     for stack in plan([each for _, each in wanted]):
-        chosen = [wanted[place] for place in stack]
-        title = ", ".join(dict.fromkeys(name for name, _ in chosen))
-        began = time.perf_counter()
+        together = [wanted[place] for place in stack]
+        title = ", ".join(dict.fromkeys(name for name, _ in together))
+        start = time.perf_counter()
 
         def report(progress: Progress, title: str = title) -> None:
             if progress.row["round"] % 100 == 0:
@@ -172,15 +174,15 @@ def _run(arguments: argparse.Namespace) -> None:
                     file=sys.stderr,
                 )
 
-        outcomes = sweep([each for _, each in chosen], at_once=len(chosen), report=report)
+        outcomes = sweep([each for _, each in together], at_once=len(together), report=report)
         with arguments.records.open("a") as file:
-            for (name, _), outcome in zip(chosen, outcomes, strict=True):
+            for (name, _), outcome in zip(together, outcomes, strict=True):
                 file.write(json.dumps(record(name, outcome)) + "\n")
-        print(f"{title}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        print(f"{title}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """One line a variant: last GM, its distance to the dense run, and how many times fewer bytes."""
+    """A Markdown table with a line per variant: last GM, its gap to the dense run, and the saved bytes."""
     names = [name for name in VARIANTS if any(each["variant"] == name for each in records)]
     mean = {name: _mean(records, name) for name in names}
     lines = [
@@ -199,14 +201,14 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def _mean(records: list[dict[str, Any]], name: str) -> dict[str, float]:
     mine = [each for each in records if each["variant"] == name]
-    figures = [each["summary"] for each in mine]
+    summaries = [each["summary"] for each in mine]
 
     def over(key: str) -> float:
-        return statistics.fmean(figure[key] for figure in figures)
+        return statistics.fmean(summary[key] for summary in summaries)
 
     return {
         "gm": over("gm_last"),
-        "sd": statistics.stdev([figure["gm_last"] for figure in figures]) if len(figures) > 1 else 0.0,
+        "sd": statistics.stdev([summary["gm_last"] for summary in summaries]) if len(summaries) > 1 else 0.0,
         "validated": over("gm_validated"),
         "pm": over("pm_last"),
         "density": over("density_global"),
@@ -214,7 +216,7 @@ def _mean(records: list[dict[str, Any]], name: str) -> dict[str, float]:
     }
 
 
-DRAWN = {  # variant: color and dashes; what is too close to another is left to the table
+DRAWN = {  # variant: color and dashes; variants too close to another are only in the table
     "dense": ("black", "-"),
     "dense-float16": ("tab:blue", "-"),
     "dense-float16-difference": ("tab:blue", "--"),
@@ -233,7 +235,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    # The same file from the same records, whenever it is drawn.
+    # The same records give the same file.
     mpl.rcParams |= {"svg.hashsalt": "tradeoff", "svg.fonttype": "none", "font.size": 9}
     from matplotlib import pyplot
 

@@ -23,7 +23,7 @@ Work = Callable[[Report, Callable[[], bool]], Outcome]
 
 
 class Ending(NamedTuple):
-    """How a run ended."""
+    """How a run on the command line ended."""
 
     run: Run
     rounds: int  # done by this command

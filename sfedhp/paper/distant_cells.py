@@ -33,7 +33,7 @@ class Note:
 
 @cache
 def notes() -> tuple[Note, ...]:
-    """The notes of `notes.toml`."""
+    """The notes on cells, from the file `notes.toml`."""
     text = files("sfedhp.paper").joinpath("notes.toml").read_text(encoding="utf-8")
     return tuple(Note(**note) for note in tomllib.loads(text)["note"])
 

@@ -13,7 +13,7 @@ from sfedhp.paper.curves import Curve
 
 
 class Panel(NamedTuple):
-    """One set of axes."""
+    """One set of axes of a figure: what is plotted against what."""
 
     column: str
     label: str

@@ -42,7 +42,7 @@ _READING = (
 
 @dataclass(frozen=True)
 class Page:
-    """What the page shows."""
+    """The claims, tables and figures of the page."""
 
     claims: Sequence[Claim]
     tables: Sequence[TextTable]

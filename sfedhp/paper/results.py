@@ -41,7 +41,7 @@ class Results:
         return replace(self, rows_by_study=kept)
 
     def by_table(self, targets: Sequence[str] = ("all",)) -> dict[str, list[Row]]:
-        """The rows that were asked for, by table; of tables 2 to 7 those of the studies that were named.
+        """The rows of the targets, by table; of tables 2 to 7 those of the studies that were named.
 
         Args:
             targets: tables, studies, or `all`. A table stands for all its studies.

@@ -76,9 +76,9 @@ def equal_work(rows: Sequence[Row]) -> Claim:
     def of_table(table: str) -> Iterator[Decision]:
         ours = _best(_rows_of(overview, table), _last, "sfedhp")
         for rival in _EQUAL_EFFORT:
-            found = [row for row in _rows_of(rows, table) if ours is not None and rival(row, ours)]
-            if found:
-                yield compare(ours, found[0])
+            matches = [row for row in _rows_of(rows, table) if ours is not None and rival(row, ours)]
+            if matches:
+                yield compare(ours, matches[0])
 
     return _claim(
         "Not the paper's, but fair: sFedHP's global model is above FedAvg and HierFAVG with as many gradient "

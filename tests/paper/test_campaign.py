@@ -1,12 +1,9 @@
-import json
-
 import pytest
 
-from sfedhp.core.errors import InputError
 from sfedhp.paper import campaign
 from sfedhp.paper.campaign import run_studies
 from sfedhp.paper.jobs import Effort
-from sfedhp.paper.records import current_commit, read_records
+from sfedhp.paper.records import read_records
 from tests.support.small_experiments import experiment
 
 
@@ -83,17 +80,3 @@ def test_bytes_are_counted_for_all_and_by_the_papers_count_for_one(study, tmp_pa
     # 64 bits a weight and one for its position; some initial weights may be zero.
     assert flat.curve["formula"][0] == pytest.approx(2 * 65 * weights / 8, rel=1e-3)
     assert deep.curve["formula"][0] == pytest.approx(flat.curve["formula"][0], rel=1e-3)
-
-
-def test_a_line_that_is_no_record_is_named(tmp_path):
-    (tmp_path / "small.jsonl").write_text(json.dumps({"study": "small"}) + "\n")
-    with pytest.raises(InputError, match=r"Line 1 of .*small.jsonl is not a record"):
-        read_records(tmp_path, ["small"])
-
-
-def test_the_commit_can_be_named_from_outside(monkeypatch):
-    monkeypatch.setenv("SFEDHP_COMMIT", "abc")
-    assert current_commit() == "abc"
-    monkeypatch.delenv("SFEDHP_COMMIT")
-    monkeypatch.setenv("PATH", "")
-    assert current_commit() == "unknown"

@@ -1,4 +1,4 @@
-"""`sfedhp bench`."""
+"""`sfedhp bench`: measure speed against a plain loop over the clients."""
 
 from __future__ import annotations
 

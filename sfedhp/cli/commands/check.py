@@ -1,4 +1,4 @@
-"""`sfedhp check`."""
+"""`sfedhp check`: check a configuration against theory and practical limits."""
 
 from __future__ import annotations
 

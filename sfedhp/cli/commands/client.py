@@ -1,4 +1,4 @@
-"""`sfedhp client`."""
+"""`sfedhp client`: run a client of a federation, with its own data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sfedhp cloud`."""
+"""`sfedhp cloud`: run the cloud of a federation."""
 
 from __future__ import annotations
 

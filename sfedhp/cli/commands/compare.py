@@ -1,4 +1,4 @@
-"""`sfedhp compare`."""
+"""`sfedhp compare`: run all methods on the same data and print one table."""
 
 from __future__ import annotations
 

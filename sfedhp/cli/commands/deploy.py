@@ -1,4 +1,4 @@
-"""`sfedhp deploy`."""
+"""`sfedhp deploy`: run a whole federation on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sfedhp edge`."""
+"""`sfedhp edge`: run an edge of a federation."""
 
 from __future__ import annotations
 

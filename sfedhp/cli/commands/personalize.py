@@ -1,4 +1,4 @@
-"""`sfedhp personalize`."""
+"""`sfedhp personalize`: train a model for a client that was not in the training."""
 
 from __future__ import annotations
 

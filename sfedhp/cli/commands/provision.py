@@ -1,4 +1,4 @@
-"""`sfedhp provision`."""
+"""`sfedhp provision`: make the start-up kits of a federation on several machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sfedhp reproduce`."""
+"""`sfedhp reproduce`: run the paper's tables and figures, and compare the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sfedhp resume`."""
+"""`sfedhp resume`: continue a run that was stopped, with bit-identical results."""
 
 from __future__ import annotations
 

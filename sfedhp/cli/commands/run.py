@@ -1,4 +1,4 @@
-"""`sfedhp run`."""
+"""`sfedhp run`: run one experiment; without arguments the embedded default."""
 
 from __future__ import annotations
 

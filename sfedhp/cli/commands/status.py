@@ -1,4 +1,4 @@
-"""`sfedhp status`."""
+"""`sfedhp status`: show the status of a site of a federation."""
 
 from __future__ import annotations
 

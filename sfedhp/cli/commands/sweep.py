@@ -1,4 +1,4 @@
-"""`sfedhp sweep`."""
+"""`sfedhp sweep`: run a grid of experiments and seeds, stacked on the device."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _WIDTH = 120  # of files and pipes: a table should not be cut at 80 columns ther
 
 
 def results() -> Console:
-    """The console for results."""
+    """The console for results, on stdout and without markup."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)

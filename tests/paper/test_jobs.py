@@ -1,10 +1,4 @@
-from dataclasses import replace
-
-import pytest
-
-from sfedhp.core.errors import InputError
 from sfedhp.paper.jobs import Effort, choose, finals, trials
-from sfedhp.paper.records import check_settings
 from tests.support.small_experiments import experiment
 
 EFFORT = Effort(seeds=2, device="cpu")
@@ -52,20 +46,3 @@ def test_fewer_rounds_where_less_effort_is_asked_for(study):
     )
     assert [job.experiment.rounds for job in finals(both, fast, [])] == [10]
     assert {job.experiment.rounds for job in trials(both, fast)} == {5}
-
-
-def test_a_record_of_other_settings_is_not_taken_for_these(study, made):
-    before = study(fedavg=[experiment("fedavg")], hierfavg=[experiment("hierfavg")])
-    records = [made(before, method, 1, rounds=40, gm=[50.0]) for method in ("fedavg", "hierfavg")]
-    records[0].config["engine"]["clients_at_once"] = 7  # what a machine decides is no setting
-    check_settings([before], records)
-    check_settings([study(fedavg=[experiment("fedavg")])], records)  # nobody asks for HierFAVG any more
-    after = study(fedavg=[experiment("fedavg", local_rate=0.1)], hierfavg=[experiment("hierfavg")])
-    with pytest.raises(
-        InputError, match=r"table2.jsonl was run with algorithm.local_rate = 0.05, but .* 0.1:"
-    ):
-        check_settings([after], records)
-    with pytest.raises(InputError, match="was run with 'fedavg 0', but the experiment file has 'other 0':"):
-        check_settings(
-            [replace(before, variants={"fedavg": study(other=[experiment()]).variants["other"]})], records
-        )
