@@ -100,11 +100,11 @@ class DenseLayer(LayerState):
         self.ones = self.bias.new_empty(0, 0, 0)
 
     def forward(self, rows: Tensor, relu: bool = False, out: Tensor | None = None) -> Tensor:
-        """X θᵀ + b."""
+        """X θᵀ plus the bias."""
         return matmul_add(self.bias, rows, self.weight.mT, relu, out)
 
     def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """δ θ."""
+        """δ θ, and back through the ReLU below if there is one."""
         return matmul_backward(grads, self.weight, activation=activation, out=out)
 
     def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
@@ -122,7 +122,7 @@ class DenseLayer(LayerState):
         self._update(self.bias, self.anchors[1], self.ones, scaled_grads)
 
     def write(self, out: Tensor) -> None:
-        """Copy weight and bias."""
+        """Copy weight and bias to `out`."""
         out[:, : -self.layer.outputs].copy_(self.weight.flatten(1))
         out[:, -self.layer.outputs :].copy_(self.bias.flatten(1))
 
@@ -228,8 +228,8 @@ class FixedInputLayer(LayerState):
         return matmul_add(self.outputs, self.gram, self.coefficients, relu, out)
 
     def backward(self, grads: Tensor, activation: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """Never called: nothing lies below the first layer."""
-        raise NotImplementedError("nothing lies below the first layer")
+        """Never called: there is no layer below the first one."""
+        raise NotImplementedError("there is no layer below the first one")
 
     def update(self, rows: Tensor, scaled_grads: Tensor) -> None:
         """A ← q A − η δ."""
@@ -255,6 +255,7 @@ class FixedInputLayer(LayerState):
         return self._change() if held <= 4 * self.layer.inputs * self.layer.outputs else None
 
     def _change(self) -> Layer:
+        """X (clients, rows, inputs) and A (clients, rows, outputs)."""
         assert self.coefficients is not None
         return Layer(self.rows, self.coefficients)
 

@@ -24,7 +24,7 @@ from sfedhp.nn.network import Network, copy_module, join, reason_of
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The [model] section."""
+    """The [model] section of a config: architecture, weight decay and initial weights."""
 
     name: Annotated[str, Help("mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable")] = "dnn-small"
     weight_decay: Annotated[
@@ -163,7 +163,7 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
         strange = found[name].isnan() if name in fixed else ~found[name].to(dtype).isfinite()
         if strange.any():
             raise InputError(
-                f"model.initial: {name} in {path} holds NaN or infinite values, with which nothing can be "
+                f"model.initial: {name} in {path} holds NaN or infinite values, which cannot be "
                 f"trained: use weights of a run that did not diverge."
             )
     for name, value in fixed.items():
@@ -195,12 +195,12 @@ def _make(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes:
         raise
     except Exception as error:  # a user's function may raise anything
         raise InputError(
-            f"The model {name} cannot be made for inputs of shape {shape} and {classes} classes "
-            f"({reason_of(error)}): mend the function, or use data that it takes."
+            f"The model {name} cannot be built for inputs of shape {shape} and {classes} classes "
+            f"({reason_of(error)}): fix the function, or use data that it accepts."
         ) from error
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"The model function gives a {type(module).__name__}: it must give a torch.nn.Module."
+            f"The model function returns a {type(module).__name__}: it must return a torch.nn.Module."
         )
     return module
 
@@ -216,9 +216,9 @@ def _takes_shape_and_classes(maker: Callable[..., Any], name: str) -> bool:
     named = any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed)
     if named or len(needed) not in (0, 2):
         raise InputError(
-            f"The model function {name} wants {len(needed)} argument{'s' if len(needed) > 1 else ''}"
-            f"{' by name alone' if named else ''} ({', '.join(each.name for each in needed)}): it must want "
-            f"none or two, the shape of one input and the number of classes."
+            f"The model function {name} takes {len(needed)} argument{'s' if len(needed) > 1 else ''}"
+            f"{' by keyword only' if named else ''} ({', '.join(each.name for each in needed)}): it must "
+            f"take none or two, the shape of one input and the number of classes."
         )
     return len(needed) == 2
 

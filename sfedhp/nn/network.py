@@ -74,7 +74,7 @@ class Network:
             if not torch.equal(value, there[name]):
                 raise InputError(
                     f"The model's {name} does not train and differs between the seeds, but runs of a stack "
-                    f"share it: sweep with --at-once 1, or draw it by a seed of its own."
+                    f"share it: sweep with --at-once 1, or draw it from a fixed seed."
                 )
 
     def run(
@@ -129,7 +129,7 @@ class Network:
         for key, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
             if not value.isfinite().all():
                 raise InputError(
-                    f"The model's {key} holds NaN or infinite values before any training: mend it, or, if it "
+                    f"The model's {key} holds NaN or infinite values before any training: fix it, or, if it "
                     f"is a constant such as a mask, register it as a buffer with persistent=False."
                 )
         name = type(self.module).__name__
@@ -149,13 +149,13 @@ class Network:
             ) from error
         if outputs.ndim != 3 or outputs.shape[1] != len(inputs):
             raise InputError(
-                f"The model {name} gives shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
-                f"it must give one vector of scores a row."
+                f"The model {name} returns shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
+                f"it must return one vector of scores per row."
             )
         if classes is not None and outputs.shape[2] != classes:
             raise InputError(
-                f"The model {name} gives {outputs.shape[2]} scores a row but the data has {classes} classes: "
-                f"change its last layer to {classes} outputs."
+                f"The model {name} returns {outputs.shape[2]} scores per row but the data has {classes} "
+                f"classes: change its last layer to {classes} outputs."
             )
 
     def _call(
@@ -168,8 +168,8 @@ class Network:
         outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
         if not isinstance(outputs, Tensor):
             raise InputError(
-                f"The model {type(self.module).__name__} gives a {type(outputs).__name__}: its forward must "
-                f"give one tensor of scores."
+                f"The model {type(self.module).__name__} returns a {type(outputs).__name__}: its forward "
+                f"must return one tensor of scores."
             )
         return outputs, join(buffers, self.buffers) if buffers else statistics
 

@@ -192,6 +192,7 @@ class Task:
         return autograd.scores(self.network, flat, statistics, inputs, self.lead)
 
     def _mlp_gradient(self, layers: Layers, model: Tensor | Factored, batch: Batch, loss: Loss) -> Tensor:
+        """∇ℓ (..., d) by `nn.mlp`."""
         rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
         known = None
         if loss is cross_entropy:
@@ -202,6 +203,7 @@ class Task:
         return grads.view(*self.lead, -1)
 
     def _convnet_gradient(self, convnet: ConvNet, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        """∇ℓ (..., d) by `nn.conv`; updates the statistics."""
         clients, axes = self.lead.numel(), len(self.lead)
         flat = Batch(*(part.reshape(clients, *part.shape[axes:]) for part in batch))
         grads, moved = convnet.gradient(
@@ -216,6 +218,7 @@ class Task:
         return grads.view(*self.lead, -1)
 
     def _autograd_gradient(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        """∇ℓ (..., d) by autograd; updates the statistics."""
         statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.labels.shape[-1])
         grads, moved = autograd.gradient(self.network, model, statistics, batch, loss, may_pad)
         if self.network.s:

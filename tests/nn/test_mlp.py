@@ -1,13 +1,9 @@
-"""Products, grads and gradients are the same whichever way matrices lie in memory."""
+"""Linear layers of stacked clients: outputs and gradients, for models built or held as changes."""
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 from sfedhp.core.factored import Layer
-from sfedhp.core.types import Batch
-from sfedhp.nn.losses import CrossEntropyGrad
-from sfedhp.nn.matmul import baddbmm, baddbmm_, prefers_column_major
 from sfedhp.nn.mlp import LinearSlice, StackedModels, gradient
 
 FEW, MANY = 3, 20  # classes: fewer and more than a register holds
@@ -16,23 +12,6 @@ CLIENTS, ROWS = 4, 6
 
 def random(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def test_few_columns_come_first_on_a_cpu_alone():
-    assert prefers_column_major(FEW, torch.device("cpu"))
-    assert not prefers_column_major(MANY, torch.device("cpu"))
-    assert not prefers_column_major(FEW, torch.device("cuda"))
-
-
-@pytest.mark.parametrize("columns", [FEW, MANY])
-def test_products_are_added_whichever_way_they_lie(columns):
-    base, left, right = random(CLIENTS, 1, columns), random(CLIENTS, ROWS, 5), random(CLIENTS, 5, columns)
-    whole = baddbmm(base, left, right)
-    torch.testing.assert_close(whole, base + left @ right)
-    assert whole.mT.is_contiguous() == (columns == FEW)
-    twice = baddbmm_(whole, left, right)
-    torch.testing.assert_close(twice, base + 2 * left @ right)
-    assert twice.data_ptr() == whole.data_ptr()
 
 
 @pytest.mark.parametrize("outputs", [FEW, MANY])
@@ -44,20 +23,6 @@ def test_clients_that_share_a_model_get_their_own_outputs(outputs, groups):
     torch.testing.assert_close(
         layer.forward(models, rows), rows @ layer.weight(own).mT + layer.bias(own), rtol=1e-12, atol=1e-12
     )
-
-
-@pytest.mark.parametrize("classes", [FEW, MANY])
-@pytest.mark.parametrize("padded", [False, True])
-def test_gradients_of_the_loss_equal_autograds(classes, padded):
-    labels = torch.arange(CLIENTS * ROWS).view(CLIENTS, ROWS) % classes
-    real = torch.ones_like(labels, dtype=torch.bool)
-    if padded:
-        real[1, 2:] = False
-    scores = random(CLIENTS, ROWS, classes).requires_grad_()
-    each = cross_entropy(scores.mT, labels, reduction="none")
-    (torch.where(real, each, 0.0).sum(-1) / real.sum(-1)).sum().backward()
-    grad = CrossEntropyGrad(Batch(scores, labels, real), scores.detach(), classes, 2.0, padded)
-    torch.testing.assert_close(grad(scores.detach()), 2 * scores.grad)
 
 
 @pytest.mark.parametrize("classes", [FEW, MANY])

@@ -109,7 +109,7 @@ class Stubborn(nn.Module):
         ("nowhere.at.all:x", "cannot be imported"),
         ("tests.nn.test_models:nothing", "cannot be imported"),
         ("tests.nn.test_models:IMAGE", "is not a function or class"),
-        (not_a_module, "gives a int: it must give a torch.nn.Module"),
+        (not_a_module, "returns a int: it must return a torch.nn.Module"),
         (Stubborn(), "cannot draw its weights from the seed"),
         (nn.Sequential(nn.Linear(784, 10), nn.Dropout(0.5)), "Dropout"),
         (nn.Sequential(nn.BatchNorm1d(784, momentum=None), nn.Linear(784, 10)), "momentum=None"),
@@ -145,14 +145,17 @@ def raises(shape, classes):
 @pytest.mark.parametrize(
     ("maker", "sentence"),
     [
-        (takes_one, r"^The model function takes_one wants 1 argument \(shape\): .* none or two"),
-        (takes_three, r"takes_three wants 3 arguments \(shape, classes, width\)"),
-        (takes_names, r"takes_names wants 2 arguments by name alone \(shape, classes\)"),
-        (raises, r"^The model raises cannot be made for inputs of shape \(28, 28\) .* \(KeyError: 'width'\)"),
-        (nn.Linear, r"^The model Linear cannot be made .* \(TypeError: "),
+        (takes_one, r"^The model function takes_one takes 1 argument \(shape\): .* none or two"),
+        (takes_three, r"takes_three takes 3 arguments \(shape, classes, width\)"),
+        (takes_names, r"takes_names takes 2 arguments by keyword only \(shape, classes\)"),
+        (
+            raises,
+            r"^The model raises cannot be built for inputs of shape \(28, 28\) .* \(KeyError: 'width'\)",
+        ),
+        (nn.Linear, r"^The model Linear cannot be built .* \(TypeError: "),
         (
             "tests.nn.test_models:raises",
-            r"^The model tests.nn.test_models:raises cannot be made .* \(KeyError: 'width'\)",
+            r"^The model tests.nn.test_models:raises cannot be built .* \(KeyError: 'width'\)",
         ),
     ],
 )
@@ -247,10 +250,10 @@ class Image(Own):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (takes_two(IMAGE, 5), "gives 5 scores a row but the data has 10 classes: change its last layer"),
+        (takes_two(IMAGE, 5), "returns 5 scores per row but the data has 10 classes: change its last layer"),
         (Branches(), "does not run on a stack of clients"),
         (nn.Sequential(nn.Linear(7, 10)), "does not run on a stack of clients with inputs of shape"),
-        (Image(), "it must give one vector of scores a row"),
+        (Image(), "it must return one vector of scores per row"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(model, sentence):

@@ -1,4 +1,4 @@
-"""Modules as functions of flat vectors, and which of them are worked by hand."""
+"""Modules as functions of flat vectors, and which of them have a hand-written pass."""
 
 import pytest
 import torch
@@ -118,7 +118,7 @@ def test_frozen_parameters_are_no_weights():
         assert_close(outputs[place], built(rows[place]))
 
 
-def test_what_is_worked_by_hand_has_nothing_frozen():
+def test_a_hand_written_pass_needs_all_parameters_to_train():
     assert Network(_frozen()).layers == ()
     convolutions = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
     assert Network(convolutions).convnet is not None
@@ -266,13 +266,13 @@ class Raising(nn.Linear):
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        (Pair(4, 3), "The model Pair gives a tuple: its forward must give one tensor of scores."),
+        (Pair(4, 3), "The model Pair returns a tuple: its forward must return one tensor of scores."),
         (Raising(KeyError("name")), r"The model Raising does not run .* \(KeyError: 'name'\): check"),
         (Raising(AssertionError()), r"The model Raising does not run .* \(AssertionError\): check"),
         (Raising(ZeroDivisionError("one\ntwo")), r"The model Raising .* \(ZeroDivisionError: one\): check"),
     ],
 )
-def test_whatever_a_forward_raises_is_one_sentence(module, sentence):
+def test_an_error_in_a_forward_becomes_one_sentence(module, sentence):
     with pytest.raises(InputError, match=sentence) as found:
         Network(module).probe(torch.randn(2, 4), 3)
     assert "\n" not in str(found.value)
@@ -296,7 +296,7 @@ def test_a_module_that_fits_is_not_refused():
     Network(perceptron(nn.ReLU())).probe(torch.randn(2, 2, 2), 2)
 
 
-def test_linear_layers_with_relu_between_are_recognized():
+def test_linear_layers_with_relu_between_are_matched():
     layers = Network(perceptron(nn.ReLU())).layers
     assert [(layer.start, layer.inputs, layer.outputs) for layer in layers] == [(0, 4, 3), (15, 3, 2)]
     assert Network(perceptron(nn.ReLU())).flattens
@@ -326,7 +326,7 @@ def _hooked():
         _hooked(),
     ],
 )
-def test_whatever_does_more_is_not_worked_by_hand(module):
+def test_other_modules_have_no_hand_written_pass(module):
     assert Network(module).layers == ()
 
 

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Batch, Clock
-from sfedhp.nn.losses import cross_entropy
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 
@@ -273,10 +272,3 @@ def test_a_task_moves_to_a_device_with_all_it_has():
     tensors = (moved.inputs, moved.labels, moved.sizes, moved.stream, moved.statistics)
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert task().to(torch.device("meta")).statistics is None
-
-
-def test_the_loss_is_the_mean_over_the_real_rows():
-    scores = torch.randn(2, 3, 4)
-    labels, real = torch.tensor([[0, 1, 2], [3, 0, 0]]), torch.tensor([[True, True, False], [False] * 3])
-    own = functional.cross_entropy(scores[0, :2], labels[0, :2])
-    assert_close(cross_entropy(scores, labels, real), torch.stack([own, torch.tensor(0.0)]))

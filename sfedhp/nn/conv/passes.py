@@ -96,7 +96,7 @@ class Head:
 
     @property
     def scores(self) -> Tensor:
-        """(clients, rows, outputs)."""
+        """The outputs of the last layer, (clients, rows, outputs)."""
         return self.activations[-1]
 
     def backward(self, grads: Tensor, flat_grad: Tensor) -> Tensor:

@@ -106,6 +106,7 @@ def scatter_weight_grad(
 def _weight_matrices(
     models, ordered, model_stride, start, gain, outputs, inputs: tl.constexpr, block: tl.constexpr
 ):
+    """Reorder one output channel's weights of one group's model."""
     group = tl.program_id(0).to(tl.int64)
     output = tl.program_id(1)
     place = tl.arange(0, block)
@@ -138,6 +139,7 @@ def _im2col(
     block_width: tl.constexpr,
     turns: tl.constexpr,
 ):
+    """Write the columns of one tile of pixels."""
     unit = tl.program_id(0).to(tl.int64)
     pixel = (tl.program_id(1) * block_pixels + tl.arange(0, block_pixels))[:, None]
     image = pixel // (height * width)
@@ -178,6 +180,7 @@ def _scatter_weight_grad(
     splits: tl.constexpr,
     block: tl.constexpr,
 ):
+    """Sum and reorder one output channel's weight gradients of one client."""
     client, output = tl.program_id(0).to(tl.int64), tl.program_id(1)
     place = tl.arange(0, block)
     inside = place < 9 * inputs

@@ -159,6 +159,7 @@ def _matmul(
     block_columns: tl.constexpr,
     block_terms: tl.constexpr,
 ):
+    """Compute one tile of one client's result."""
     client = tl.program_id(0).to(tl.int64)
     row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
     column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
@@ -218,6 +219,7 @@ def _update_layer(
     block_columns: tl.constexpr,
     block_terms: tl.constexpr,
 ):
+    """Update one tile of one client's weight; the first tile of inputs also the bias."""
     client = tl.program_id(0).to(tl.int64)
     group = client // members
     row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]

@@ -162,6 +162,7 @@ def _pool_grad(
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
 ):
+    """Compute one chunk of the gradients δ and its partial sums."""
     unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
     channel = tl.arange(0, block_channels)[None, :]
@@ -218,6 +219,7 @@ def _norm_grad_coefficients(
     block_channels: tl.constexpr,
     chunks_at_once: tl.constexpr,
 ):
+    """Add up a unit's partial sums, and compute its correction and parameter gradients."""
     unit = tl.program_id(0).to(tl.int64)
     channel = tl.arange(0, block_channels)
     real = channel < channels
@@ -270,6 +272,7 @@ def _raw_grad(
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
 ):
+    """Overwrite one chunk of raw outputs with their gradients."""
     unit = tl.program_id(0).to(tl.int64)
     pixel = (tl.program_id(1) * block_pixels + tl.arange(0, block_pixels))[:, None]
     channel = tl.arange(0, block_channels)[None, :]

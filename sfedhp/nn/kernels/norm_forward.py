@@ -102,6 +102,7 @@ def _pool_with_moments(
     block_pixels: tl.constexpr,
     block_channels: tl.constexpr,
 ):
+    """Pool one chunk, and compute its moments."""
     unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
     channel = tl.arange(0, block_channels)[None, :]
@@ -147,6 +148,7 @@ def _norm_coefficients(
     block_channels: tl.constexpr,
     chunks_at_once: tl.constexpr,
 ):
+    """Combine a unit's moments into its coefficients."""
     unit = tl.program_id(0).to(tl.int64)
     channel = tl.arange(0, block_channels)
     real = channel < channels

@@ -52,7 +52,7 @@ def coefficient(pointer, channel, channels: tl.constexpr, index: tl.constexpr):
 
 @triton.jit
 def square(value):
-    """value²."""
+    """The square of each value."""
     return value * value
 
 

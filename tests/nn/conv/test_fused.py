@@ -146,7 +146,7 @@ def test_what_is_not_a_number_does_not_vanish():
     assert not above[1].isnan().any()
 
 
-def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
+def test_other_networks_and_ragged_stacks_are_not_fused(everywhere):
     net = network()
     ragged = replace(task(net), sizes=torch.tensor([[3, 2], [1, 3]]).to(DEVICE), min_rows=1)
     ragged.gradient(some(*LEAD, net.d).to(DEVICE), ragged.everything())
@@ -161,7 +161,7 @@ def test_other_networks_and_ragged_stacks_go_the_general_way(everywhere):
         assert not fused.can_fuse(there.blocks, torch.Size(SHAPE), cuda)
 
 
-def test_what_stands_in_the_way_is_said(monkeypatch):
+def test_the_reason_why_kernels_cannot_run_is_named(monkeypatch):
     here = torch.device(DEVICE)
     UNAVAILABLE_REASON.cache_clear()
     assert not UNAVAILABLE_REASON(here)
@@ -174,7 +174,7 @@ def test_what_stands_in_the_way_is_said(monkeypatch):
     UNAVAILABLE_REASON.cache_clear()
 
 
-def test_the_way_taken_is_in_the_records(everywhere, monkeypatch):
+def test_the_gradient_path_says_whether_kernels_are_used(everywhere, monkeypatch):
     stack = task(network())
     assert str(stack.gradient_path) == "convolutions by hand, fused kernels"
     assert replace(stack, min_rows=2).gradient_path == stack.gradient_path  # a mini-batch has two rows

@@ -1,4 +1,4 @@
-"""Convolutional networks worked by hand give what autograd gives."""
+"""Hand-written passes of convolutional networks give what autograd gives."""
 
 from dataclasses import replace
 
@@ -150,7 +150,7 @@ def test_padding_has_no_influence(way):
     assert torch.equal(stack.statistics[1, 1], task().statistics[1, 1])  # of a client without rows
 
 
-def test_nobody_having_rows_is_no_trouble(way):
+def test_a_batch_without_any_rows_is_allowed(way):
     empty = replace(task(), sizes=torch.zeros(LEAD, dtype=torch.int64))
     batch = empty.everything()
     assert not empty.gradient(models(), batch).any()
@@ -178,7 +178,7 @@ def test_steps_are_those_of_the_plain_path(way):
 
 @pytest.mark.parametrize("name", ["vgg", "vgg-gn"])
 @pytest.mark.parametrize("features", [False, True])
-def test_the_models_of_the_paper_are_worked_by_hand(way, name, features):
+def test_the_models_of_the_paper_have_a_hand_written_pass(way, name, features):
     vgg = build(name, shape=(3, 32, 32), classes=10, seed=0, dtype=torch.float32, features=features)
     inputs, labels = some(2, 3, 3, 32, 32).float(), torch.tensor([[1, 2, 3], [0, 9, 9]])
     running_stats = vgg.initial()[1].expand(2, -1).clone()
@@ -198,8 +198,8 @@ def test_the_models_of_the_paper_are_worked_by_hand(way, name, features):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_columns_never_ask_the_device(name):
-    """A meta tensor has no values: whoever asks for one gets an error, as a CUDA graph would give."""
+def test_im2col_never_reads_a_value_from_the_device(name):
+    """A meta tensor has no values: reading one is an error, as a CUDA graph would give."""
     stack = task(name).to(torch.device("meta"))
     batch, given = stack.everything(), models(name).to("meta")
     assert stack.gradient(given, batch).shape == given.shape
@@ -262,12 +262,12 @@ def pooled(pooling):
         _twice(),
     ],
 )
-def test_whatever_does_more_is_not_recognized(module):
+def test_other_modules_are_not_matched(module):
     assert match_convnet(module) is None
 
 
 @pytest.mark.parametrize("shape", [(2, 7), (3, 7, 6), (2, 3, 3), (2, 8, 8), (2, 1, 1)])
-def test_inputs_that_do_not_fit_go_the_old_way(shape):
+def test_inputs_of_another_shape_are_not_accepted(shape):
     assert not NETWORKS["batch norm"].convnet.accepts(torch.Size(shape))
 
 
