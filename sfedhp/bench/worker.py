@@ -97,7 +97,8 @@ def _function(file: str, name: str) -> Callable[..., Callable[[], object]]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, name)  # type: ignore[no-any-return]
+    function: Callable[..., Callable[[], object]] = getattr(module, name)
+    return function
 
 
 def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Module]:

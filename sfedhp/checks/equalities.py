@@ -6,6 +6,7 @@ import dataclasses
 import tempfile
 import typing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,11 @@ def _lost(clock: Clock, ids: Tensor) -> Tensor:
     return one | (ids < CLIENTS) & (turn == 1) & (clock.edge_round == 0)
 
 
+def _is_lost(clock: Clock, id_: Tensor) -> bool:
+    """Whether one client is silent now."""
+    return bool(_lost(clock, id_))
+
+
 def _as_it_is(sent: Tensor) -> Tensor:
     return sent
 
@@ -167,7 +173,7 @@ def _alone(
             )
             client = Client(algorithm, task, algorithm.client_start(case.initial, task), case.statistics)
             if silent:
-                client.silent = lambda clock, id_=case.ids[edge, seat]: bool(_lost(clock, id_))  # type: ignore[misc]
+                client.silent = partial(_is_lost, id_=case.ids[edge, seat])
             clients.append(client)
     members: list[Member] = list(clients)
     if algorithm.tiers == 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,24 +36,24 @@ def inputs_unmodified(algorithm: Algorithm) -> None:
     case = problem()
     simulator = case.simulator(algorithm)
     state = simulator.state
-    message = simulator.received()
+    received, cloud = simulator.received().clone(), state.served.state
     task = replace(simulator.task, statistics=state.statistics)
-    given = (message.clone(), state.personal, state.served.state, task.inputs)
+    given: list[Any] = [received, state.personal, cloud, task.inputs]
     before = [tensor.clone() for tensor in leaves(given)]
-    result = algorithm.client_step(given[0], given[1], task, Clock(0))
-    algorithm.personalize(given[0], result.personal, task, Clock(0))
+    result = algorithm.client_step(received, state.personal, task, Clock(0))
+    algorithm.personalize(received, result.personal, task, Clock(0))
     uploads = dense(result.upload)
     weights = torch.ones(uploads.shape[:-1], dtype=uploads.dtype)
     kept = uploads.clone()
     if algorithm.tiers == 3:
-        edge = algorithm.edge_start(algorithm.cloud_message(given[2], EDGES), CLIENTS)
+        edge = algorithm.edge_start(algorithm.cloud_message(cloud, EDGES), CLIENTS)
+        given.append(edge)
         before += [tensor.clone() for tensor in leaves(edge)]
         algorithm.edge_step(edge, uploads, weights, Clock(0))
-        given = (*given, edge)  # type: ignore[assignment]
-        algorithm.cloud_step(given[2], uploads[:, 0], weights[:, 0], Clock(0))
+        algorithm.cloud_step(cloud, uploads[:, 0], weights[:, 0], Clock(0))
     else:
-        algorithm.cloud_step(given[2], uploads, weights, Clock(0))
-    if any(not torch.equal(a, b) for a, b in zip(leaves(given), before, strict=True)):
+        algorithm.cloud_step(cloud, uploads, weights, Clock(0))
+    if any(not torch.equal(now, old) for now, old in zip(leaves(given), before, strict=True)):
         raise CheckError("inputs unmodified: a function wrote into its arguments.")
     if not torch.equal(uploads, kept):
         raise CheckError("inputs unmodified: a server's step wrote into the uploads.")
