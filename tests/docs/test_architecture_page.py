@@ -75,8 +75,7 @@ def test_the_tree_is_that_of_the_levels() -> None:
     for number, name in re.findall(r"^ +(\d?) +(\w+)(?:/|\.py) ", tree, re.MULTILINE):
         level = int(number) if number else level
         shown[name] = level
-    wanted = {name: level for level, names in enumerate(LEVELS) for name in names if name != "__main__"}
-    assert shown == wanted
+    assert shown == {name: level for level, names in enumerate(LEVELS) for name in names}
 
 
 def test_the_files_in_the_picture_exist() -> None:
