@@ -1,4 +1,4 @@
-"""Linear layers of stacked clients during the inner steps, in three forms that give the same numbers.
+"""Linear layers of stacked clients during the inner steps, in three forms that are equal up to rounding.
 
 A step of rate η on ℓ(θ; D) + λ/2 ‖θ − φ‖² with weight decay μ is
 

@@ -85,7 +85,7 @@ def _rows_and_loss_grad(
 
 
 def _choose_form(layer: LinearSlice, problem: StackedProblem, mix: AnchorMix, rows: Tensor) -> LayerState:
-    """The layer in the form that costs least for this problem; all forms give the same numbers.
+    """The layer in the form that costs least for this problem; all forms are equal up to rounding.
 
     A first layer is chosen by multiplications for each row, another one by how many numbers it holds.
     """
