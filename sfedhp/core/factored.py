@@ -8,6 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from sfedhp.core.types import tuple_like
+
 Tree = TypeVar("Tree")
 
 
@@ -114,7 +116,7 @@ class SliceWriter(Generic[Tree]):
         """A tuple: part by part."""
         wholes = [None] * len(part) if whole is None else whole
         written = [self._state(old, new, first) for old, new in zip(wholes, part, strict=True)]
-        return type(part)(*written) if hasattr(part, "_fields") else tuple(written)
+        return tuple_like(part, written)
 
 
 def with_parts(layers: tuple[Layer | Tensor, ...], flat: Tensor) -> Iterator[tuple[Layer | Tensor, Tensor]]:

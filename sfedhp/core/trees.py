@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
+from sfedhp.core.types import tuple_like
 
 Tree = TypeVar("Tree")
 
@@ -17,7 +18,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
     """Apply a function to every tensor of a state, together with those at the same place of other states."""
     if isinstance(tree, tuple):
         parts = [tree_map(function, *each) for each in zip(tree, *others, strict=True)]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        return tuple_like(tree, parts)
     result: Tree = function(tree, *others)
     return result
 

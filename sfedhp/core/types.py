@@ -1,10 +1,13 @@
-"""Clock and batch: the time of a computation, and the rows it uses."""
+"""Clock and batch, the time of a computation and the rows it uses; and tuples of such parts."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
+
+Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 
 class Clock(NamedTuple):
@@ -20,3 +23,9 @@ class Batch(NamedTuple):
     inputs: Tensor  # (..., rows, *shape)
     labels: Tensor  # (..., rows)
     real: Tensor  # (..., rows) bool: False where a row only pads a shorter client
+
+
+def tuple_like(template: Parts, parts: Sequence[Any]) -> Parts:
+    """The parts as a tuple of the template's kind: a plain one, or its NamedTuple."""
+    kind = type(template)
+    return kind(*parts) if hasattr(template, "_fields") else kind(parts)

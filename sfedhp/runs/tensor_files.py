@@ -13,6 +13,7 @@ from torch import Tensor
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.files import write_atomically
 from sfedhp.core.trees import part_names
+from sfedhp.core.types import tuple_like
 
 
 def write_tensors(
@@ -87,7 +88,7 @@ def unflatten(template: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
         return tensors[name]
     named = zip(part_names(template), template, strict=True)
     values = [unflatten(part, tensors, f"{name}.{own}") for own, part in named]
-    return type(template)(*values) if hasattr(template, "_fields") else tuple(values)
+    return tuple_like(template, values)
 
 
 def _layer(tensors: Mapping[str, Tensor], name: str) -> Layer | Tensor:

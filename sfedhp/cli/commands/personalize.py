@@ -105,12 +105,16 @@ def _with_test_share(run: Experiment, settings: Settings) -> Experiment:
 
 
 def _rates_changed(settings: Settings, run: Experiment) -> bool:
-    keys = [entry.key for entry in settings.entries if entry.key.endswith("_rate")]
+    """Whether the command line sets a rate of the run's method."""
+    rates = {rule.rate.name for rule in run.algorithm.step_rules()}
+    keys = [entry.key for entry in settings.entries if entry.key.rpartition(".")[2] in rates]
     return any(option_of(run.algorithm_name, key) for key in keys)
 
 
 def _is_sparse(experiment: Experiment) -> bool:
-    return bool(getattr(experiment.algorithm, "client_sparsity", 0))
+    """Whether a client's steps have a sparsity penalty."""
+    rules = [rule for rule in experiment.algorithm.step_rules() if rule.uses_data]
+    return any(rule.sparsity is not None and rule.sparsity.value > 0 for rule in rules)
 
 
 def _check_out(path: Path) -> None:

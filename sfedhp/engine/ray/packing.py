@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import Tree, tree_map, without_repeats
+from sfedhp.core.types import tuple_like
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def concatenate(parts: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return _rows(parts)
     joined = [concatenate(each) for each in zip(*parts, strict=True)]
-    return type(first)(*joined) if hasattr(first, "_fields") else tuple(joined)
+    return tuple_like(first, joined)
 
 
 def _models(parts: Sequence[Tensor | Factored]) -> Tensor | Factored:
