@@ -6,10 +6,10 @@ The public names are those of `__all__`. Public by package are also `sfedhp.data
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sfedhp._version import __version__
+from sfedhp.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sfedhp.algorithms import (
@@ -158,11 +158,7 @@ _MODULES = {
     "check": "theory",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
-from sfedhp.data import DataOptions
+from sfedhp.data.options import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.task import DENSITY_THRESHOLD
 from sfedhp.wire.cost import LinksOptions
@@ -21,7 +21,7 @@ from sfedhp.wire.link import WireOptions
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """The [evaluation] section."""
+    """The [evaluation] section: when models are evaluated, and with which batch-norm statistics."""
 
     every: Annotated[Count, Help("rounds between two evaluations")] = 1
     norm_statistics: Annotated[
@@ -35,14 +35,14 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """The [checkpoint] section."""
+    """The [checkpoint] section: how often the state of a run is saved."""
 
     every: Annotated[Count, Help("rounds between two checkpoints")] = 10
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The [engine] section."""
+    """The [engine] section: what computes a run; it does not change the method."""
 
     kind: Annotated[
         Literal["process", "ray"], Help("compute in one process, or in actors of a Ray cluster")
@@ -169,21 +169,21 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     values = dict(config)
     for name, kind in SECTIONS.items():
         if name in values:
-            values[name] = _built(kind, values[name], name)
+            values[name] = _build(kind, values[name], name)
     if "algorithm" in values:
         fields = dict(_table("algorithm", values["algorithm"]))
         name = fields.pop("name", None)
         if name not in ALGORITHMS:
             raise InputError(f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}.")
-        values["algorithm"] = _built(ALGORITHMS[name], fields, "algorithm")
+        values["algorithm"] = _build(ALGORITHMS[name], fields, "algorithm")
     _check_keys(Experiment, values, "")
     return Experiment(**values)
 
 
 def to_toml(config: Mapping[str, Any]) -> str:
-    """A config as TOML, with each key's help behind it.
+    """A config as TOML, with the help text of each key as a comment.
 
-    The library must write it with nothing but its core installed, so these few lines stand for a TOML writer.
+    Python has no writer of TOML, and the core depends on torch, numpy and safetensors alone.
     """
     kind = ALGORITHMS.get(config["algorithm"]["name"])
     lines = _lines("", config, {**tables_of(Experiment), "algorithm": kind}, help_of(Experiment))
@@ -193,11 +193,11 @@ def to_toml(config: Mapping[str, Any]) -> str:
 def _lines(
     table: str, values: Mapping[str, Any], tables: Mapping[str, Any], helps: Mapping[str, str]
 ) -> list[str]:
-    """The keys of a table under its head, then the tables in it."""
+    """The lines of a table: its head, its keys, then the tables in it."""
     lines, below = [], []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            kind = tables.get(name)  # None: of a user's own method, of which no help is known
+            kind = tables.get(name)  # None: a user's own method, whose help texts are not known
             inner = f"{table}.{name}" if table else name
             known = (tables_of(kind), help_of(kind)) if kind is not None else ({}, {})
             below += _lines(inner, value, *known)
@@ -210,6 +210,7 @@ def _lines(
 
 
 def _values(options: Any) -> dict[str, Any]:
+    """The values of a dataclass of options, without what is None; tables become dictionaries."""
     values = {option.name: getattr(options, option.name) for option in dataclasses.fields(type(options))}
     return {
         name: _values(value) if dataclasses.is_dataclass(value) else value
@@ -218,25 +219,27 @@ def _values(options: Any) -> dict[str, Any]:
     }
 
 
-def _built(kind: Any, values: Any, section: str) -> Any:
-    """The dataclass of options of a table."""
+def _build(kind: Any, values: Any, section: str) -> Any:
+    """The dataclass of options of a table, with the tables in it."""
     values, tables = _table(section, values), tables_of(kind)
     _check_keys(kind, values, f"{section}.")
     return kind(
         **{
-            name: _built(tables[name], value, f"{section}.{name}") if name in tables else value
+            name: _build(tables[name], value, f"{section}.{name}") if name in tables else value
             for name, value in values.items()
         }
     )
 
 
 def _table(section: str, values: Any) -> Mapping[str, Any]:
+    """The values, if they are a table."""
     if not isinstance(values, Mapping):
-        raise InputError(f"{section} = {values!r} is no section: write its keys under [{section}].")
+        raise InputError(f"{section} = {values!r} is not a section: write its keys under [{section}].")
     return values
 
 
 def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str) -> None:
+    """Refuse a key that the dataclass does not have, and name the nearest one."""
     known = [option.name for option in dataclasses.fields(kind)]
     for name in values:
         if name not in known:

@@ -1,6 +1,8 @@
 """One definition of every option."""
 
 import dataclasses
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -187,11 +189,11 @@ def test_an_unknown_method_is_refused():
             {"links": {"edge_cloud": {"los": 1}}},
             "There is no key links.edge_cloud.los: did you mean links.edge_cloud.loss?",
         ),
-        ({"model": "mlr"}, "model = 'mlr' is no section: write its keys under [model]."),
-        ({"algorithm": "fedavg"}, "algorithm = 'fedavg' is no section: write its keys under [algorithm]."),
+        ({"model": "mlr"}, "model = 'mlr' is not a section: write its keys under [model]."),
+        ({"algorithm": "fedavg"}, "algorithm = 'fedavg' is not a section: write its keys under [algorithm]."),
         (
             {"links": {"edge_cloud": 1}},
-            "links.edge_cloud = 1 is no section: write its keys under [links.edge_cloud].",
+            "links.edge_cloud = 1 is not a section: write its keys under [links.edge_cloud].",
         ),
         ({"algorithm": {}}, f"algorithm.name = None is not known: use {', '.join(ALGORITHMS)}."),
     ],
@@ -210,3 +212,16 @@ def test_the_name_of_a_users_method_is_its_class():
 
     assert Experiment(algorithm=MyMethod()).algorithm_name == "mymethod"
     assert "mymethod" in to_toml(to_dict(Experiment(algorithm=MyMethod())))
+
+
+def test_a_config_loads_neither_the_engine_nor_the_data():
+    code = "import sys, sfedhp.config; print(*(name for name in sys.modules if name.startswith('sfedhp')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"sfedhp.config", "sfedhp.data.options", "sfedhp.algorithms"} <= loaded
+    others = ("engine", "runs", "deploy", "cli", "checks", "theory", "paper", "bench")
+    assert not {name for name in loaded if name.split(".")[1:2] and name.split(".")[1] in others}
+    assert {name for name in loaded if name.startswith("sfedhp.data")} == {
+        "sfedhp.data",
+        "sfedhp.data.options",
+    }

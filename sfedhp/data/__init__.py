@@ -4,11 +4,18 @@
 `hold_out` takes clients out of a federation; `get`, `verify` and `listing` manage the published image sets.
 """
 
-from sfedhp.data.download import get
-from sfedhp.data.federation import Federation, Holding, federate, from_arrays, from_dataset
-from sfedhp.data.newcomer import Newcomer, hold_out
-from sfedhp.data.options import DataOptions
-from sfedhp.data.registry import FileState, Listed, data_folder, listing, verify
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfedhp.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from sfedhp.data.download import get
+    from sfedhp.data.federation import Federation, Holding, federate, from_arrays, from_dataset
+    from sfedhp.data.newcomer import Newcomer, hold_out
+    from sfedhp.data.options import DataOptions
+    from sfedhp.data.registry import FileState, Listed, data_folder, listing, verify
 
 __all__ = [
     "DataOptions",
@@ -26,3 +33,23 @@ __all__ = [
     "listing",
     "verify",
 ]
+
+# Imported at their first use: a config needs the options of data alone.
+_MODULES = {
+    "DataOptions": "options",
+    "Federation": "federation",
+    "FileState": "registry",
+    "Holding": "federation",
+    "Listed": "registry",
+    "Newcomer": "newcomer",
+    "data_folder": "registry",
+    "federate": "federation",
+    "from_arrays": "federation",
+    "from_dataset": "federation",
+    "get": "download",
+    "hold_out": "newcomer",
+    "listing": "registry",
+    "verify": "registry",
+}
+
+__getattr__ = lazy_names(__name__, _MODULES)

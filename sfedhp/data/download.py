@@ -25,26 +25,30 @@ _TIMEOUT = 30  # seconds without a byte
 
 def get(
     name: str,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     *,
-    source_dir: Path | None = None,
+    source_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Bring the image set into the data folder and return the set's folder; what is already right stays.
+    """Download an image set into the data folder, and return the set's folder. Files that are right stay.
 
-    With `source_dir` the files are copied from there and the network is not touched.
+    Args:
+        name: of the image set.
+        folder: the data folder; None: as `data_folder` says.
+        source_dir: a folder with the files, which are then copied from there instead of downloaded.
+        progress: called with the name of a file, its bytes so far, and its size.
 
     Raises:
         InputError: no such set, no address gave the right bytes, files missing or wrong, no room to write.
     """
-    images, root, report = image_set(name), data_folder(folder), progress or _silent
+    images, root, report = image_set(name), data_folder(folder), progress or _no_report
     wanted = [forms for forms in images.parts if part_state(images, forms, root).state != "ok"]
     target = root / images.folder
     try:
         target.mkdir(parents=True, exist_ok=True)
         remove_temporary_files(target)
         if source_dir is not None:
-            _import(images, wanted, source_dir, target, report)
+            _import(images, wanted, Path(source_dir), target, report)
         elif images.archive is None:
             for forms in wanted:
                 _download(images, forms[0], target / forms[0].name, report)
@@ -59,12 +63,12 @@ def get(
     return target
 
 
-def _silent(name: str, done: int, total: int) -> None:
+def _no_report(name: str, done: int, total: int) -> None:
     """Report nothing: the default of `get`."""
 
 
 def _download(images: ImageSet, file: DataFile, path: Path, report: Progress) -> None:
-    """One file from the first address that gives the right bytes; what arrived is kept for the next try."""
+    """Download a file from the first address that has the right bytes; a partial download is continued."""
     part, errors = path.with_name(path.name + ".part"), []
     for address in images.addresses:
         url = address + file.name
@@ -78,7 +82,7 @@ def _download(images: ImageSet, file: DataFile, path: Path, report: Progress) ->
         errors.append(f"{url}: {error}")
     raise InputError(
         f"{file.name} of {images.name} could not be downloaded ({'; '.join(errors)}): run this again "
-        f"to go on where it stopped, or import the files with `sfedhp data get {images.name} --from DIR`."
+        f"to continue where it stopped, or import the files with `sfedhp data get {images.name} --from DIR`."
     )
 
 
@@ -128,8 +132,8 @@ def _words(error: Exception) -> str:
 def _import(
     images: ImageSet, wanted: list[tuple[DataFile, ...]], source: Path, target: Path, report: Progress
 ) -> None:
-    """Copy what is wanted from any of the layouts in which these files are kept."""
-    places = [source, *(source / below for below in (images.folder, *images.elsewhere))]
+    """Copy files from a folder in which other programs keep them, in any of their layouts."""
+    places = [source, *(source / below for below in (images.folder, *images.other_folders))]
     missing = []
     for forms in wanted:
         if found := _find(forms, places):
@@ -146,7 +150,7 @@ def _import(
 
 
 def _find(forms: tuple[DataFile, ...], places: list[Path]) -> tuple[DataFile, Path] | None:
-    """The first right file in these places; None where there is none of that name."""
+    """The first file with the right checksum; None where no folder has a file of that name."""
     wrong = []
     for place in places:
         for file in forms:
@@ -163,7 +167,7 @@ def _find(forms: tuple[DataFile, ...], places: list[Path]) -> tuple[DataFile, Pa
 
 
 def _unpack(archive: Path, wanted: list[tuple[DataFile, ...]], target: Path, report: Progress) -> None:
-    """Read the wanted members out of a verified archive, each under its own bare name."""
+    """Extract the wanted members of a verified archive, without the folders in their names."""
     named = {forms[0].name: forms for forms in wanted}
     with tarfile.open(archive, "r:gz") as tar:
         for member in tar:
@@ -176,7 +180,7 @@ def _unpack(archive: Path, wanted: list[tuple[DataFile, ...]], target: Path, rep
 def _store(
     file: DataFile, forms: tuple[DataFile, ...], target: Path, chunks: Iterable[bytes], report: Progress
 ) -> None:
-    """Write the file, then remove its other forms: they were not right, and one might be read first."""
+    """Write a file, then remove its other forms, which are damaged and might be read first."""
 
     def write(beside: Path) -> None:
         with beside.open("wb") as out:

@@ -1,4 +1,4 @@
-"""A federation's data: who holds which rows, and who sits under which edge."""
+"""A federation's data: which client holds which rows, and which edge it belongs to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Federation:
         return self._scaling.apply(self.inputs[rows], np.dtype(dtype))
 
     def describe(self) -> list[Holding]:
-        """A row for each client, edge by edge."""
+        """What each client holds, edge by edge."""
         return [
             Holding(
                 int(client),
@@ -68,10 +68,10 @@ class Federation:
         ]
 
     def without(self, clients: Collection[int]) -> Federation:
-        """The same without some clients; the others get new ids in their order.
+        """The federation without some clients; the others get new ids in their order.
 
-        Their seats stay empty. The last ones are taken away where they are empty under every edge: the others
-        are then as many everywhere, which is computed faster.
+        The seats of those clients stay empty. Seats at the end that are empty under every edge are removed:
+        then all edges have equally many, which is computed faster.
         """
         stay = [client for client in range(len(self.train)) if client not in clients]
         renamed = {old: new for new, old in enumerate(stay)}
@@ -85,7 +85,7 @@ class Federation:
         )
 
     def check_seats(self, edges: int, clients_per_edge: int) -> None:
-        """Refuse an experiment of another size; seats that are left over there do no harm.
+        """Refuse an experiment of another size; it may have more seats per edge than the federation.
 
         Raises:
             InputError: says which size fits.
@@ -127,17 +127,17 @@ def federate(
     edges: int,
     clients_per_edge: int,
     seed: int,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     classes: int | None = None,
 ) -> tuple[Federation, DataOptions]:
-    """Load the source, divide it among the clients and seat them; also the options as resolved.
+    """Load a source, divide its rows among clients and assign these to edges; also the options as resolved.
 
     Args:
         options: the source, and who holds what of it.
         edges: servers between the cloud and the clients.
         clients_per_edge: seats under each of them.
         seed: decides every draw.
-        folder: where published image sets lie.
+        folder: of the published image sets; None: as `data_folder` says.
         classes: of a user's file, where they are known; None: as many as its labels reach.
 
     Raises:
@@ -150,7 +150,7 @@ def federate(
         )
     own = options.source.endswith(".npz")
     if own:
-        # A run is resumed from wherever the user then stands.
+        # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     pool = load(options, clients=edges * clients_per_edge, seed=seed, folder=folder)
     if own:
@@ -263,15 +263,15 @@ def clients_to_hold_out(federation: Federation, count: int) -> list[int]:
     """The clients that join after training: the last ones of each edge.
 
     Raises:
-        InputError: nobody would be left of an edge.
+        InputError: an edge would have no client left.
     """
     found: list[int] = []
     for edge, seats in enumerate(federation.seats):
         members = seats[seats >= 0].tolist()
         if count >= len(members):
             raise InputError(
-                f"data.held_out = {count} leaves nobody under edge {edge}, which has {len(members)} in all: "
-                f"hold out fewer."
+                f"data.held_out = {count} leaves no client under edge {edge}, which has {len(members)} in "
+                f"all: hold out fewer."
             )
         found += members[len(members) - count :]
     return found

@@ -1,9 +1,8 @@
 """The paper's split: every client holds a few labels and a fixed number of images of each.
 
-Two readings. `paper` is disjoint: an image belongs to at most one client. `paper-as-written` takes the five
-labels per client at their word: then a class has too few images for all who hold it, so it has one test pool
-that its clients share, and training images are shared where they must be. In both, no test image trains
-anybody.
+There are two readings. `paper` is disjoint: an image belongs to at most one client. `paper-as-written` gives
+each client five labels, as the text says. A class then has too few images for all its clients: they share one
+set of test images, and training images where needed. In both, no test image is trained on.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from sfedhp.data.split import Split
 
 
 class _Shares(NamedTuple):
-    """Images of one label, (holders, images) each, and what to say about them."""
+    """The images of one label, (clients, images) each, and how far they are shared."""
 
     train: Rows
     test: Rows
     validation: Rows
-    factor: float = 1.0  # places for training images over training images
-    held_out: int = 0  # training images of a holder that became validation images
+    factor: float = 1.0  # training images that clients hold, over distinct training images
+    held_out: int = 0  # training images of a client that became validation images
 
 
 def paper(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Disjoint shares: every image belongs to at most one client."""
+    """The disjoint reading: every image belongs to at most one client."""
     table, options = _labels(pool, options, clients, default=2)
     options = _counts(pool, options, table)
     split, shares = _divide(pool, options, table, draw, shared=False)
@@ -49,17 +48,17 @@ def paper(
 def paper_as_written(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """One test pool per class that its clients share; training images are shared only where they must be."""
+    """The reading as written: clients share the test images of a class, and training images if needed."""
     table, options = _labels(pool, options, clients, default=5)
     options = _counts(pool, options, table)
     split, shares = _divide(pool, options, table, draw, shared=True)
     factor = max(share.factor for share in shares)
-    forced = "no training image is shared" if factor <= 1 else "training images are shared where they must be"
+    sharing = "no training image is shared" if factor <= 1 else "training images are shared where needed"
     holders = np.bincount(table.ravel(), minlength=pool.classes).max()
     notes = (
-        f"paper-as-written: {forced} (overlap factor {max(factor, 1):.2f}).",
+        f"paper-as-written: {sharing} (overlap factor {max(factor, 1):.2f}).",
         f"paper-as-written: the {options.test_per_label} test images of a class are shared by its clients "
-        f"(overlap factor up to {holders:.2f}); none of them trains anybody.",
+        f"(overlap factor up to {holders:.2f}); none of them is trained on.",
     )
     return split._replace(notes=notes), options
 
@@ -156,7 +155,7 @@ def _disjoint(pool: Pool, options: DataOptions, label: int, holders: int, rows: 
     held_out = validation - fresh
     if held_out >= train:
         raise InputError(
-            f"data.validation_per_label = {validation} leaves nobody a training image of label {label}: "
+            f"data.validation_per_label = {validation} leaves no training image of label {label}: "
             f"only {len(unused)} images are unused and {train} are trained on; lower it."
         )
     fresh_rows = unused[: holders * fresh].reshape(holders, fresh)
@@ -173,7 +172,7 @@ def _shared(pool: Pool, options: DataOptions, label: int, holders: int, rows: Ro
             "images per label do not fit: lower "
             "data.train_per_label, data.test_per_label or data.validation_per_label."
         )
-    # Validation images train nobody either: as many as training leaves unused, but at least one share.
+    # Validation images are not trained on: as many as training leaves unused, but at least one share.
     unused = len(for_train) - holders * train
     validating = min(max(unused, validation), holders * validation)
     training = for_train[validating:]
@@ -186,12 +185,12 @@ def _shared(pool: Pool, options: DataOptions, label: int, holders: int, rows: Ro
 
 
 def _deal(rows: Rows, holders: int, each: int) -> Rows:
-    """Go round the rows until all have their number: no row comes twice to one, nor oftener than it must."""
+    """Deal rows in turn, from the start again as often as needed: no client gets a row twice."""
     return np.resize(rows, (holders, each))
 
 
 def _candidates(pool: Pool, rows: Rows, testing: int) -> tuple[Rows, Rows]:
-    """Rows of a class that may be tested on and trained on; a user's `test` column is never overruled."""
+    """Rows of a class to test on and to train on; a user's `test` column is respected."""
     if pool.test is None:
         return rows[:testing], rows[testing:]
     return rows[pool.test[rows]], rows[~pool.test[rows]]

@@ -1,4 +1,4 @@
-"""Who holds what: the partitioners by name."""
+"""The partitioners by name: which client holds which rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Partitioner = Callable[[Pool, DataOptions, int, np.random.Generator], tuple[Spli
 
 
 def partition(pool: Pool, options: DataOptions, *, clients: int, seed: int) -> tuple[Split, DataOptions]:
-    """Give every client its rows; also the options with what was left open filled in.
+    """The rows of every client; also the options, with those that were not set resolved.
 
     Raises:
         InputError: the options do not fit the data.
@@ -35,7 +35,7 @@ def partition(pool: Pool, options: DataOptions, *, clients: int, seed: int) -> t
 def _dirichlet(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Each label's rows fall to the clients in proportions drawn from Dirichlet(α)."""
+    """Divides each label's rows in proportions drawn from Dirichlet(α)."""
     shares = draw.dirichlet(np.full(clients, options.concentration), size=pool.classes)
     ends = np.cumsum(shares, axis=1)[:, :-1]
     owner, moved = np.empty(len(pool.labels), np.int64), 0
@@ -44,25 +44,29 @@ def _dirichlet(
             of_label = draw.permutation(rows[pool.labels[rows] == label])
             middles = (np.arange(len(of_label)) + 0.5) / max(len(of_label), 1)
             owner[of_label] = np.searchsorted(ends[label], middles, side="right")
-        moved += _feed(owner, pool.labels, rows, clients, least)
+        moved += _fill_up(owner, pool.labels, rows, clients, least)
     split, options = _by_owner(pool, owner, clients, options, draw)
     if moved:
-        note = f"dirichlet: {moved} rows went from the largest clients to those who drew too few."
+        note = f"dirichlet: {moved} rows were moved from the largest clients to those with too few."
         split = split._replace(notes=(note, *split.notes))
     return split, options
 
 
-def _feed(owner: Owner, labels: NDArray[np.int64], rows: Rows, clients: int, least: int) -> int:
-    """Move rows of the richest client's commonest label to the poorest until all have the least; how many."""
+def _fill_up(owner: Owner, labels: NDArray[np.int64], rows: Rows, clients: int, least: int) -> int:
+    """Move rows of the largest client's commonest label to the smallest client until all have `least`.
+
+    Returns:
+        How many rows were moved.
+    """
     held = np.bincount(owner[rows], minlength=clients)
     moved = 0
     while held.min() < least:
-        poor, rich = held.argmin(), held.argmax()
-        spare = rows[owner[rows] == rich]
+        smallest, largest = held.argmin(), held.argmax()
+        spare = rows[owner[rows] == largest]
         row = spare[labels[spare] == np.bincount(labels[spare]).argmax()][0]
-        owner[row] = poor
-        held[poor] += 1
-        held[rich] -= 1
+        owner[row] = smallest
+        held[smallest] += 1
+        held[largest] -= 1
         moved += 1
     return moved
 
@@ -70,7 +74,7 @@ def _feed(owner: Owner, labels: NDArray[np.int64], rows: Rows, clients: int, lea
 def _shards(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Rows sorted by label are cut into equal shards, and every client gets as many of them at random."""
+    """Cuts rows sorted by label into equal shards, and gives every client equally many at random."""
     shards = clients * options.shards_per_client
     holder = draw.permutation(shards) // options.shards_per_client
     owner = np.empty(len(pool.labels), np.int64)
@@ -88,7 +92,7 @@ def _shards(
 def _iid(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Rows are dealt at random, as equally as whole rows allow."""
+    """Deals rows at random, as equally as whole rows allow."""
     owner = np.empty(len(pool.labels), np.int64)
     for rows, _ in _parts(pool, clients):
         owner[draw.permutation(rows)] = np.arange(len(rows)) % clients
@@ -98,7 +102,7 @@ def _iid(
 def _given(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """The source itself says who holds a row; there may be fewer clients than seats."""
+    """Takes the clients that the source names; there may be fewer than seats."""
     if pool.client is None:
         raise InputError(f"data.partition = 'given' needs an array `client`, and {pool.name} has none.")
     held = np.unique(pool.client)
@@ -126,9 +130,9 @@ PARTITIONS: dict[str, Partitioner] = {
 
 
 def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
-    """The rows that are divided among the clients together, and how many of them a client needs.
+    """The groups of rows that are divided among the clients, and how many of a group a client needs.
 
-    Rows that the source sets apart for testing are divided on their own, by the same proportions.
+    Rows that the source marks for testing are a group of their own, divided in the same proportions.
     """
     everything = np.arange(len(pool.labels))
     parts = (
@@ -146,7 +150,7 @@ def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
 def _by_owner(
     pool: Pool, owner: Owner, clients: int, options: DataOptions, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Cut what each client holds into training, test and validation; the counts per label play no part."""
+    """Split what each client holds; counts per label have no effect here, which a note says."""
     ignored = [name for name in _LABEL_COUNTS if getattr(options, name) is not None]
     options = dataclasses.replace(
         options,

@@ -1,4 +1,4 @@
-"""The rows of a source before anybody holds them, and the checks that arrays from outside must pass."""
+"""The rows of a source before they are divided among clients, and the checks of a user's arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfedhp.core.errors import InputError
 Rows = NDArray[np.int64]  # row numbers of a pool
 _NEEDED = ("inputs", "labels")
 _KNOWN = (*_NEEDED, "client", "test")
-_NAMED = 5  # classes without rows that a remark names
+_NAMED = 5  # classes without rows that a note names
 _IN_NUMPY = (torch.float16, torch.float32, torch.float64)  # the floating types that NumPy has too
 
 
@@ -60,30 +60,30 @@ def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any =
     return Pool(name, inputs, labels, int(labels.max()) + 1, client, test)
 
 
-def check_names(name: str, held: Iterable[Any]) -> None:
-    """Refuse a user's arrays of which one is missing, or has a name that would not be looked at.
+def check_names(name: str, arrays: Iterable[Any]) -> None:
+    """Refuse a user's arrays if one is missing, or has a name that is never read.
 
     Raises:
         InputError: names the array, and the nearest right name where there is one.
     """
-    held = [str(each) for each in held]
-    for strange in held:
-        if strange not in _KNOWN:
-            near = difflib.get_close_matches(strange, _KNOWN, n=1)
+    found = [str(each) for each in arrays]
+    for unknown in found:
+        if unknown not in _KNOWN:
+            near = difflib.get_close_matches(unknown, _KNOWN, n=1)
             known = ", ".join(f"`{each}`" for each in _KNOWN[:-1]) + f" and `{_KNOWN[-1]}`"
             hint = f"did you mean `{near[0]}`?" if near else "rename it, or leave it out."
-            raise InputError(f"{name} holds an array `{strange}`, but the known ones are {known}: {hint}")
+            raise InputError(f"{name} holds an array `{unknown}`, but the known ones are {known}: {hint}")
     for needed in _NEEDED:
-        if needed not in held:
+        if needed not in found:
             raise InputError(
-                f"{name} has no array `{needed}` (it holds {', '.join(held) or 'nothing'}): add it."
+                f"{name} has no array `{needed}` (it holds {', '.join(found) or 'nothing'}): add it."
             )
 
 
 def with_classes(pool: Pool, classes: int | None) -> Pool:
-    """The same pool with so many classes, or with as many as its labels reach where nobody knows the number.
+    """The pool with this number of classes; None: as many as its labels reach.
 
-    A small sample may lack a class, which is then remarked on. If most are lacking, the labels are no labels.
+    A small sample may lack a class, which a note then says. If most are missing, the labels are not labels.
 
     Raises:
         InputError: a label is beyond the classes, or most classes have no rows.
@@ -95,18 +95,18 @@ def with_classes(pool: Pool, classes: int | None) -> Pool:
                 f"{classes - 1}: leave such rows out, or number the classes as the others do."
             )
         return replace(pool, classes=classes)
-    held = np.unique(pool.labels)
-    if 2 * len(held) < pool.classes:
+    present = np.unique(pool.labels)
+    if 2 * len(present) < pool.classes:
         raise InputError(
-            f"{pool.name} has labels up to {pool.classes - 1}, but only {len(held)} of these {pool.classes} "
-            f"classes have rows: number the classes 0, 1, 2, … without gaps, for example with "
+            f"{pool.name} has labels up to {pool.classes - 1}, but only {len(present)} of these "
+            f"{pool.classes} classes have rows: number the classes 0, 1, 2, … without gaps, for example with "
             f"np.unique(labels, return_inverse=True)[1]."
         )
-    lacking = np.setdiff1d(np.arange(pool.classes), held)
-    if not len(lacking):
+    missing = np.setdiff1d(np.arange(pool.classes), present)
+    if not len(missing):
         return pool
-    names = ", ".join(map(str, lacking[:_NAMED])) + (", …" if len(lacking) > _NAMED else ".")
-    note = f"{len(lacking)} of {pool.classes} classes have no rows in {pool.name}: {names}"
+    names = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else ".")
+    note = f"{len(missing)} of {pool.classes} classes have no rows in {pool.name}: {names}"
     return replace(pool, notes=(note,))
 
 
@@ -165,7 +165,7 @@ def _array(name: str, column: str, values: Any) -> NDArray[Any]:
 
 
 def _plain(values: Any) -> Any:
-    """What NumPy can read: a tensor is taken from its device, without its gradient, in a type NumPy has."""
+    """A value as NumPy can read it: a tensor is copied to the CPU, detached, and cast to a type NumPy has."""
     if not isinstance(values, Tensor):
         return values
     values = values.detach()

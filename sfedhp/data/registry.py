@@ -1,4 +1,4 @@
-"""The sources by name: where their files lie, loading them, and what is there."""
+"""The sources by name: where their files are, loading them, and which are there."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class FileState(NamedTuple):
     path: Path
 
 
-def data_folder(folder: Path | None = None) -> Path:
-    """Where the image sets lie: the given folder, else SFEDHP_DATA, else the user's cache."""
+def data_folder(folder: Path | str | None = None) -> Path:
+    """The folder of the image sets: the given one, else SFEDHP_DATA, else one in the user's cache."""
     if folder is not None:
-        return folder
+        return Path(folder)
     if named := os.environ.get("SFEDHP_DATA"):
         return Path(named).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "sfedhp"
 
 
-def load(options: DataOptions, *, clients: int, seed: int, folder: Path | None = None) -> Pool:
+def load(options: DataOptions, *, clients: int, seed: int, folder: Path | str | None = None) -> Pool:
     """All rows of the source.
 
     Raises:
@@ -66,7 +66,7 @@ def load(options: DataOptions, *, clients: int, seed: int, folder: Path | None =
 
 
 def read_images(images: ImageSet, root: Path) -> Pool:
-    """The image set below the folder, every byte checked on this very reading."""
+    """The image set below the folder; the checksum of every file is checked as it is read."""
     contents = []
     for forms in images.parts:
         file, path = find_part(images, forms, root)
@@ -82,7 +82,7 @@ def read_images(images: ImageSet, root: Path) -> Pool:
 
 
 def find_part(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> tuple[DataFile, Path]:
-    """The first form of the part that is there."""
+    """The first form of a part that is there, and its path."""
     for file in forms:
         path = root / images.folder / file.name
         if path.is_file():
@@ -90,7 +90,7 @@ def find_part(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> tupl
     raise InputError(
         f"{images.name} is not in {root} ({images.folder}/{forms[0].name} is missing): "
         f"run `sfedhp data get {images.name}`, or "
-        f"`sfedhp data get {images.name} --from DIR` where the files already lie in DIR."
+        f"`sfedhp data get {images.name} --from DIR` if you have the files in DIR."
     )
 
 
@@ -107,7 +107,7 @@ def image_set(name: str) -> ImageSet:
     raise _unknown(name)
 
 
-def verify(name: str, folder: Path | None = None) -> list[FileState]:
+def verify(name: str, folder: Path | str | None = None) -> list[FileState]:
     """The state of each file of a source; none for a source without files."""
     if name == embedded.NAME:
         return [FileState(embedded.FILE.name, embedded.FILE.state(embedded.PATH), embedded.PATH)]
@@ -118,7 +118,7 @@ def verify(name: str, folder: Path | None = None) -> list[FileState]:
 
 
 def part_state(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> FileState:
-    """The state of the form that would be read."""
+    """The state of the file that would be read for a part."""
     try:
         file, path = find_part(images, forms, root)
     except InputError:
@@ -126,8 +126,8 @@ def part_state(images: ImageSet, forms: tuple[DataFile, ...], root: Path) -> Fil
     return FileState(file.name, file.state(path), path)
 
 
-def listing(folder: Path | None = None) -> list[Listed]:
-    """Every source, and whether its files are there (their checksums are `verify`'s matter)."""
+def listing(folder: Path | str | None = None) -> list[Listed]:
+    """Every source, and whether its files are there; `verify` checks their checksums."""
     root = data_folder(folder)
     rows = [
         Listed(embedded.NAME, embedded.IMAGES, embedded.CLASSES, "in the package", embedded.PATH.is_file())

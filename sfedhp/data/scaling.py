@@ -1,4 +1,4 @@
-"""Pixels to numbers a model likes; statistics come from training images alone."""
+"""Scaling of pixels; statistics are those of the training images alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sfedhp.data.pool import Rows
 
-_CHUNK = 1024  # images whose squares are held at a time
+_CHUNK = 1024  # images that are squared at a time
 _WHITE = 255
 
 
@@ -28,7 +28,7 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(kind: str, inputs: NDArray[Any], training: Rows) -> Scaling:
-    """How to scale the inputs, by the option `scale`; `none` and floating inputs: not at all."""
+    """The scaling of the option `scale`; `none`, and floating inputs, are not scaled."""
     if kind == "none" or inputs.dtype != np.uint8:
         return Scaling(np.zeros(()), np.ones(()))
     if kind == "unit":

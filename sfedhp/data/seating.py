@@ -1,4 +1,4 @@
-"""Which client sits under which edge."""
+"""Which client belongs to which edge."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _alike_together(holdings: NDArray[np.int64], group: int) -> NDArray[np.int64
     order = [0]
     left[0] = False
     while left.any():
-        # Whoever is nearest to the mean of the group so far comes next. A new group starts nearest to the old
-        # one: so it goes on along the labels, and those who fit nowhere do not all remain for the last edge.
+        # Next comes the client nearest to the mean of the group so far. A new group starts with the client
+        # nearest to the old group: the order follows the labels, and not all outliers end in the last edge.
         center = shares[order[-(len(order) % group or group) :]].mean(0)
-        distance = np.abs(shares - center).sum(1).round(9)  # ties are the lowest id's, on every machine
+        distance = np.abs(shares - center).sum(1).round(9)  # ties go to the lowest id, on every machine
         order.append(int(np.where(left, distance, np.inf).argmin()))
         left[order[-1]] = False
     return np.array(order)

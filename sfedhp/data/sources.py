@@ -1,4 +1,4 @@
-"""The published image sets: their files with checksums, where they come from, and how they are read."""
+"""The published image sets: their files with checksums, their addresses, and their formats."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ImageSet:
 
     name: str
     folder: str  # below the data folder
-    parts: tuple[tuple[DataFile, ...], ...]  # for each part the forms it may lie in; any one form is enough
+    parts: tuple[tuple[DataFile, ...], ...]  # for each part the forms its file may have; one is enough
     images: int
     classes: int
     counts: Counts
     read: Callable[[Sequence[bytes]], Images]  # of the uncompressed parts, in their order
     addresses: tuple[str, ...]  # each ends in "/"; the second is tried where the first fails
     archive: DataFile | None = None  # what the addresses offer where it is not the parts themselves
-    elsewhere: tuple[str, ...] = ()  # folders in which other programs keep the same files
+    other_folders: tuple[str, ...] = ()  # folders in which other programs keep the same files
 
 
 def read_idx(parts: Sequence[bytes]) -> Images:
@@ -93,7 +93,7 @@ MNIST = ImageSet(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
     ),
-    elsewhere=("MNIST/raw",),
+    other_folders=("MNIST/raw",),
 )
 
 FMNIST = ImageSet(
@@ -129,7 +129,7 @@ FMNIST = ImageSet(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # the publisher's; it has no https
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     ),
-    elsewhere=("FashionMNIST/raw", "data/fashion"),
+    other_folders=("FashionMNIST/raw", "data/fashion"),
 )
 
 CIFAR10 = ImageSet(
@@ -186,5 +186,5 @@ CIFAR10 = ImageSet(
         170_052_171,
         "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     ),
-    elsewhere=("cifar-10-batches-bin",),
+    other_folders=("cifar-10-batches-bin",),
 )

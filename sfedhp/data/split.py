@@ -1,4 +1,4 @@
-"""From "who holds which rows" to training, test and validation rows of each client."""
+"""Splitting the rows of each client into training, test and validation rows."""
 
 from __future__ import annotations
 
@@ -24,31 +24,29 @@ class Split(NamedTuple):
 def split_owned(
     pool: Pool, owner: NDArray[np.int64], clients: int, options: DataOptions, draw: np.random.Generator
 ) -> Split:
-    """Cut each client's rows: by the `test` column, else `test_share` of them; then validation.
+    """Split each client's rows: by the `test` column, else `test_share` of them; then validation rows.
 
     Raises:
         InputError: a client would have nothing to train on or nothing to be tested on.
     """
-    held: list[tuple[Rows, Rows, Rows]] = []
+    parts: list[tuple[Rows, Rows, Rows]] = []
     for client in range(clients):
         rows = draw.permutation(np.flatnonzero(owner == client))
-        is_test = (
-            _every_so_many(pool.labels[rows], options.test_share) if pool.test is None else pool.test[rows]
-        )
+        is_test = _test_rows(pool.labels[rows], options.test_share) if pool.test is None else pool.test[rows]
         _check_both(pool, client, rows, is_test)
         train, test = rows[~is_test], rows[is_test]
         is_validation = _validation(pool.labels[train], options.validation_per_label or 0)
-        held.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
-    train_rows, test_rows, validation_rows = zip(*held, strict=True)
+        parts.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
+    train_rows, test_rows, validation_rows = zip(*parts, strict=True)
     return Split(train_rows, test_rows, validation_rows)
 
 
-def _every_so_many(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+def _test_rows(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """A share of the rows, spread over the labels as evenly as whole rows allow; never none and never all."""
     rank, size = _rank_within(labels)
     wanted = min(max(round(share * len(labels)), 1), len(labels) - 1)
     chosen = np.zeros(len(labels), np.bool_)
-    # The k-th of a label's m rows stands at (k + ½)/m: the first of them all take each label in part.
+    # The k-th of a label's m rows has position (k + ½)/m: the lowest positions take a share of each label.
     chosen[np.argsort((rank + 0.5) / size, kind="stable")[: max(wanted, 0)]] = True
     return chosen
 
@@ -77,5 +75,5 @@ def _check_both(pool: Pool, client: int, rows: Rows, is_test: NDArray[np.bool_])
     if not is_test.any():
         raise InputError(
             f"{pool.name}: client {client} has no rows to test on: "
-            "a client needs at least one row to train and one to test."
+            "a client needs at least one row to train on and one to test on."
         )

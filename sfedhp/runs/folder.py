@@ -29,7 +29,8 @@ def check_vacant(folder: Path) -> None:
     """
     if holds_run(folder):
         raise InputError(
-            f"{folder} already holds a run: choose another folder, or go on with `sfedhp resume {folder}`."
+            f"{folder} already holds a run: choose another folder, or continue the run with "
+            f"`sfedhp resume {folder}`."
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder.")
@@ -93,7 +94,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): mend it, or put it back from a copy.") from None
+        raise InputError(f"{path} cannot be read ({error}): correct it, or restore it from a copy.") from None
 
 
 def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:

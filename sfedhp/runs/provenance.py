@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: the settings, the data and the model that its numbers come from."""
+"""Where the numbers of a run come from: hashes of its data and its model, and differences of settings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 from sfedhp.data import Federation
 from sfedhp.nn.network import Network
 
-# They decide how long a run goes on and what computes it, not what is computed: a user may change them.
+# Keys that a user may change in a run: they decide how long it runs and what computes it, not the numbers.
 FREE: Final = ("rounds", "device", "checkpoint.every")
 ENGINE: Final = "engine."  # all keys of this table too
 METHOD: Final = "algorithm.name"
-SOURCE: Final = "data.source"  # the same data may lie elsewhere; its fingerprint decides
+SOURCE: Final = "data.source"  # the same data may be in another place; its fingerprint decides
 
 
 def fingerprint(federation: Federation) -> str:
-    """The same for the same rows, labels and holders, wherever the data lies; different else."""
+    """Hash of rows, labels and assignment, independent of where the data is stored."""
     digest = hashlib.blake2b(f"{federation.classes} {federation.scale}".encode(), digest_size=16)
     held = (*federation.train, *federation.test, *federation.validation)
     for array in (federation.inputs, federation.labels, federation.seats, *held):
@@ -30,7 +30,7 @@ def fingerprint(federation: Federation) -> str:
 
 
 def anatomy(network: Network) -> str:
-    """The same for the same kinds of layers, shapes, and values that do not train; of no weight that does."""
+    """Hash of the layers, the shapes and the values that do not train; weights that train do not count."""
     parts = [f"{name} {type(part).__qualname__}" for name, part in network.module.named_modules()]
     shapes = {**network.weights, **network.buffers}
     parts += [f"{name} {tuple(shape)}" for name, shape in shapes.items()]
@@ -42,32 +42,32 @@ def anatomy(network: Network) -> str:
 
 
 def difference(file: Mapping[str, Any], run: Mapping[str, Any]) -> str | None:
-    """The first setting that a config file has and its run had not, in words; None where none matters.
+    """The first setting in which a config differs from that of its run, in words; None where none matters.
 
     Args:
-        file: the config as it stands now, in tables.
+        file: the config as it is now, in tables.
         run: the config that the run was computed with, in tables.
     """
     here, then = flat(file), flat(run)
-    apart = [
+    different = [
         key
         for key in here | then
         if here.get(key) != then.get(key) and key not in (*FREE, SOURCE) and not key.startswith(ENGINE)
     ]
-    if not apart:
+    if not different:
         return None
-    more = f" ({len(apart) - 1} more differ)" if len(apart) > 1 else ""
-    return contrast(apart[0], here.get(apart[0]), then.get(apart[0])) + more
+    more = f" ({len(different) - 1} more differ)" if len(different) > 1 else ""
+    return contrast(different[0], here.get(different[0]), then.get(different[0])) + more
 
 
 def contrast(key: str, here: Any, then: Any) -> str:
-    """One setting as a file has it, and as its run had it."""
+    """A sentence on one setting, with its value in a file and in the file's run."""
     now = f"no {key}" if here is None else f"{key} = {here!r}"
     return f"{now}, but the run was computed with {'none' if then is None else repr(then)}"
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a config with their tables before them, as `algorithm.name`."""
+    """The values of a config by their full keys, such as `algorithm.name`."""
     return dict(_flat(config, ""))
 
 

@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
-    """The final figures as one flat object; accuracies in percent, None where the method has no such model.
+    """The final metrics as one flat object; accuracies in percent, None where the method has no such model.
 
     `_last` is the last evaluated round, `_best` the best round chosen on the test data itself, `_validated`
     the round chosen on validation data (None without such data).
@@ -28,8 +28,8 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
     for kind in KINDS:
         scored = [row for row in evaluated if kind in row]
         best = max(scored, key=lambda row: row[kind], default={})
-        judged = [row for row in scored if f"{kind}_validation" in row]
-        validated: Row = max(judged, key=lambda row: row[f"{kind}_validation"], default={})
+        validating = [row for row in scored if f"{kind}_validation" in row]
+        validated: Row = max(validating, key=lambda row: row[f"{kind}_validation"], default={})
         summary |= {
             f"{kind}_last": last.get(kind),
             f"{kind}_best": best.get(kind),
@@ -74,13 +74,13 @@ class History:
                 _write_rows(self._ledger, read_rows(self._ledger, last))
 
     def append(self, row: Row, members: Row | None = None) -> None:
-        """Add a round; a figure that is not finite is written as missing.
+        """Add a round; a metric that is not finite is written as null.
 
         Args:
-            row: its figures.
+            row: its metrics and costs.
             members: the bytes of each member by direction, where they were counted.
         """
-        row = {name: value if _plain(value) else None for name, value in row.items()}
+        row = {name: value if _is_finite(value) else None for name, value in row.items()}
         self.rows.append(row)
         if self._path is not None:
             _append_row(self._path, row)
@@ -123,7 +123,7 @@ def _write_rows(path: Path, rows: Iterable[Row]) -> None:
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _plain(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 

@@ -148,7 +148,7 @@ def _restore(folder: Path, algorithm: Algorithm | None, data: Data | None, model
     ):
         if missing:
             raise InputError(
-                f"The {what} of {folder} came from Python: go on with sfedhp.resume(folder, {what}=...)."
+                f"The {what} of {folder} came from Python: continue with sfedhp.resume(folder, {what}=...)."
             )
     if checkpoint is not None:
         check_settings(checkpoint, folder, experiment, algorithm)

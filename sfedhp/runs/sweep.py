@@ -45,7 +45,7 @@ def sweep(
         folders: one for each, for its records, checkpoints and models; None: nothing is written.
         data: the user's own data instead of `experiment.data.source`, as in `run`.
         model: the user's own module, or a function that makes one, as in `run`.
-        at_once: at most so many runs in a stack; 0: as many as memory holds.
+        at_once: at most this many runs in a stack; 0: as many as memory holds.
         report: called after every round of a stack.
         stop: asked after every round; True saves the states and ends the sweep there.
 
@@ -80,7 +80,7 @@ def plan(
 
     Args:
         experiments: in any order.
-        at_once: at most so many in a stack; 0: as many as fit in half of the free memory.
+        at_once: at most this many in a stack; 0: as many as fit in half of the free memory.
         folders: of the runs, some of which may be half done.
         data: as in `sweep`.
         model: as in `sweep`.
@@ -153,7 +153,7 @@ def _prepare(experiments: Sequence[Experiment], data: Data | None, model: Model 
 
 
 def _read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint of the run in a folder; None where there is no run, or none."""
+    """The last checkpoint of the run in a folder; None where there is none, or no run."""
     if not holds_run(folder):
         return None
     return checkpoints.read(

@@ -134,7 +134,7 @@ REFUSED = {
     "run model.name=three:tied": "The model's 1.weight and 2.weight are one tensor under two names",
     "run model.name=three:frozen": "has no parameters to train; use a module with real weights that are not",
     # folders
-    "run --out taken": "taken already holds a run: choose another folder, or go on with",
+    "run --out taken": "taken already holds a run: choose another folder, or continue the run with",
     "compare --out taken": "taken already holds a run",
     "compare --out half": "half/fedavg already holds a run",
     "run --out file": "file is a file: choose a folder.",

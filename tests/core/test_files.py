@@ -1,19 +1,13 @@
 """Files that are there whole or not at all, and folders that one process at a time writes to."""
 
 import errno
-import json
 import subprocess
 import sys
 
 import pytest
 
-import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked, remove_temporary_files, write_atomically, write_text
-from sfedhp.runs.prepare import prepare
-from sfedhp.runs.run import start
-from sfedhp.runs.sweep import plan, sweep
-from tests.support.short_runs import SMALL, after
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):
@@ -86,54 +80,3 @@ def test_where_there_are_no_locks_one_goes_without(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", unable)
     with locked(tmp_path), locked(tmp_path):
         pass
-
-
-def test_one_folder_has_one_run_at_a_time(tmp_path):
-    folder, refused = tmp_path / "one", []
-
-    def others(progress):
-        for attempt in (
-            lambda: sfedhp.resume(folder),
-            lambda: sfedhp.run(SMALL, out=folder),
-            lambda: plan([SMALL], 0, [folder]),
-            lambda: sweep([SMALL], [folder]),
-        ):
-            with pytest.raises(InputError) as error:
-                attempt()
-            refused.append(str(error.value))
-
-    busy = f"{folder} is in use by a run that is under way: wait until it ends, or choose another folder."
-    holds = f"{folder} already holds a run: choose another folder, or go on with `sfedhp resume {folder}`."
-    for begin in (
-        lambda: sfedhp.run(SMALL, out=folder, report=others, stop=after(1)),
-        lambda: sfedhp.resume(folder, report=others, stop=after(1)),
-        lambda: sweep([SMALL], [folder], report=others),
-    ):
-        begin()
-        assert refused == [busy, holds, busy, busy]
-        refused.clear()
-    assert [json.loads(line)["round"] for line in (folder / "history.jsonl").read_text().splitlines()] == [
-        1,
-        2,
-        3,
-    ]
-
-
-def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path):
-    """Both found the folder vacant; the second was slower."""
-    folder = tmp_path / "one"
-    prepared = prepare(SMALL)
-
-    def second(progress):
-        with pytest.raises(InputError, match="in use by a run that is under way"):
-            start(prepared, folder, None, None)
-
-    sfedhp.run(SMALL, out=folder, report=second, stop=after(1))
-    with pytest.raises(InputError, match="already holds a run"):
-        start(prepared, folder, None, None)
-
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
-    (tmp_path / "one" / "environment.json").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"one cannot be written \(Is a directory\): choose another folder"):
-        sfedhp.run(SMALL, out=tmp_path / "one")

@@ -118,7 +118,7 @@ def test_what_is_there_is_not_downloaded_again(small_mnist, publish, at, tmp_pat
 def test_an_interrupted_download_goes_on_where_it_stopped(small_mnist, publish, at, tmp_path):
     broken = publish(small_mnist.contents, cut=1000)
     at("mnist", broken.address)
-    with pytest.raises(InputError, match=r"run this again to go on where it stopped.*--from DIR"):
+    with pytest.raises(InputError, match=r"run this again to continue where it stopped.*--from DIR"):
         get("mnist", tmp_path)
     part = tmp_path / "mnist" / f"{FIRST}.part"
     assert part.read_bytes() == small_mnist.contents[FIRST][:1000]

@@ -247,7 +247,7 @@ def test_clients_that_are_held_out_leave_no_seats_behind():
     kept = [rows.tolist() for client, rows in enumerate(whole.train) if client not in (2, 5)]
     assert [rows.tolist() for rows in rest.train] == kept
     assert len(rest.test) == len(rest.validation) == 4
-    with pytest.raises(InputError, match=r"data.held_out = 3 leaves nobody"):
+    with pytest.raises(InputError, match=r"data.held_out = 3 leaves no client"):
         federate(DataOptions(held_out=3), **layout)
 
 
@@ -265,7 +265,9 @@ def test_each_edge_holds_out_the_last_clients_it_has():
 
 
 def test_an_edge_is_never_emptied_by_holding_out():
-    with pytest.raises(InputError, match=r"data.held_out = 2 leaves nobody under edge 1, which has 2 in all"):
+    with pytest.raises(
+        InputError, match=r"data.held_out = 2 leaves no client under edge 1, which has 2 in all"
+    ):
         from_arrays(INPUTS, LABELS, options=DataOptions(held_out=2), **SEVEN)
 
 

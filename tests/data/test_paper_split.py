@@ -137,7 +137,7 @@ def test_as_written_no_test_or_validation_image_trains_anybody(sizes, data):
         unused = per_class - test - holders * train
         own = {row for row in validated if federation.labels[row] == 0}
         assert len(own) == min(max(unused, validation), holders * validation)
-    # Training images are shared only where they must be, and then as evenly as can be.
+    # Training images are shared only where needed, and then as evenly as can be.
     uses = Counter(np.concatenate(federation.train).tolist())
     places = holds.sum(0).max() * train
     if places + test + holds.sum(0).max() * validation <= per_class:
@@ -176,9 +176,7 @@ def test_too_many_images_say_how_many_there_are():
         InputError, match=r"data.labels_per_client = 11 is above the 10 classes of fmnist-mini"
     ):
         federate(DataOptions(labels_per_client=11), edges=4, clients_per_edge=5, seed=0)
-    with pytest.raises(
-        InputError, match=r"validation_per_label = 70 leaves nobody a training image of label 0"
-    ):
+    with pytest.raises(InputError, match=r"validation_per_label = 70 leaves no training image of label 0"):
         federate(DataOptions(validation_per_label=70), edges=4, clients_per_edge=5, seed=0)
 
 

@@ -131,7 +131,7 @@ def test_dirichlet_feeds_those_who_drew_too_few_and_says_so():
         DataOptions(partition="dirichlet", concentration=0.001), edges=10, clients_per_edge=10, seed=0
     )
     check_whole(federation, 4400)
-    assert "rows went from the largest clients to those who drew too few" in federation.notes[0]
+    assert "rows were moved from the largest clients to those with too few" in federation.notes[0]
 
 
 def test_shards_hold_few_labels_and_equal_rows():

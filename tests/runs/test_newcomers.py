@@ -70,19 +70,6 @@ def parts(run):
     return [value for model in every if model is not None for value in model.state_dict().values()]
 
 
-def test_scaling_is_by_those_that_stay():
-    full = federation(scale="per_pixel")
-    rest, (newcomer,) = hold_out(full, [3])
-    assert np.array_equal(newcomer.inputs, rest.scaled(full.train[3], "float32"))
-    assert not np.array_equal(newcomer.inputs, full.scaled(full.train[3], "float32"))
-
-
-@pytest.mark.parametrize("clients", [[6], [-1], list(range(6))])
-def test_impossible_clients_cannot_be_held_out(clients):
-    with pytest.raises(InputError, match="cannot be held out"):
-        hold_out(federation(), clients)
-
-
 def test_it_is_k_steps_of_the_inner_problem_by_hand(trained):
     run, newcomer = trained
     method = SFedHP(

@@ -12,11 +12,9 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult, FedAvg, HeurF
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Rate
-from sfedhp.core.scalars import PerRun
 from sfedhp.data import DataOptions
 from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
-from sfedhp.runs.stacking import merge_algorithms
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
 from tests.support.short_runs import SMALL, after, arrays
@@ -55,31 +53,11 @@ def test_each_run_of_a_stack_gives_its_own_numbers(methods):
             assert (flat(outcome.run.global_model) - flat(alone.global_model)).norm() < 1e-9
 
 
-def test_only_what_has_one_shape_is_stacked():
-    experiments = [
-        SMALL,
-        replace(SMALL, seed=3),
-        replace(SMALL, algorithm=SFedHP(edge_rounds=3)),
-        replace(SMALL, algorithm=SFedHP(edge_rounds=2, edge_rate=0.1)),
-        replace(SMALL, batch_size=5),
-        # A term that is there computes something else than a term that is not.
-        replace(SMALL, algorithm=SFedHP(edge_rounds=2, client_sparsity=1e-3)),
-    ]
-    assert plan(experiments, at_once=8) == [(0, 1, 3), (2,), (4,), (5,)]
-    assert plan(experiments, at_once=2) == [(0, 1), (3,), (2,), (4,), (5,)]
-
-
 def test_memory_limits_a_stack(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 10_000_000)
     stacks = plan([replace(SMALL, seed=seed) for seed in range(6)])
     assert len(stacks) > 1
     assert sorted(place for stack in stacks for place in stack) == list(range(6))
-
-
-def test_equal_values_stay_plain():
-    method = merge_algorithms([SFedHP(edge_rate=0.1), SFedHP(edge_rate=0.2)])
-    assert isinstance(method.edge_rate, PerRun)
-    assert method.personal_rate == 0.05
 
 
 def test_a_run_that_diverges_leaves_the_others_alone(tmp_path):

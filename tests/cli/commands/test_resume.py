@@ -129,7 +129,7 @@ def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
         ('device = "auto"', "device = true", "device = True is not text: write it in quotes."),
         ('source = "', 'source = 5  # "', "data.source = 5 is not text: write it in quotes."),
         ("rounds = 3", "rounds 3", "one/config.toml cannot be read (Expected '=' after a key"),
-        ("rounds = 3", "rounds 3", "): mend it, or put it back from a copy.\n"),
+        ("rounds = 3", "rounds 3", "): correct it, or restore it from a copy.\n"),
     ],
 )
 def test_a_config_that_was_spoilt_is_told(sfedhp, tiny, here, old, new, sentence):
