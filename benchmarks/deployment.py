@@ -65,7 +65,7 @@ def measure(experiment: Experiment) -> None:
                 time.sleep(0.2)
             whole, rows = time.perf_counter() - began, federation.rows()
     assert len(rows) == experiment.rounds, "the federation did not finish"
-    # The first round waits for everybody to come, and the last is evaluated.
+    # The first round waits until all members are there, and the last is evaluated.
     edge_rounds = [row["seconds"] / experiment.algorithm.edge_rounds for row in rows[1:-1]]
     print(f"{experiment.edges} edges × {experiment.clients_per_edge} clients, {experiment.model.name}")
     print(f"  start to the first finished cloud round  {first:.1f} s")

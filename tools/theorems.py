@@ -124,7 +124,7 @@ def draws(size: int, count: int, seed: int = 0) -> Tensor:
     return torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def bends_of_quadratics(axes: Any) -> None:
+def curvature_of_quadratics(axes: Any) -> None:
     """Theorem 1 on quadratics: curvature of F against curvature of ℓ."""
     task = quadratics()
     _, constants = exact_method(task, client_proximity=10.0, edge_proximity=5.0)
@@ -135,7 +135,7 @@ def bends_of_quadratics(axes: Any) -> None:
     axes.set(xscale="log", xlabel="eigenvalue of ∇²ℓ_ij", ylabel="eigenvalue of ∇²F_ij", ylim=(0, 5.5))
 
 
-def bends_of_regression(axes: Any) -> None:
+def curvature_of_regression(axes: Any) -> None:
     """Theorem 1 on logistic regression: how gradients of F change between random models."""
     torch.manual_seed(0)
     task = clients_with_data(nn.Linear(6, 3), 0.2)
@@ -174,12 +174,12 @@ def ball(axes: Any) -> None:
     method, constants = exact_method(task)
     best = optimum(task, constants)
     spread = float(best.gradients(best.model).square().sum(-1).mean())
-    stiff, bend = constants.root_proximity**2, constants.envelope_smoothness
+    stiff, smoothness = constants.root_proximity**2, constants.envelope_smoothness
     measured, bounds = [], []
     for each in trajectory(task, method, 20, ZERO):
         measured.append(float((each.personal - best.model).square().sum(-1).mean()))
         away = float((each.model - best.model).square().sum())
-        bounds.append((5 + 10 * bend**2 / stiff) * away + 10 * spread / stiff)
+        bounds.append((5 + 10 * smoothness**2 / stiff) * away + 10 * spread / stiff)
     axes.plot(measured, label="mean ‖θ_ij − w*‖²")
     axes.plot(bounds, "--", label="the proof's bound, L_F² for L_F")
     axes.axhline(10 * spread / stiff, color="gray", linewidth=0.8, label="10 σ²/λ², the radius")
@@ -191,9 +191,9 @@ def near(axes: Any) -> None:
     torch.manual_seed(0)
     task = clients_with_data(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 0.0)
     model, _ = task.network.initial()
-    bend = curvature.measure(task, model).smoothness
-    method = SFedHP(client_proximity=8 * bend, edge_proximity=8 * bend)
-    constants = Constants.of_loss(method, bend)
+    smoothness = curvature.measure(task, model).smoothness
+    method = SFedHP(client_proximity=8 * smoothness, edge_proximity=8 * smoothness)
+    constants = Constants.of_loss(method, smoothness)
     measured, first, stated = [], [], []
     for _ in range(30):
         here = envelope(task, model, constants, steps=200)
@@ -202,7 +202,7 @@ def near(axes: Any) -> None:
         losses = task.gradient(model, task.everything()).flatten(0, 1)
         diversity = float((losses - losses.mean(0)).square().sum(-1).mean())  # σ_ℓ² at w
         stiff = constants.root_proximity**2
-        larger = stiff / (stiff - 16 * bend**2) * diversity  # σ²_{F,2}
+        larger = stiff / (stiff - 16 * smoothness**2) * diversity  # σ²_{F,2}
         measured.append(float((here.personal - model).square().sum(-1).mean()))
         first.append(4 * float(grads.square().sum(-1).mean()) / stiff)
         stated.append(4 * (float(mean.square().sum()) + larger / stiff))
@@ -266,7 +266,7 @@ def inner_by_batch(axes: Any) -> None:
 
 
 PLOTS: dict[str, tuple[Callable[[Any], None], ...]] = {
-    "theorem-1": (bends_of_quadratics, bends_of_regression),
+    "theorem-1": (curvature_of_quadratics, curvature_of_regression),
     "theorem-2": (convergence, excess),
     "floor": (against_rate, against_rounds, against_clients),
     "balls": (ball, near),

@@ -25,7 +25,7 @@ _NEVER = 10**9  # iterations between two evaluations
 
 
 class Network(nn.Module):
-    """A module with the two methods that it asks for."""
+    """A module with the two methods that pfl-research calls."""
 
     def __init__(self, module: nn.Module):
         super().__init__()
@@ -69,7 +69,7 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
     def step() -> None:
         nonlocal done
         done += 1
-        # `run` goes on from where it ended, up to this many iterations.
+        # `run` continues where it ended, up to this many iterations.
         much = make(
             central_num_iterations=done,
             evaluation_frequency=_NEVER,

@@ -80,7 +80,7 @@ class SFedHP(Algorithm):
         return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def edge_start(self, received: Tensor, members: int) -> Edge:
-        """w_i = φ_i = w."""
+        """Both of the edge's models start from the cloud's: w_i = φ_i = w."""
         return Edge(received, received, spread(received, members) if self.anchor == "client" else ())
 
     def edge_message(self, state: Edge, members: int) -> Tensor:

@@ -36,7 +36,7 @@ class StepRule:
     def even_steps_limit(self) -> float | None:
         """What ηλ must stay below: 1 for an even K of steps on one mini-batch; None where nothing limits it.
 
-        Across a valley with slopes ±G, and with a = 1 − ηλ, an even K of steps that overshoot it end
+        Across a valley with gradients ±G, and with a = 1 − ηλ, an even K of steps that overshoot it end
         ηG (1 − a^K)/(1 + a) up the wall they came from; steps that stay on one side end ηG (1 − a^K)/(1 − a)
         down. From ηλ = 1 on, the way up is the longer one. An odd K ends below its start in both cases.
         """

@@ -37,7 +37,7 @@ def ours(job: Mapping[str, Any]) -> Round:
 
     def step() -> None:
         next(states)
-        simulator.ledger.close()  # as after every round of a run: books are not to grow
+        simulator.ledger.close()  # as after every round of a run, so that the ledger does not grow
 
     return step
 

@@ -1,4 +1,4 @@
-"""Checks that the same method gives the same numbers wherever and however it runs."""
+"""Checks that the same method gives the same numbers stacked, alone, resumed and on other machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from sfedhp.wire import decode, encode
 
 
 def equal_one_by_one(algorithm: Algorithm) -> None:
-    """Stacked and one by one give the same, with everybody there and with some sampled or silent."""
+    """Stacked clients and single clients give the same, with all present and with some sampled or silent."""
     half = 2 if algorithm.tiers == 3 else 5
     for sampled, lost in ((0, None), (half, None), (half, _lost)):
         case = problem()

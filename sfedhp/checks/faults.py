@@ -129,7 +129,7 @@ def pull_changes_the_step(algorithm: Algorithm) -> None:
             results.append(dense(result.personal if personal else result.upload))
         if torch.allclose(results[0], results[1], rtol=1e-9, atol=0):
             raise CheckError(
-                f"the pull: {name} does not change what a client computes. If it is no pull, override "
+                f"the pull: {name} does not change what a client computes. If it is not a pull, override "
                 f"step_rules()."
             )
 

@@ -67,7 +67,7 @@ class SliceWriter(Generic[Tree]):
         """Begin with nothing written.
 
         Args:
-            axis: along which members lie.
+            axis: the axis of members.
             total: how many members there will be.
             shared_anchors: whether members along this axis may share an anchor; if not, each has its own.
         """

@@ -1,7 +1,7 @@
 """Kits: certificates and settings for every site, made by NVIDIA FLARE's provisioning.
 
 The cloud and every edge is a FLARE federation of its own with its own certificate authority, so a certificate
-of one is useless at another. No administrator is made, so nobody can send jobs (code) to a site.
+of one is useless at another. No administrator is made, so no jobs (code) can be sent to a site.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _run(
         result = stack.step(message, clients, clock)
         replies = stack.replies(stack.request(message, clients), result, clock, Direction.CLIENT_EDGE)
         clients, delivery = replies.clients, replies.delivery
-        ledger.book(Direction.CLIENT_EDGE, delivery.lengths, delivery.nonzeros, replies.weights)
+        ledger.add_messages(Direction.CLIENT_EDGE, delivery.lengths, delivery.nonzeros, replies.weights)
         return delivery.message, replies.weights
 
     edges = Served(
@@ -97,6 +97,6 @@ def _run(
     for served, weights in serve(edges, step, gather, rounds, everybody, stack.never_empty):
         edges = served
         last_weights = weights if stack.never_empty else keep(weights.sum(-1) > 0, weights, last_weights)
-    booked = ledger.close()
-    traffic = tuple(booked[direction] for direction in BELOW_EDGES)
+    entries = ledger.close()
+    traffic = tuple(entries[direction] for direction in BELOW_EDGES)
     return EdgeRoundsResult(edges, last_weights, clients, base, traffic)

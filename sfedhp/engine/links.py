@@ -44,12 +44,12 @@ class Links:
             direction: from which tier to which.
             present: (..., members), zero for a member to which nothing is sent; None: it is sent to all.
             base: as the last call for this direction returned it.
-            ledger: where the traffic is booked.
+            ledger: that records the traffic.
         """
         link = self._link(direction)
         held = base if isinstance(base, Tensor) else None
         arrived, lengths, nonzeros = link.carry(messages, messages.shape[-1], held)
-        ledger.book(direction, lengths, nonzeros, present)
+        ledger.add_messages(direction, lengths, nonzeros, present)
         received = dense(arrived)
         if not link.options.difference:
             return received, base

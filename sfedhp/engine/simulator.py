@@ -10,7 +10,7 @@ The way of a round:
    - two tiers: `_client_steps`.
 4. Either way `client_stack.ClientStack` calls the algorithm's `client_step` for all clients at once, and says
    what arrives of their replies: links, lost replies and weights.
-5. The uploads go up through `links.Links`, and `serve` goes on.
+5. The uploads go up through `links.Links`, and `serve` continues.
 
 What must be kept for the next round, and no more, is the `state.State`.
 """
@@ -183,7 +183,7 @@ class Simulator:
             weights = weights * drawn
         message = Message(self.algorithm.edge_upload(result.edges.state), result.edges.statistics)
         upload = Links(self.links).send_up(message, Direction.EDGE_CLOUD, received)
-        self.ledger.book(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights)
+        self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights)
         return upload.message, weights
 
     def _gather_clients(
@@ -201,7 +201,7 @@ class Simulator:
             replies = stack.replies(tree_map(chosen.pick, request), result, clock, up)
             of_all = self._put_back(chosen, replies)
         self.state = self.state.with_clients(of_all.clients)
-        self.ledger.book(up, of_all.delivery.lengths, of_all.delivery.nonzeros, of_all.weights)
+        self.ledger.add_messages(up, of_all.delivery.lengths, of_all.delivery.nonzeros, of_all.weights)
         # A server without a members axis needs no rows of clients that were not drawn.
         counted = of_all if self.algorithm.state_per_member else replies
         return counted.delivery.message, counted.weights

@@ -58,7 +58,7 @@ def _largest(group: Tensor, groups: int) -> Tensor:
 
 
 def _halves(means: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-    """2-means of the members, started at the two that lie farthest apart; left has the lowest class."""
+    """2-means of the members, started at the two that are farthest apart; left has the lowest class."""
     first, second = _farthest(means, members)
     first_center, second_center = _row(means, first), _row(means, second)
     right = torch.zeros_like(members)
@@ -78,7 +78,7 @@ def _halves(means: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _farthest(means: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-    """The two members (...) whose means lie farthest apart."""
+    """The two members (...) whose means are farthest apart."""
     squares = means.square().sum(-1)
     distances = squares.unsqueeze(-1) + squares.unsqueeze(-2) - 2 * means @ means.mT
     pairs = (members.unsqueeze(-1) & members.unsqueeze(-2)).triu(1)

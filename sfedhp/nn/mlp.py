@@ -1,7 +1,7 @@
 """Multilayer perceptrons stacked over clients: forward and backward pass written by hand.
 
 Autograd over a stack copies arrays of d numbers several times a step. Written by hand, the layers are read
-where they lie in the flat vectors, clients that share a model share one matrix product, and every gradient is
+where they are in the flat vectors, clients that share a model share one matrix product, and every gradient is
 written once.
 
 Shapes in this module: models are `(groups, d)` and rows `(clients, rows, features)`. A group is a run of

@@ -15,7 +15,7 @@ from sfedhp.paper.tables import NEAR, TextTable
 
 @dataclass(frozen=True)
 class Note:
-    """What was found about some cells; None stands for any value."""
+    """What was found about some cells; None matches any value."""
 
     dataset: str
     method: str

@@ -44,7 +44,7 @@ class Results:
         """The rows of the targets, by table; of tables 2 to 7 those of the studies that were named.
 
         Args:
-            targets: tables, studies, or `all`. A table stands for all its studies.
+            targets: tables, studies, or `all`. A table means all its studies.
         """
         names: list[str] = []
         for target in targets:

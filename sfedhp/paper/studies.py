@@ -19,7 +19,7 @@ _LISTS: Final[Mapping[str, Any]] = tomllib.loads(
 )
 MORE: Final[tuple[str, ...]] = tuple(_LISTS["more"])  # studies that are no table or figure of the paper
 STUDIES: Final[tuple[str, ...]] = (*_LISTS["paper"], *MORE)
-# Names that stand for several studies.
+# Names of groups of studies.
 COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": STUDIES,
     **{name: tuple(members) for name, members in _LISTS["collections"].items()},

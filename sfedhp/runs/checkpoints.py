@@ -118,7 +118,7 @@ def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
     except KeyError:
         raise InputError(
             f"The checkpoint of round {checkpoint.round} is not one of a simulation with these settings: put "
-            f"them back as they were; the cloud of a deployment goes on with `sfedhp cloud`."
+            f"them back as they were; continue a deployed run with `sfedhp cloud`."
         ) from None
 
 

@@ -246,7 +246,7 @@ def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | No
 
 
 def _with_halved_rates(algorithm: Algorithm, halvings: int) -> Algorithm:
-    """The same method, with each rate of its steps halved so many times."""
+    """The same method, with each rate of its steps halved this many times."""
     rates = [rule.rate for rule in algorithm.step_rules()]
     return replace(algorithm, **{rate.name: rate.value / 2**halvings for rate in rates})
 

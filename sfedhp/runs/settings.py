@@ -180,7 +180,7 @@ def _value(option: Option, entry: Setting) -> Any:
     """
     value = entry.value if entry.typed else _parsed(entry.value, option.types)
     if float in option.types and isinstance(value, int) and not isinstance(value, bool):
-        value = _float(str(value))  # a whole number may stand for a real one
+        value = _float(str(value))  # an integer is a valid float
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{entry.key} = {entry.value!r} is not a finite number: write one.")
     return value

@@ -1,4 +1,4 @@
-"""What the paper's theorems ask for, line by line: constants, conditions and bounds on the step."""
+"""What the paper's theorems require, line by line: constants, conditions and bounds on the step."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def theory_lines(constants: Constants, curvature: Curvature) -> list[Line]:
 def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
     everywhere = "power iteration on the data; holds everywhere"
     convex = "the weight decay: cross-entropy is flat along equal scores" if curvature.exact else ""
-    unproven = "the theorems speak of the smooth ℓ1 and say nothing of the exact ℓ1 (penalty = l1)"
+    unproven = "the theorems cover the smooth ℓ1, not the exact ℓ1 (penalty = l1)"
     first = [
         Line(
             "constants",
             "smoothness",
-            "L, how sharply a client's loss bends",
+            "L, the largest curvature of a client's loss",
             constants.smoothness,
             note=everywhere if curvature.exact else _LOCAL,
         ),
@@ -79,7 +79,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
             )
         ]
     smooth = constants.penalized_smoothness
-    # Theorem 1 asks nothing of a convex loss, which the loss is where L is known everywhere.
+    # Theorem 1 requires nothing of a convex loss, and the loss is convex where L is known everywhere.
     springs = [] if curvature.exact else _springs(constants)
     return [
         *springs,
@@ -96,7 +96,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
 
 
 def _springs(constants: Constants) -> list[Line]:
-    """What Theorem 1 asks of a loss that is not convex."""
+    """What Theorem 1 requires of a loss that is not convex."""
     smooth = constants.penalized_smoothness
     return [
         Line(

@@ -41,8 +41,8 @@ def measure(prepared: Prepared) -> Measured:
         for state in simulator.run(turn):
             float(state.statistics.sum())  # waits for a device
         seconds = min(seconds, time.perf_counter() - began)
-        booked = columns(simulator.ledger.close(), simulator.initial.shape[-1], simulator.runs)
-        sums = {name: float(total) for name, total in booked.items()}
+        entries = columns(simulator.ledger.close(), simulator.initial.shape[-1], simulator.runs)
+        sums = {name: float(total) for name, total in entries.items()}
         if seconds > SHORT:
             break
     began = time.perf_counter()
@@ -140,7 +140,7 @@ def _lost(settings: Settings, pulled: float, stepped: float) -> float:
         # φ_i = w_i + λ₁/(λ₁+λ₂) (θ − w_i), then w_i ← w_i − η₁λ₂ (w_i − φ_i) − η₁γ₂
         apart = part * (apart - pulled)
         lost += stepped - pull * apart
-        # For an edge that overshoots nothing can be forecast; a bounded number stands for it.
+        # For an edge that overshoots nothing can be forecast; a bounded number replaces it.
         apart = max(-1.0, 1 - pull) * apart + stepped
     return lost * settings.cloud_mixing
 

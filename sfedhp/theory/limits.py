@@ -23,7 +23,7 @@ def limit_lines(algorithm: Algorithm, curvature: BatchCurvature, density_thresho
     rules = algorithm.step_rules()
     lines = [
         _curvature_line(
-            "batch_curvature", "h, how sharply mini-batches bend the loss", curvature.median, "half"
+            "batch_curvature", "h, the curvature of a mini-batch's loss", curvature.median, "half"
         ),
         _curvature_line("worst_curvature", "h of the worst tenth of the clients", curvature.worst, "a tenth"),
     ]

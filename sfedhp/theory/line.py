@@ -1,4 +1,4 @@
-"""One line of a check: a number, what it is held against, inside or outside and by how much."""
+"""One line of a check: a number, its limit, whether it is inside, and by what factor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Line:
     name: str  # for programs
     what: str  # for people, with the formula
     value: float
-    limit: float | None = None  # None: nothing to be held against
+    limit: float | None = None  # None: there is no limit
     sense: Sense = "below"  # which side of the limit is inside
-    note: str = ""  # what a reader should know besides
+    note: str = ""  # a remark for the reader
     alarm: bool = False  # outside means that the run is expected to break
 
     @property

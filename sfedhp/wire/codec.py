@@ -63,7 +63,7 @@ def decode(
     """The tensor that was encoded, on the CPU; every value is finite.
 
     Args:
-        data: one message, from anybody.
+        data: one message, from any sender; it is not trusted.
         base: the model the sender took as its base, to the bit; not read if the message is not a difference.
         size: the number of parameters expected; None takes any.
         limit: the most bytes the decoded tensor may have. A message that declares more is refused before

@@ -109,7 +109,7 @@ class LinksOptions:
                 )
 
 
-def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+def seconds(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
     """How long a round's messages take, (runs,) or () each, as columns of the history.
 
     Members work in parallel, and a server waits for its slowest member. `link_seconds_` of a link is the time
@@ -118,13 +118,13 @@ def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -
     edge rounds, both are lower bounds.
 
     Args:
-        booked: by direction.
+        entries: by direction.
         links: those without a bandwidth are left out.
         runs: how many leading axes are runs.
     """
     found: dict[str, Tensor] = {}
     paths: list[Tensor] = []  # (..., members of the cloud) each
-    for name, channel, received, sent in _counted(booked, links):
+    for name, channel, received, sent in _counted(entries, links):
         messages = received.messages.double() + sent.messages.double()
         each = messages * channel.latency + channel.receiving(received) + channel.sending(sent)
         found[f"link_seconds_{name}"] = each.flatten(runs).amax(-1)
@@ -134,19 +134,19 @@ def seconds(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -
     return found
 
 
-def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+def joules(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
     """The energy that the members' radios take for a round's messages, summed over members, as columns.
 
     Only sending and receiving are counted, not waiting. A power that is not known counts as 0; a link with no
     known power is left out.
 
     Args:
-        booked: by direction.
+        entries: by direction.
         links: those without a bandwidth are left out.
         runs: how many leading axes are runs.
     """
     found: dict[str, Tensor] = {}
-    for name, channel, received, sent in _counted(booked, links):
+    for name, channel, received, sent in _counted(entries, links):
         if channel.transmit_power is not None or channel.receive_power is not None:
             receiving = channel.receiving(received) * (channel.receive_power or 0.0)
             sending = channel.sending(sent) * (channel.transmit_power or 0.0)
@@ -157,10 +157,10 @@ def joules(booked: Mapping[Direction, Entry], links: LinksOptions, runs: int) ->
 
 
 def _counted(
-    booked: Mapping[Direction, Entry], links: LinksOptions
+    entries: Mapping[Direction, Entry], links: LinksOptions
 ) -> Iterator[tuple[Direction, Channel, Entry, Entry]]:
     """The links that have a channel and were used, with the entries of their directions down and up."""
     for up in _LINKS:
         channel = getattr(links, up).resolve()
-        if channel is not None and up in booked:
-            yield up, channel, booked[up.down], booked[up]
+        if channel is not None and up in entries:
+            yield up, channel, entries[up.down], entries[up]

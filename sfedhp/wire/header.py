@@ -32,7 +32,7 @@ class Difference(IntEnum):
 class Positions(IntEnum):
     """How a message says which positions have a value."""
 
-    ALL = 0  # every position has one: nothing is said
+    ALL = 0  # every position has a value: no positions are sent
     GAPS = 1  # Golomb–Rice code of the gaps between marked positions
     BITMAP = 2  # one bit a position, deflated
 

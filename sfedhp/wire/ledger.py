@@ -30,10 +30,12 @@ class Ledger:
     """The entries of one cloud round, by direction."""
 
     def __init__(self) -> None:
-        self._booked: dict[Direction, list[Entry]] = {}
+        self._entries: dict[Direction, list[Entry]] = {}
         self._notes: dict[Direction, list[_Note]] = {}  # not yet in an entry
 
-    def book(self, direction: Direction, lengths: Tensor, nonzeros: Tensor, present: Tensor | None) -> None:
+    def add_messages(
+        self, direction: Direction, lengths: Tensor, nonzeros: Tensor, present: Tensor | None
+    ) -> None:
         """Add a message from or to each member that took part.
 
         Args:
@@ -46,16 +48,16 @@ class Ledger:
 
     def add(self, direction: Direction, entry: Entry) -> None:
         """Add the entry of another ledger for a direction."""
-        self._booked.setdefault(direction, []).append(entry)
+        self._entries.setdefault(direction, []).append(entry)
 
     def close(self) -> dict[Direction, Entry]:
         """The round's entries; the ledger is empty afterwards."""
         for direction, notes in self._notes.items():
             self.add(direction, _entry(notes))
-        booked, self._booked, self._notes = self._booked, {}, {}
+        entries, self._entries, self._notes = self._entries, {}, {}
         return {
-            direction: Entry(*(torch.stack(parts).sum(0) for parts in zip(*entries, strict=True)))
-            for direction, entries in booked.items()
+            direction: Entry(*(torch.stack(parts).sum(0) for parts in zip(*totals, strict=True)))
+            for direction, totals in entries.items()
         }
 
 
@@ -69,19 +71,19 @@ def _entry(notes: list[_Note]) -> Entry:
     return Entry((lengths * present).sum(0), present.sum(0), (nonzeros * present).sum(0))
 
 
-def columns(booked: dict[Direction, Entry], size: int, runs: int) -> dict[str, Tensor]:
+def columns(entries: dict[Direction, Entry], size: int, runs: int) -> dict[str, Tensor]:
     """A round's sums over members, (runs,) or () each, as columns of the history.
 
     `bytes_` are those of the messages, `formula_` those of the paper's count (64 bits for a non-zero weight,
     1 for a zero, and d bits of positions), `density_` is the share of weights sent that are not zero.
 
     Args:
-        booked: by direction.
+        entries: by direction.
         size: d.
         runs: how many leading axes are runs; each has its own sums.
     """
     sums: dict[str, Tensor] = {}
-    for direction, entry in booked.items():
+    for direction, entry in entries.items():
         sent, messages, nonzeros = (each.flatten(runs).sum(-1) for each in entry)
         sums[f"bytes_{direction}"] = sent
         # 64 s + (d − s) + d bits for each message

@@ -118,11 +118,11 @@ def perfedavg(
         for client in _present(clients, drawn, turn):
             rows, local = clients[client], model
             for _ in range(local_steps):
-                slope = network.gradient(adapted(local, rows), rows)
+                gradient = network.gradient(adapted(local, rows), rows)
                 if second_order:
                     # (I − α∇²ℓ(w)) ∇ℓ(w − α∇ℓ(w)), the gradient of ℓ(w − α∇ℓ(w)) itself
-                    slope = slope - adaptation_rate * network.hessian_times(local, slope, rows)
-                local = local - meta_rate * slope
+                    gradient = gradient - adaptation_rate * network.hessian_times(local, gradient, rows)
+                local = local - meta_rate * gradient
             uploads.append(local)
             sizes.append(_size(rows))
         model = weighted_mean(uploads, sizes)
@@ -225,10 +225,10 @@ def descend(
     """Gradient steps on ℓ(x) + proximity/2 ‖x − anchor‖²."""
     model = start
     for _ in range(steps):
-        slope = network.gradient(model, rows)
+        gradient = network.gradient(model, rows)
         if anchor is not None:
-            slope = slope + proximity * (model - anchor)
-        model = model - rate * slope
+            gradient = gradient + proximity * (model - anchor)
+        model = model - rate * gradient
     return model
 
 

@@ -48,15 +48,15 @@ class Softmax:
     def gradient(self, model: Vector, rows: Rows) -> Vector:
         """∇ℓ(x)."""
         # ∂ℓ/∂z = (p − y)/n, ∂ℓ/∂A = (∂ℓ/∂z)ᵀ inputs, ∂ℓ/∂b = the sum of ∂ℓ/∂z over the rows
-        slope = _residual(self.scores(model, rows.inputs), rows.labels)
-        return _flat(slope.T @ rows.inputs, slope.sum(0)) + self.weight_decay * model
+        gradient = _residual(self.scores(model, rows.inputs), rows.labels)
+        return _flat(gradient.T @ rows.inputs, gradient.sum(0)) + self.weight_decay * model
 
     def hessian_times(self, model: Vector, direction: Vector, rows: Rows) -> Vector:
         """∇²ℓ(x)·v: the derivative of the lines of `gradient` along v."""
         probabilities = _softmax(self.scores(model, rows.inputs))
         moved = self.scores(direction, rows.inputs)  # z is linear in the model
-        slope = _softmax_moved(probabilities, moved) / len(rows.labels)
-        return _flat(slope.T @ rows.inputs, slope.sum(0)) + self.weight_decay * direction
+        gradient = _softmax_moved(probabilities, moved) / len(rows.labels)
+        return _flat(gradient.T @ rows.inputs, gradient.sum(0)) + self.weight_decay * direction
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class OneHidden:
         (lower, lower_bias), (upper, upper_bias) = self.layers(model)
         before = rows.inputs @ lower.T + lower_bias
         hidden = np.maximum(before, 0.0)
-        slope = _residual(hidden @ upper.T + upper_bias, rows.labels)  # ∂ℓ/∂z
-        below = (slope @ upper) * (before > 0)  # ∂ℓ/∂(A·input + a)
-        parts = (below.T @ rows.inputs, below.sum(0), slope.T @ hidden, slope.sum(0))
+        gradient = _residual(hidden @ upper.T + upper_bias, rows.labels)  # ∂ℓ/∂z
+        below = (gradient @ upper) * (before > 0)  # ∂ℓ/∂(A·input + a)
+        parts = (below.T @ rows.inputs, below.sum(0), gradient.T @ hidden, gradient.sum(0))
         return _flat(*parts) + self.weight_decay * model
 
     def hessian_times(self, model: Vector, direction: Vector, rows: Rows) -> Vector:
@@ -107,14 +107,14 @@ class OneHidden:
         hidden_moved = (rows.inputs @ lower_moved.T + lower_bias_moved) * active
         scores = hidden @ upper.T + upper_bias
         scores_moved = hidden_moved @ upper.T + hidden @ upper_moved.T + upper_bias_moved
-        slope = _residual(scores, rows.labels)
-        slope_moved = _softmax_moved(_softmax(scores), scores_moved) / len(rows.labels)
-        below_moved = (slope_moved @ upper + slope @ upper_moved) * active
+        gradient = _residual(scores, rows.labels)
+        gradient_moved = _softmax_moved(_softmax(scores), scores_moved) / len(rows.labels)
+        below_moved = (gradient_moved @ upper + gradient @ upper_moved) * active
         parts = (
             below_moved.T @ rows.inputs,
             below_moved.sum(0),
-            slope_moved.T @ hidden + slope.T @ hidden_moved,
-            slope_moved.sum(0),
+            gradient_moved.T @ hidden + gradient.T @ hidden_moved,
+            gradient_moved.sum(0),
         )
         return _flat(*parts) + self.weight_decay * direction
 
@@ -150,9 +150,9 @@ def _cross_entropy(scores: Vector, labels: NDArray[np.int64]) -> float:
 
 def _residual(scores: Vector, labels: NDArray[np.int64]) -> Vector:
     """(p − y)/n."""
-    slope = _softmax(scores)
-    slope[np.arange(len(labels)), labels] -= 1
-    return slope / len(labels)
+    gradient = _softmax(scores)
+    gradient[np.arange(len(labels)), labels] -= 1
+    return gradient / len(labels)
 
 
 def _decay(weight_decay: float, model: Vector) -> float:

@@ -102,12 +102,12 @@ def _edge_update(
 
 
 def _edge_descent(model: Vector, edge_personal: Vector, sparsity: float, settings: Settings) -> Vector:
-    rate, slope = settings.edge_rate, settings.edge_proximity * (model - edge_personal)
+    rate, gradient = settings.edge_rate, settings.edge_proximity * (model - edge_personal)
     if settings.penalty == "l1":
         # w_i ← soft(w_i − η₁λ₂(w_i − φ_i), η₁γ₂)
-        return soft(model - rate * slope, rate * sparsity)
+        return soft(model - rate * gradient, rate * sparsity)
     # w_i ← w_i − η₁ [λ₂(w_i − φ_i) + γ₂ ∇φ_ρ(w_i)]
-    return model - rate * (slope + sparsity * smooth_l1_gradient(model, settings.smoothing))
+    return model - rate * (gradient + sparsity * smooth_l1_gradient(model, settings.smoothing))
 
 
 def solve(
@@ -120,12 +120,12 @@ def solve(
         # y_k = x_k + k/(k+3)·(x_k − x_{k−1})
         momentum = step / (step + 3) if settings.solver == "nesterov" else 0.0
         at = now + momentum * (now - last)
-        slope = network.gradient(at, rows) + settings.client_proximity * (at - anchor)
+        gradient = network.gradient(at, rows) + settings.client_proximity * (at - anchor)
         if settings.penalty == "l1":
-            following = soft(at - rate * slope, rate * sparsity)
+            following = soft(at - rate * gradient, rate * sparsity)
             stationarity = (at - following) / rate  # the gradient mapping
         else:
-            stationarity = slope + sparsity * smooth_l1_gradient(at, settings.smoothing)  # ∇H
+            stationarity = gradient + sparsity * smooth_l1_gradient(at, settings.smoothing)  # ∇H
             following = at - rate * stationarity
         if settings.tolerance > 0 and stationarity @ stationarity <= settings.tolerance:
             break

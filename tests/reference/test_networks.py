@@ -16,11 +16,11 @@ CLIENT = federation()[0][1]
 @each_network
 def test_gradient_is_the_slope_of_the_loss(network: Network) -> None:
     model, step = initial_model(network), 1e-5
-    slopes = [
+    differences = [
         (network.loss(model + step * unit, CLIENT) - network.loss(model - step * unit, CLIENT)) / (2 * step)
         for unit in np.eye(network.size)
     ]
-    close(network.gradient(model, CLIENT), slopes, 1e-9)
+    close(network.gradient(model, CLIENT), differences, 1e-9)
 
 
 @each_network

@@ -41,7 +41,7 @@ def test_nothing_here_imports_the_package_or_torch() -> None:
 
 def test_smooth_l1_has_tanh_for_a_gradient() -> None:
     vector, smoothing, step = np.array([-2.0, -0.01, 0.0, 0.003, 0.5]), 0.01, 1e-7
-    slopes = [
+    differences = [
         (
             sfedhp.smooth_l1(vector + step * unit, smoothing)
             - sfedhp.smooth_l1(vector - step * unit, smoothing)
@@ -49,7 +49,7 @@ def test_smooth_l1_has_tanh_for_a_gradient() -> None:
         / (2 * step)
         for unit in np.eye(len(vector))
     ]
-    close(sfedhp.smooth_l1_gradient(vector, smoothing), slopes, 1e-7)
+    close(sfedhp.smooth_l1_gradient(vector, smoothing), differences, 1e-7)
     close(sfedhp.smooth_l1_gradient(np.array([smoothing]), smoothing), [np.tanh(1.0)])
 
 
@@ -148,8 +148,8 @@ def test_solvers_reach_the_minimum() -> None:
     plain = sfedhp.solve(network, CLIENT, anchor, anchor, 0.05, settings)
     fast = sfedhp.solve(network, CLIENT, anchor, anchor, 0.05, replace(settings, solver="nesterov"))
     close(plain, fast, 1e-12)
-    slope = network.gradient(plain, CLIENT) + settings.client_proximity * (plain - anchor)
-    close(slope + 0.05 * np.tanh(plain / 0.1), np.zeros(network.size), 1e-12)
+    gradient = network.gradient(plain, CLIENT) + settings.client_proximity * (plain - anchor)
+    close(gradient + 0.05 * np.tanh(plain / 0.1), np.zeros(network.size), 1e-12)
 
 
 def test_nesterov_takes_two_plain_steps_then_momentum() -> None:

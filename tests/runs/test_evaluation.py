@@ -181,21 +181,24 @@ def test_one_run_gives_the_local_and_the_averaged_column():
         pass
     test = rows(case)
     both = {
-        wears: evaluator(simulator, test, norm_statistics=wears).measure()[0]
-        for wears in ("averaged", "local")
+        choice: evaluator(simulator, test, norm_statistics=choice).measure()[0]
+        for choice in ("averaged", "local")
     }
     lead = case.task.lead
     state = simulator.state
     model = state.served.state.expand(*lead, -1)
-    for wears, worn in (("averaged", state.served.statistics.expand(*lead, -1)), ("local", state.statistics)):
-        correct, _ = by_hand(network, model, worn, test)
+    for choice, running_stats in (
+        ("averaged", state.served.statistics.expand(*lead, -1)),
+        ("local", state.statistics),
+    ):
+        correct, _ = by_hand(network, model, running_stats, test)
         expected = 100 * correct.sum() / test.sizes.sum().item()
-        assert both["averaged"][f"gm_{wears}"] == both["local"][f"gm_{wears}"] == pytest.approx(expected)
-        assert both[wears]["gm"] == pytest.approx(expected)
+        assert both["averaged"][f"gm_{choice}"] == both["local"][f"gm_{choice}"] == pytest.approx(expected)
+        assert both[choice]["gm"] == pytest.approx(expected)
     edge = state.edges.state.personal.unsqueeze(1).expand(*lead, -1)
     correct, _ = by_hand(network, edge, state.edges.statistics.unsqueeze(1).expand(*lead, -1), test)
     assert both["averaged"]["em_averaged"] == pytest.approx(100 * correct.sum() / test.sizes.sum().item())
-    # A personal model always wears its own.
+    # A personal model always uses its own statistics.
     correct, _ = by_hand(network, dense(state.personal), state.statistics, test)
     assert (
         both["averaged"]["pm"]

@@ -1,4 +1,4 @@
-"""F_ij of the paper's eq. (3) as a number, with its gradient: what the theorems speak of, computed."""
+"""F_ij of the paper's eq. (3) as a number, with its gradient: what the theorems are about, computed."""
 
 from __future__ import annotations
 

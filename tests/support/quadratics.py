@@ -1,4 +1,4 @@
-"""Clients with least-squares losses: everything the theorems speak of has a closed form there."""
+"""Clients with least-squares losses: everything the theorems are about has a closed form there."""
 
 from __future__ import annotations
 
@@ -113,14 +113,16 @@ class Optimum(NamedTuple):
 
 
 def optimum(task: Quadratics, constants: Constants) -> Optimum:
-    """w* = argmin F: F_ij bends as λ̄ H (λ̄ I + H)⁻¹ around the client's own minimum."""
+    """w* = argmin F: F_ij has the Hessian λ̄ H (λ̄ I + H)⁻¹ around the client's own minimum."""
     hessians, centers = task.hessians(), task.minimizers()
     stiff = constants.series_proximity
     identity = torch.eye(hessians.shape[-1], dtype=hessians.dtype)
-    bent = stiff * torch.linalg.solve(stiff * identity + hessians, hessians)
-    total = bent.flatten(0, 1).sum(0)
-    model = torch.linalg.solve(total, (bent @ centers.unsqueeze(-1)).flatten(0, 1).sum(0)).squeeze(-1)
-    return Optimum(model, bent, centers)
+    envelope_hessians = stiff * torch.linalg.solve(stiff * identity + hessians, hessians)
+    total = envelope_hessians.flatten(0, 1).sum(0)
+    model = torch.linalg.solve(
+        total, (envelope_hessians @ centers.unsqueeze(-1)).flatten(0, 1).sum(0)
+    ).squeeze(-1)
+    return Optimum(model, envelope_hessians, centers)
 
 
 class Snapshot(NamedTuple):

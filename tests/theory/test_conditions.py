@@ -1,4 +1,4 @@
-"""Which of the theorems' lines are printed: only those that speak of a run's settings."""
+"""Which of the theorems' lines are printed: only those that concern a run's settings."""
 
 import math
 
@@ -29,14 +29,12 @@ def test_theorem_1_asks_nothing_of_a_convex_loss():
 
 @pytest.mark.parametrize("convexity", [0.0, 1e-3])
 @pytest.mark.parametrize("sparsity", ["client_sparsity", "edge_sparsity"])
-def test_the_theorems_do_not_speak_of_the_exact_penalty(sparsity, convexity):
+def test_the_theorems_do_not_cover_the_exact_penalty(sparsity, convexity):
     exact = constants(5.0, convexity, penalty="l1", **{sparsity: 1e-3})
     for known in (True, False):
         found = lines(exact, known)
         assert not any("ρ" in line.what + line.note or "L_F" in line.what for line in found.values())
         assert {line.group for line in found.values()} == {"constants"}
-        assert [name for name, line in found.items() if "say nothing of the exact ℓ1" in line.note] == [
-            "global_rate"
-        ]
+        assert [name for name, line in found.items() if "not the exact ℓ1" in line.note] == ["global_rate"]
     # Without a penalty it does not matter which one there is not.
     assert lines(constants(5.0, convexity, penalty="l1"), True) == lines(constants(5.0, convexity), True)

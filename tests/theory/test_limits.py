@@ -77,11 +77,11 @@ def test_nesterovs_steps_have_less_room():
     """On a parabola, five steps with momentum grow beyond the limit and shrink inside."""
     plain, quick = (named(SFedHP(solver=solver))["personal_rate"] for solver in ("gradient", "nesterov"))
     assert (plain.limit, quick.limit) == (2.0, pytest.approx(1.467, abs=1e-3))
-    for bent, grows in ((0.9 * quick.limit, False), (1.2 * quick.limit, True)):
+    for step, grows in ((0.9 * quick.limit, False), (1.2 * quick.limit, True)):
         point = before = 1.0
         for turn in range(5):
             here = point + turn / (turn + 3) * (point - before)
-            point, before = here - bent * here, point
+            point, before = here - step * here, point
         assert (abs(point) > 1) is grows
     many = named(SFedHP(solver="nesterov", personal_steps=1000))["personal_rate"]
     assert many.limit == pytest.approx(4 / 3, abs=1e-3)

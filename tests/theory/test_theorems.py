@@ -76,9 +76,9 @@ def test_theorem_1_on_quadratics(client, edge):
     """All curvature of F_ij lies between μ_F and λ̄, which is below L_F = λ₂; the lower end is reached."""
     task = quadratics(edges=2, clients_per_edge=3)
     _, constants = exact_method(task, client_proximity=client, edge_proximity=edge)
-    bent = torch.linalg.eigvalsh(optimum(task, constants).hessians)
-    assert float(bent.min()) == pytest.approx(constants.envelope_convexity, rel=1e-9)
-    assert float(bent.max()) <= constants.tight_smoothness <= constants.envelope_smoothness
+    curvatures = torch.linalg.eigvalsh(optimum(task, constants).hessians)
+    assert float(curvatures.min()) == pytest.approx(constants.envelope_convexity, rel=1e-9)
+    assert float(curvatures.max()) <= constants.tight_smoothness <= constants.envelope_smoothness
 
 
 def test_theorem_1_on_logistic_regression():
@@ -154,9 +154,9 @@ def test_theorem_2b_personal_models_end_in_a_ball_around_the_optimum():
     spread = float(best.gradients(best.model).square().sum(-1).mean())
     *_, last = trajectory(task, method, 15, ZERO)
     found = float((last.personal - best.model).square().sum(-1).mean())
-    stiff, bend = constants.root_proximity**2, constants.envelope_smoothness
+    stiff, smoothness = constants.root_proximity**2, constants.envelope_smoothness
     away = float((last.model - best.model).square().sum())
-    bound = (5 + 10 * bend**2 / stiff) * away + 10 / stiff * spread
+    bound = (5 + 10 * smoothness**2 / stiff) * away + 10 / stiff * spread
     assert 0.01 * bound < found < bound
 
 
@@ -169,15 +169,15 @@ def nearness(**fields):
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
     task = replace(problem().task, network=Network(module), batch_size=0, force_autograd=True)
     model, _ = task.network.initial()
-    bend = curvature.measure(task, model).smoothness
+    smoothness = curvature.measure(task, model).smoothness
     method = SFedHP(
-        client_proximity=8 * bend,
-        edge_proximity=8 * bend,
+        client_proximity=8 * smoothness,
+        edge_proximity=8 * smoothness,
         personal_steps=40,
-        personal_rate=1 / (9 * bend),
+        personal_rate=1 / (9 * smoothness),
         **fields,
     )
-    constants = Constants.of_loss(method, bend)
+    constants = Constants.of_loss(method, smoothness)
     (last,) = trajectory(task, method, 1, model)
     grads = envelope(task, model, constants, steps=200).gradient
     near = float((last.personal - model).square().sum(-1).mean())
@@ -205,7 +205,7 @@ def inner_error(steps, batch, draws=60):
     task = quadratics(edges=1, clients_per_edge=4, noise=3.0)
     _, constants = exact_method(task)
     anchor = 3 * random(4, 10).unsqueeze(0)
-    # A mini-batch bends the loss at most as much as its longest row.
+    # The curvature of a mini-batch is at most that of its longest row.
     pull, longest = constants.client_proximity, float(task.inputs.square().sum(-1).max())
     rate = 1 / (pull + 1 + longest)
     exact = torch.linalg.solve(

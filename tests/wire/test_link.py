@@ -133,14 +133,14 @@ def test_differences_down_are_against_what_a_member_last_received(case, sampled)
 def test_columns_hold_sums_the_papers_formula_and_densities():
     ledger = Ledger()
     lengths, nonzeros = torch.tensor([[10, 20], [30, 40]]), torch.tensor([[1, 2], [3, 4]])
-    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
-    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, None)
+    ledger.add_messages(Direction.CLIENT_EDGE, lengths, nonzeros, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    ledger.add_messages(Direction.CLIENT_EDGE, lengths, nonzeros, None)
     sums = columns(ledger.close(), 8, 0)
     assert sums["bytes_client_edge"].item() == 80 + 100
     assert sums["density_client_edge"].item() == pytest.approx((8 + 10) / (7 * 8))
     # 64 bits for each of 18 non-zeros, 1 for each of 38 zeros, 8 for each of 7 position maps
     assert sums["formula_client_edge"].item() == (64 * 18 + 38 + 7 * 8) // 8
-    ledger.book(Direction.CLIENT_EDGE, lengths, nonzeros, None)
+    ledger.add_messages(Direction.CLIENT_EDGE, lengths, nonzeros, None)
     assert columns(ledger.close(), 8, 1)["bytes_client_edge"].tolist() == [30, 70]
 
 

@@ -97,7 +97,7 @@ def bench(
     names = _names("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
-        names.append("pfedme")  # to show that the loop is as fast as the code it stands for
+        names.append("pfedme")  # to show that the loop is as fast as the public code it replaces
     device = device_of(device).type
     plan = Plan(pairs=pairs, threads=_threads(device))
     load = os.getloadavg()[0]

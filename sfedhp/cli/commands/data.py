@@ -97,7 +97,7 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
     names = [name] if name else [source.name for source in library.listing(folder)]
     states = {each: library.verify(each, folder) for each in names}
     if not name:
-        # A dataset that was never downloaded is no error.
+        # A dataset that was never downloaded is not an error.
         states = {
             each: files
             for each, files in states.items()

@@ -15,7 +15,7 @@ from sfedhp.deploy.event_log import EventLog
 
 STDERR_FILE: Final = "errors.txt"  # stderr of the process, beside the log
 _POLL: Final = 0.2  # s between two looks at that file
-_PAUSE: Final = 10.0  # s between two lines of the same reason, so that nobody can fill the disk
+_PAUSE: Final = 10.0  # s between two lines of the same reason, so that a flood cannot fill the disk
 _LARGEST: Final = 2**20  # bytes; then the file is rotated
 _STANDARD_ERROR: Final = 2
 _HANDSHAKE: Final = re.compile(
@@ -93,7 +93,7 @@ class StderrWatcher:
         self._read += len(new)
         *lines, self._line = (self._line + new).split(b"\n")
         for line in lines:
-            with contextlib.suppress(OSError):  # nobody may read it
+            with contextlib.suppress(OSError):  # the file cannot be read
                 os.write(self._stderr, line + b"\n")
             reason = reason_of(line.decode(errors="replace"))
             if reason is not None:

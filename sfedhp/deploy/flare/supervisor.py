@@ -53,7 +53,7 @@ def command(workspace: Path) -> list[str]:
 
 
 def check_port(workspace: Path) -> None:
-    """Check that a server's port is free: FLARE itself would start anyway, and nobody could reach it.
+    """Check that a server's port is free: FLARE itself would start anyway, unreachable.
 
     Raises:
         InputError: the port is in use.
@@ -140,7 +140,7 @@ class ManagedProcess:
 
 @dataclass
 class Supervisor:
-    """Supervises several processes."""
+    """Supervises several processes: starts them, restarts those that die, and stops all of them."""
 
     processes: list[ManagedProcess] = field(default_factory=list)
 

@@ -171,7 +171,7 @@ class MemberGroup:
             member.on(MemberEvent.OPENED)
 
     def _wait(self, request: Request, quorum: int, timeout: float) -> dict[int, Any]:
-        """Send the request, and wait until nobody else can be expected and there are enough replies.
+        """Send the request, and wait until no other member can be expected and there are enough replies.
 
         Where too few of the asked members can be expected, but enough others are there for a later request,
         the request ends with no replies: waiting for those that were drawn might never end.

@@ -26,12 +26,12 @@ def any_float(value: Any) -> bool:
 
 
 def text(value: Any) -> bool:
-    """A string."""
+    """Accepts any string."""
     return isinstance(value, str)
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Accepts true and false, not 1 and 0."""
     return isinstance(value, bool)
 
 

@@ -25,7 +25,7 @@ from sfedhp.engine.simulator import Simulator
 # Send no usage statistics; do not print errors of actors, which are raised here once.
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
 # Read when Ray is imported. Without it a Ray that is started here listens on the machine's own address, even
-# if it is told 127.0.0.1; its name says for which systems Ray itself uses it.
+# if it is given 127.0.0.1; its name says for which systems Ray itself uses it.
 _LOOPBACK_ONLY: Final = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _ATTEMPTS: Final = 4  # calls of an actor that dies each time
 _START_TIMEOUT: Final = 120.0  # s

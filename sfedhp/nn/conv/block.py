@@ -28,7 +28,7 @@ class Block(NamedTuple):
     Models are (groups, d); a group is a run of consecutive clients that share a model.
     """
 
-    start: int  # where its weight (outputs, inputs, 3, 3) and then its bias lie in the flat vector
+    start: int  # offset of its weight (outputs, inputs, 3, 3), then its bias, in the flat vector
     inputs: int
     outputs: int
     biased: bool

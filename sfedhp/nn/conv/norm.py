@@ -29,14 +29,14 @@ class ChannelAffine(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """A norm layer: where its gain (channels) and then its offset lie in the flat vector, and settings."""
+    """A norm layer: where its gain (channels) and then its offset are in the flat vector, and settings."""
 
     start: int
     channels: int
     epsilon: float
     groups: int  # of consecutive channels that share statistics (group norm); 0: batch norm
     statistics_start: int = (
-        0  # batch norm: where its running mean and then its variance lie in the statistics
+        0  # batch norm: where its running mean and then its variance are in the statistics
     )
 
     def gain_and_offset(self, flat: Tensor) -> Tensor:

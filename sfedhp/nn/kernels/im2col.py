@@ -1,6 +1,6 @@
 """Columns and weight matrices for a convolution as a matrix product, and where its weight gradients go.
 
-A column holds the 3 × 3 neighborhood of a pixel, (3, 3, channels) in memory order. Weights lie in the flat
+A column holds the 3 × 3 neighborhood of a pixel, (3, 3, channels) in memory order. Weights are in the flat
 vectors as (outputs, inputs, 3, 3), so both functions for weights change between the two orders.
 """
 
@@ -71,7 +71,7 @@ def im2col(pixels: Tensor, coefficients: NormCoefficients | None, channels_first
 def scatter_weight_grad(
     partial: Tensor, models: Tensor, gain: int, grad: Tensor, start: int, inputs: int
 ) -> None:
-    """Add up partial weight gradients, and write the sums where the weights lie in the flat gradient.
+    """Add up partial weight gradients, and write the sums where the weights are in the flat gradient.
 
     Args:
         partial: (clients, splits, outputs, 9 · inputs), in the order of columns and times the signs of the

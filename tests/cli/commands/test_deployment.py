@@ -234,7 +234,7 @@ def played(monkeypatch, here):
     monkeypatch.setattr("sfedhp.cli.commands.deploy.LocalFederation", Played)
     monkeypatch.setattr("sfedhp.deploy.provisioning.make_kits", lambda layout, kits: [])
     monkeypatch.setattr("sfedhp.cli.commands.deploy.time.sleep", lambda seconds: None)
-    return lambda **facts: [monkeypatch.setattr(Played, name, value) for name, value in facts.items()]
+    return lambda **answers: [monkeypatch.setattr(Played, name, value) for name, value in answers.items()]
 
 
 def test_what_is_said_at_the_end(sfedhp, played):

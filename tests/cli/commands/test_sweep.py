@@ -329,8 +329,8 @@ def test_what_is_not_shown_is_not_explained(sfedhp, tiny, terminal):
 def test_a_model_that_was_edited_meanwhile_is_refused(sfedhp, tiny, here, monkeypatch):
     source = "from torch import nn\ndef make(*_):\n    return nn.Sequential(nn.Linear(4, 3), nn.{}())\n"
     words = [*tiny, "model.name=edited_model:make", "--out", "grid"]
-    for bend, code in (("Tanh", 0), ("ReLU", 2)):
-        (here / "edited_model.py").write_text(source.format(bend))
+    for activation, code in (("Tanh", 0), ("ReLU", 2)):
+        (here / "edited_model.py").write_text(source.format(activation))
         monkeypatch.delitem(sys.modules, "edited_model", raising=False)
         importlib.invalidate_caches()
         result = sfedhp("sweep", *words)

@@ -334,11 +334,11 @@ def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/ray_current_cluster").write_text("10.9.9.1:6379")
     run = [str(Path(sys.executable).parent / "sfedhp"), "run", "engine.kind=ray", "engine.address=auto"]
-    surroundings = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(
         [*alone, *run, "--out", "run"],
         cwd=tmp_path,
-        env={**surroundings, "HOME": str(tmp_path), "RAY_TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        env={**environment, "HOME": str(tmp_path), "RAY_TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
