@@ -47,7 +47,7 @@ def read_cifar(parts: Sequence[bytes]) -> Images:
 
 
 def uncompressed(file: DataFile, content: bytes) -> bytes:
-    """The file's content as the readers want it."""
+    """The file's content, decompressed if its name ends in .gz."""
     return gzip.decompress(content) if file.name.endswith(".gz") else content
 
 

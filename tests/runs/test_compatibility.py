@@ -243,7 +243,7 @@ def test_an_older_run_of_another_method_is_refused_in_a_sentence(stopped):
     refused(
         stopped,
         "The checkpoint of round 1 is not one of a simulation with these settings: put them back as they "
-        "were; the cloud of a deployment goes on with `sfedhp cloud`.",
+        "were; continue a deployed run with `sfedhp cloud`.",
     )
 
 

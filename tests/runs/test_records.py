@@ -53,7 +53,7 @@ def test_bytes_and_seconds_are_summed():
     assert summary["density_global"] == 0.3
 
 
-def test_a_model_without_statistics_scores_the_same_whatever_it_wears():
+def test_a_model_without_statistics_scores_the_same_with_both_choices():
     summary = summarize(ROWS[:3])
     assert summary["gm_local_last"] == summary["gm_averaged_last"] == 80.0
     assert summarize(ROWS)["gm_local_last"] == 71.0
