@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sfedhp.data import DataOptions, embedded, federate, get, verify
 from sfedhp.data.registry import IMAGE_SETS, read_images
-from tests.support.paths import ROOT
+from tests.support.tools import load_tool
 
 FOLDER = os.environ.get("SFEDHP_DATA")
 full = pytest.mark.skipif(FOLDER is None, reason="SFEDHP_DATA names no folder with the full image sets")
-PLACE = {"edges": 4, "clients_per_edge": 5, "seed": 0}
+PLACE: dict[str, Any] = {"edges": 4, "clients_per_edge": 5, "seed": 0}
+
+
+def published() -> Path:
+    """The folder with the full image sets."""
+    assert FOLDER is not None
+    return Path(FOLDER)
 
 
 def test_the_embedded_images_are_balanced_images_with_their_licence():
@@ -37,12 +44,9 @@ def test_a_default_run_uses_every_embedded_image_once():
 
 
 @full
-def test_the_tool_makes_the_embedded_images(tmp_path):
-    path = ROOT / "tools" / "make_fmnist_mini.py"
-    spec = importlib.util.spec_from_file_location("make_fmnist_mini", path)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    tool.main(tmp_path / "made.npz")
+def test_the_tool_makes_the_embedded_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["make_fmnist_mini.py", str(tmp_path / "made.npz")])
+    load_tool("make_fmnist_mini").main()
     with np.load(tmp_path / "made.npz") as made:
         pool = embedded.read_embedded()
         np.testing.assert_array_equal(made["inputs"], pool.inputs)
@@ -59,15 +63,15 @@ def test_the_tool_makes_the_embedded_images(tmp_path):
     ],
 )
 def test_the_published_sets_have_the_known_classes(name, sizes):
-    pool = read_images(IMAGE_SETS[name], Path(FOLDER))
+    pool = read_images(IMAGE_SETS[name], published())
     assert np.bincount(pool.labels).tolist() == sizes
     assert len(pool.inputs) == IMAGE_SETS[name].images == sum(sizes)
-    assert {row.state for row in verify(name, Path(FOLDER))} == {"ok"}
+    assert {row.state for row in verify(name, published())} == {"ok"}
 
 
 @full
 def test_cifar_pixels_have_the_known_statistics():
-    training = read_images(IMAGE_SETS["cifar10"], Path(FOLDER)).inputs[:50_000]
+    training = read_images(IMAGE_SETS["cifar10"], published()).inputs[:50_000]
     np.testing.assert_allclose(training.mean((0, 2, 3)) / 255, [0.4914, 0.4822, 0.4465], atol=1e-4)
 
 
@@ -92,5 +96,5 @@ def test_the_papers_counts_fit_mnist_with_two_labels_without_any_overlap(setting
 
 @full
 def test_published_files_are_imported_as_they_lie(tmp_path):
-    get("fmnist", tmp_path, source_dir=Path(FOLDER))
+    get("fmnist", tmp_path, source_dir=published())
     assert {row.state for row in verify("fmnist", tmp_path)} == {"ok"}

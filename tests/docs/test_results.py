@@ -1,27 +1,18 @@
 """What the results page says is what the records say."""
 
-import importlib.util
 import json
-import sys
 
 from click.testing import CliRunner
 
 from sfedhp.cli import main
 from tests.support.paths import ROOT
+from tests.support.tools import load_tool
 
 PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
 
 
-def tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_trade_off_table_is_made_from_the_records():
-    tradeoff = tool("tradeoff")
+    tradeoff = load_tool("tradeoff")
     records = tradeoff.read(ROOT / tradeoff.RECORDS)
     assert tradeoff.table(records) in PAGE
     assert {each["variant"] for each in records} <= tradeoff.VARIANTS.keys()
@@ -32,7 +23,7 @@ def test_the_trade_off_table_is_made_from_the_records():
 
 
 def test_the_plot_is_drawn_from_the_records(tmp_path):
-    tradeoff = tool("tradeoff")
+    tradeoff = load_tool("tradeoff")
     tradeoff.draw(tradeoff.read(ROOT / tradeoff.RECORDS), tmp_path / "plot.svg")
     drawn = (tmp_path / "plot.svg").read_text()
     for name in tradeoff.DRAWN:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 import tracemalloc
 import zlib
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfedhp.wire import DecodeError, decode, encode
-from tests.support.paths import ROOT
-
-FUZZER = ROOT / "tools" / "fuzz_wire.py"
+from tests.support.tools import load_tool
 
 
 def message(
@@ -171,17 +167,8 @@ def test_memory_stays_within_a_multiple_of_the_limit() -> None:
     assert peak(hostile["a huge size"], limit) < 2**16
 
 
-def load_fuzzer() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("fuzz_wire", FUZZER)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
 def test_the_fuzzer_finds_nothing_and_reaches_deep() -> None:
-    outcomes, longest = load_fuzzer().fuzz(3000, seed=1)
+    outcomes, longest = load_tool("fuzz_wire").fuzz(3000, seed=1)
     assert sum(outcomes.values()) == 3000
     assert longest < 2
     for reached in ("decoded", "compressed section", "gaps do not mark", "another base", "within its values"):
@@ -189,7 +176,7 @@ def test_the_fuzzer_finds_nothing_and_reaches_deep() -> None:
 
 
 def test_the_fuzzer_sees_a_decoder_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    fuzzer = load_fuzzer()
+    fuzzer = load_tool("fuzz_wire")
     monkeypatch.setattr(fuzzer, "decode", lambda data, base, limit: np.frombuffer(data, np.float32))
     with pytest.raises(RuntimeError, match="input 0 of seed 0"):
         fuzzer.fuzz(1, seed=0)
