@@ -186,7 +186,7 @@ def case(method: type[algorithms.Algorithm], transcription: Callable[..., Any], 
 
 
 STEPS = {"local_rate": 0.1, "local_steps": 4}
-META = {"adaptation_rate": 0.1, "meta_rate": 0.2, "local_steps": 4}
+META: dict[str, Any] = {"adaptation_rate": 0.1, "meta_rate": 0.2, "local_steps": 4}
 ENVELOPE = {
     "client_proximity": 5.0,
     "personal_rate": 0.05,
@@ -256,7 +256,7 @@ def test_two_tier_method_with_a_lone_client(name: str) -> None:
 @pytest.mark.parametrize(("sizes", "sampled"), [(FOUR_EDGES, 0), (FOUR_EDGES, 2), (SHORT_EDGE, 0)])
 def test_hierfavg(network: Network, sizes: tuple[tuple[int, ...], ...], sampled: int) -> None:
     edges, initial = federation(sizes), initial_model(network)
-    options = {**STEPS, "edge_rounds": 3}
+    options: dict[str, Any] = {**STEPS, "edge_rounds": 3}
     engine = simulator(algorithms.HierFAVG(**options), network, edges, initial, sampled=sampled)
     model, edge_models = baselines.hierfavg(
         network, edges, initial, ROUNDS, **options, counted=drawn(engine, ROUNDS)

@@ -56,6 +56,7 @@ def test_perfedavg_without_adaptation_is_fedavg(network: Network, order: Literal
     average = run(FedAvg(0.1, 4), network, edges)
     still = run(PerFedAvg(adaptation_rate=0.0, meta_rate=0.1, local_steps=4, order=order), network, edges)
     close(still.model, average.model, ROUNDING)
+    assert average.model is not None
     close(still.personals, [average.model] * len(flatten(edges)), ROUNDING)
     moved = PerFedAvg(adaptation_rate=0.1, meta_rate=0.1, local_steps=4, order=order)
     differ(run(moved, network, edges), average)

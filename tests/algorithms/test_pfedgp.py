@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sfedhp.algorithms import pfedgp
+from sfedhp.algorithms import Algorithm, pfedgp
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
@@ -50,6 +50,13 @@ def task(
     stream = key(5, torch.arange(len(sizes)))
     rows = torch.from_numpy(inputs), torch.from_numpy(labels), torch.tensor(sizes)
     return Task(network(), *rows, stream, batch_size=4, classes=4)
+
+
+def upload_of(algorithm: PFedGP, start: Tensor, task: Task) -> Tensor:
+    """What the clients send after a round from this model; never factored."""
+    upload = algorithm.client_step(start, (), task, CLOCK).upload
+    assert isinstance(upload, Tensor)
+    return upload
 
 
 def alone(whole: Task, client: int) -> Task:
@@ -156,13 +163,13 @@ def test_a_step_is_the_transcribed_one_given_the_same_draws(
 def test_a_stack_of_ragged_clients_steps_and_predicts_as_its_members_do(support_rows: int) -> None:
     whole, algorithm = task(), PFedGP(local_steps=2, support_rows=support_rows, chains=3, gibbs_steps=2)
     start = model(whole)
-    upload = algorithm.client_step(start, (), whole, CLOCK).upload
+    upload = upload_of(algorithm, start, whole)
     asked = torch.randn(len(SIZES), 6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     scores = algorithm.predict(algorithm.personalize(upload, (), whole, CLOCK), whole, asked)
     assert scores.shape == (5, 6, 4)
     for client in range(len(SIZES)):
         mine = alone(whole, client)
-        own = algorithm.client_step(start[client], (), mine, CLOCK).upload
+        own = upload_of(algorithm, start[client], mine)
         np.testing.assert_allclose(own, upload[client], rtol=1e-9, atol=1e-12)
         own_scores = algorithm.predict(algorithm.personalize(own, (), mine, CLOCK), mine, asked[client])
         np.testing.assert_allclose(own_scores, scores[client], rtol=1e-9, atol=1e-9)
@@ -174,7 +181,7 @@ def test_padded_rows_have_no_influence() -> None:
     whole, algorithm = task(), PFedGP(chains=3, gibbs_steps=2)
     other = replace(whole, inputs=torch.where(whole.inputs == GARBAGE, -7.0, whole.inputs))
     assert not torch.equal(whole.inputs, other.inputs)
-    first, second = (algorithm.client_step(model(whole), (), each, CLOCK).upload for each in (whole, other))
+    first, second = (upload_of(algorithm, model(whole), each) for each in (whole, other))
     assert torch.equal(first, second)
 
 
@@ -183,9 +190,8 @@ def test_runs_are_an_axis() -> None:
     whole = one.map(lambda tensor: torch.stack([tensor, tensor]))
     start = torch.stack([model(one)] * 2)
     algorithm = PFedGP(local_rate=PerRun([0.1, 0.2]), chains=3, gibbs_steps=2)
-    upload = algorithm.client_step(start, (), whole, CLOCK).upload
+    upload = upload_of(algorithm, start, whole)
     np.testing.assert_allclose(2 * (upload[0] - start[0]), upload[1] - start[1], rtol=1e-9, atol=1e-12)
-    assert isinstance(upload, Tensor)
 
 
 class Calls:
@@ -211,7 +217,7 @@ def test_steps_go_on_from_each_other_on_new_rows(monkeypatch: pytest.MonkeyPatch
     calls = Calls()
     monkeypatch.setattr(pfedgp, "predictive_loss", calls)
     whole, algorithm = task(), PFedGP(local_rate=0.01, local_steps=3, support_rows=6)
-    upload = algorithm.client_step(model(whole), (), whole, CLOCK).upload
+    upload = upload_of(algorithm, model(whole), whole)
     expected = model(whole)
     for step in range(3):
         rows = whole.batch(CLOCK, step, role="support", count=6)
@@ -279,7 +285,7 @@ def test_the_kernel_learns_and_the_clients_profit() -> None:
 
 
 def test_there_is_no_global_model_and_clients_weigh_equally() -> None:
-    algorithm = PFedGP()
+    algorithm: Algorithm = PFedGP()
     assert algorithm.global_model(torch.zeros(3)) is None
     assert (algorithm.weighting, algorithm.tiers, algorithm.predicts_from_features) == ("equal", 2, True)
     assert algorithm == PFedGP(local_rate=0.05, local_steps=1, support_rows=400, chains=20, gibbs_steps=5)
@@ -294,7 +300,7 @@ def test_single_precision_is_kept() -> None:
     single = replace(whole, network=Network(whole.network.module.float()), inputs=whole.inputs.float())
     algorithm = PFedGP(chains=3, gibbs_steps=2)
     start = model(single)
-    upload = algorithm.client_step(start, (), single, CLOCK).upload
+    upload = upload_of(algorithm, start, single)
     scores = algorithm.predict(algorithm.personalize(start, (), single, CLOCK), single, single.inputs)
     assert start.dtype == upload.dtype == scores.dtype == torch.float32
 
@@ -304,7 +310,7 @@ def test_a_cuda_device_gives_the_same() -> None:
     whole, algorithm = task(), PFedGP(local_steps=2, support_rows=7, chains=3, gibbs_steps=2)
     there, results = whole.to(torch.device("cuda")), []
     for each in (whole, there):
-        upload = algorithm.client_step(model(whole).to(each.inputs.device), (), each, CLOCK).upload
+        upload = upload_of(algorithm, model(whole).to(each.inputs.device), each)
         scores = algorithm.predict(algorithm.personalize(upload, (), each, CLOCK), each, each.inputs)
         results.append((upload.cpu(), scores.cpu()))
     for here, device in zip(*results, strict=True):

@@ -35,13 +35,14 @@ def experiment_of(case: Case, folder: Path) -> Experiment:
     return replace(experiment, algorithm=replace(method, **changes))
 
 
-def small(method: str, model: str, **options: int) -> Case:
+def small(method: str, model: str, rows: int = 12, batch_size: int = 0) -> Case:
     return Case(
         method,
         model,
         edges=2,
         clients_per_edge=2,
-        **{"rows": 12, "batch_size": 0, **options},
+        rows=rows,
+        batch_size=batch_size,
         dtype="float64",
     )
 
@@ -84,7 +85,7 @@ def test_networks_with_convolutions_are_equal_too(model: str, tmp_path: Path) ->
 def test_they_are_equal_on_the_same_mini_batches(method: str, tmp_path: Path) -> None:
     experiment = experiment_of(small(method, "dnn-small", batch_size=3), tmp_path)
     simulator, loop = simulation([experiment]), plain(experiment)
-    algorithm = experiment.algorithm
+    algorithm: Any = experiment.algorithm
     clocks = [
         (Clock(0, edge_round), step)
         for edge_round in range(algorithm.edge_rounds)

@@ -29,7 +29,7 @@ TINY = Case("fedavg", "mlr", edges=1, clients_per_edge=2, rows=4, batch_size=2)
 ONCE = Plan(pairs=1, warmups=1, threads=(1,))
 
 
-class Scripted:
+class Scripted(Side):
     """A side that takes the seconds it is told to."""
 
     def __init__(self, name: str, seconds: dict[int, list[float]], log: list[tuple[str, int]]):
@@ -108,9 +108,11 @@ def test_two_processes_make_a_row() -> None:
     rows = compare(replace(TINY, method="perfedavg"), without, ONCE, LIMITS)
     assert [row.against for row in rows] == [LOOP]
     row = rows[0]
+    assert row.against_seconds_per_round is not None
     assert row.ratio == row.against_seconds_per_round / row.seconds_per_round
     assert row.clients == 2
     assert row.peak_bytes > 0
+    assert row.matmul_share is not None
     assert row.matmul_share > 0
     assert json.loads(json.dumps(asdict(row)))["algorithm"] == "perfedavg"
 

@@ -92,7 +92,7 @@ def test_unused_modules_that_are_missing_can_be_imported(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "no_such_module", raising=False)
     monkeypatch.delitem(sys.modules, "no_such_module.part", raising=False)
     worker._stub_missing(["json", "no_such_module", "no_such_module.part"])
-    from no_such_module.part import anything
+    from no_such_module.part import anything  # type: ignore[import-not-found]
 
     assert anything is not None
     assert importlib.util.find_spec("no_such_module") is not None
@@ -135,6 +135,10 @@ class Server:
     """What pFedMe's and PFLlib's servers have in common."""
 
     log: list[str]
+    local_epochs: int
+    users: list[Any]
+    global_model: Any
+    select_clients: Callable[[], list[Any]]
 
     def __getattr__(self, name: str) -> Any:
         return lambda *words: self.log.append(name)
@@ -330,7 +334,7 @@ def test_a_gate_that_nobody_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, part in stand_ins.items():
         stand_in(monkeypatch, name, **{part: object})
     stand_in(monkeypatch, "flwr.server.strategy", FedAvg=object)
-    gate = worker._function(str(KINDS["flower"].adapter), "Gate")
+    gate: Any = worker._function(str(KINDS["flower"].adapter), "Gate")
     monkeypatch.setitem(gate.round.__globals__, "_TOO_LONG", 0.01)
     with pytest.raises(TimeoutError, match="did not finish"):
         gate().round()

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def task(name="deep", lead=(2, 3), **options):
     sizes, batch_size = NETWORKS[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layers = [nn.Flatten()]
+        layers: list[nn.Module] = [nn.Flatten()]
         for inputs, outputs in itertools.pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         network = Network(nn.Sequential(*layers[:-1]).double())
@@ -240,7 +241,13 @@ def test_with_a_pull_of_one_over_the_rate_only_the_last_step_is_held():
     assert short.layers[1].inputs.shape[-2] == 2
 
 
-MORE = ({}, {"new_batch_each_step": True}, {"sparsity": 0.1}, {"lookahead": 0.1}, {"solver": "nesterov"})
+MORE: list[dict[str, Any]] = [
+    {},
+    {"new_batch_each_step": True},
+    {"sparsity": 0.1},
+    {"lookahead": 0.1},
+    {"solver": "nesterov"},
+]
 
 
 @pytest.mark.parametrize("more", MORE)

@@ -133,7 +133,7 @@ class Snapshot(NamedTuple):
 
 
 def trajectory(
-    task: Quadratics, algorithm: SFedHP, rounds: int, initial: Tensor, *, batch_size: int = 0
+    task: Task, algorithm: SFedHP, rounds: int, initial: Tensor, *, batch_size: int = 0
 ) -> Iterator[Snapshot]:
     """Algorithm 1 on the package's own simulator, round by round, from a model (d,) or a stack (runs, d)."""
     lead, ids = initial.shape[:-1], torch.arange(task.lead.numel()).view(task.lead)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions, build
 from sfedhp.runs.prepare import prepare
 from sfedhp.theory import check, forecast
+from sfedhp.theory.settings import Settings
 from sfedhp.wire.link import WireOptions
 from tests.support.paths import ROOT
 from tests.support.quadratics import quadratics, trajectory
@@ -90,9 +92,10 @@ def loss(method):
     ids=str,
 )
 def test_what_a_round_takes_off_is_algorithm_1s(fields, sparsity, penalty):
-    method = SFedHP(**fields, **{sparsity: 1e-3}, penalty=penalty, sparsity_floor=0.0)
+    method = SFedHP(**fields | {sparsity: 1e-3}, penalty=penalty, sparsity_floor=0.0)
     lost = loss(method)
-    assert sum(forecast._shrinkage(method)) == pytest.approx(lost / 3, rel=1e-9)
+    own, edge = forecast._shrinkage(Settings.of(method))
+    assert own + edge == pytest.approx(lost / 3, rel=1e-9)
     # Of weights evenly spread from 0 to three times as much, a third is gone.
     model = torch.linspace(0, 3 * lost, 3001, dtype=torch.float64)
     curve = dict(forecast.densities(method, model, 3, 1e-6 if penalty == "l1" else 5e-4))
@@ -102,7 +105,7 @@ def test_what_a_round_takes_off_is_algorithm_1s(fields, sparsity, penalty):
 
 def test_the_schedule_of_the_penalties_is_followed():
     model = torch.linspace(0, 1, 1001)
-    gamma = {"client_sparsity": 0.05, "edge_sparsity": 0.05, "penalty": "l1"}
+    gamma: dict[str, Any] = {"client_sparsity": 0.05, "edge_sparsity": 0.05, "penalty": "l1"}
     free = dict(
         forecast.densities(SFedHP(**gamma, sparsity_floor=0.0, edge_sparsity_rounds=0), model, 60, 0.0)
     )
@@ -186,6 +189,7 @@ SPARSE = replace(
     ids=str,
 )
 def test_the_papers_count_is_the_runs(wire, penalty, off):
+    assert isinstance(SPARSE.algorithm, SFedHP)
     tried = replace(SPARSE, wire=WireOptions(**wire), algorithm=replace(SPARSE.algorithm, penalty=penalty))
     found, history = by_name(check(tried)), sfedhp.run(tried).history
     for link in ("client_edge", "edge_client", "edge_cloud", "cloud_edge"):

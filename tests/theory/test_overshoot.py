@@ -1,6 +1,7 @@
 """How far weights swing around zero: as far as Algorithm 1 throws them where the data hold nothing."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tests.support.quadratics import quadratics, trajectory
 
 @pytest.mark.parametrize("spring", [5.0, 20.0, 30.0, 38.0])
 def test_algorithm_1_overshoots_as_far_as_is_said(spring):
-    gamma = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3, "sparsity_floor": 0.0}
+    gamma: dict[str, Any] = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3, "sparsity_floor": 0.0}
     method = SFedHP(client_proximity=spring, edge_proximity=spring, **gamma)
     task = quadratics(edges=1, clients_per_edge=1, size=1, convexity=0.0)
     still = replace(task, inputs=torch.zeros_like(task.inputs), labels=torch.zeros_like(task.labels))
