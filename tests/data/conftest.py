@@ -63,7 +63,8 @@ def small_cifar(monkeypatch: pytest.MonkeyPatch) -> SmallSet:
     pixels = random.integers(0, 256, (12, 3, 32, 32), np.uint8)
     labels = (np.arange(12) % 10).astype(np.uint8)
     records = np.concatenate([labels[:, None], pixels.reshape(12, -1)], axis=1)
-    contents, parts = {}, []
+    contents: dict[str, bytes] = {}
+    parts = []
     for number, forms in enumerate(CIFAR10.parts):
         content = records[2 * number : 2 * number + 2].tobytes()
         zipped = gzip.compress(content, mtime=0)
@@ -78,6 +79,7 @@ def small_cifar(monkeypatch: pytest.MonkeyPatch) -> SmallSet:
         readme = tarfile.TarInfo("cifar-10-batches-bin/readme.html")
         readme.size = 2
         tar.addfile(readme, io.BytesIO(b"hi"))
+    assert CIFAR10.archive is not None
     contents[CIFAR10.archive.name] = archive.getvalue()
     images = dataclasses.replace(
         CIFAR10,

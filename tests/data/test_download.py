@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ class Publisher(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, contents: dict[str, bytes], **manners: object) -> None:
+    def __init__(self, contents: dict[str, bytes], **manners: Any) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.contents, self.manners = contents, manners
         self.asked: list[tuple[str, str | None]] = []  # (file, Range)
@@ -60,7 +61,7 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Publisher
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     servers: list[Publisher] = []
 
-    def start(contents: dict[str, bytes], **manners: object) -> Publisher:
+    def start(contents: dict[str, bytes], **manners: Any) -> Publisher:
         servers.append(Publisher(contents, **manners))
         threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
         return servers[-1]

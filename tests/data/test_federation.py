@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from sfedhp.data.seating import seat
 
 INPUTS = np.random.default_rng(0).integers(0, 256, (40, 2, 3, 3), np.uint8)
 LABELS = np.arange(40) % 4
-PLACE = {"edges": 2, "clients_per_edge": 2, "seed": 0}
+PLACE: dict[str, Any] = {"edges": 2, "clients_per_edge": 2, "seed": 0}
 
 
 def test_describe_counts_what_each_client_holds_edge_by_edge():
@@ -67,7 +69,10 @@ def test_an_edge_without_clients_is_refused_with_what_to_set():
         seat(np.ones((5, 2), int), "consecutive", edges=3, clients_per_edge=4, seed=0)
 
 
-def scaled(scale: str, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+Scale = Literal["unit", "standard", "per_pixel", "none"]
+
+
+def scaled(scale: Scale, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     federation, resolved = from_arrays(INPUTS, LABELS, options=DataOptions(scale=scale), **PLACE)
     assert federation.scale == resolved.scale == scale
     training = INPUTS[np.concatenate(federation.train)] / 255
@@ -218,10 +223,10 @@ def test_rows_that_are_tensors_are_taken():
         ({"options": DataOptions(labels_per_client=0)}, "data.labels_per_client = 0 is out of range"),
         ({"options": DataOptions(validation_per_label=-1)}, "data.validation_per_label = -1 is out of range"),
         ({"options": DataOptions(synthetic_alpha=-1.0)}, "data.synthetic_alpha = -1.0 is out of range"),
-        ({"options": DataOptions(partition="mine")}, "data.partition = 'mine' is not known"),
-        ({"options": DataOptions(scale="x")}, "data.scale = 'x' is not known"),
-        ({"options": DataOptions(edge_order="x")}, "data.edge_order = 'x' is not known"),
-        ({"options": DataOptions(rule="x")}, "data.rule = 'x' is not known"),
+        ({"options": DataOptions(partition="mine")}, "data.partition = 'mine' is not known"),  # type: ignore[arg-type]
+        ({"options": DataOptions(scale="x")}, "data.scale = 'x' is not known"),  # type: ignore[arg-type]
+        ({"options": DataOptions(edge_order="x")}, "data.edge_order = 'x' is not known"),  # type: ignore[arg-type]
+        ({"options": DataOptions(rule="x")}, "data.rule = 'x' is not known"),  # type: ignore[arg-type]
     ],
 )
 def test_options_out_of_range(changes, sentence):
@@ -238,7 +243,7 @@ def test_arrays_are_not_a_source_that_can_be_loaded():
 
 
 def test_clients_that_are_held_out_leave_no_seats_behind():
-    layout = {"edges": 2, "clients_per_edge": 3, "seed": 0}
+    layout: dict[str, Any] = {"edges": 2, "clients_per_edge": 3, "seed": 0}
     whole, _ = federate(DataOptions(), **layout)
     rest, options = federate(DataOptions(held_out=1), **layout)
     assert options.held_out == 1
@@ -251,7 +256,7 @@ def test_clients_that_are_held_out_leave_no_seats_behind():
         federate(DataOptions(held_out=3), **layout)
 
 
-SEVEN = {"client": np.arange(40) % 7, "edges": 2, "clients_per_edge": 5, "seed": 0}
+SEVEN: dict[str, Any] = {"client": np.arange(40) % 7, "edges": 2, "clients_per_edge": 5, "seed": 0}
 
 
 def test_each_edge_holds_out_the_last_clients_it_has():
@@ -272,7 +277,7 @@ def test_an_edge_is_never_emptied_by_holding_out():
 
 
 def test_the_last_seats_of_full_edges_are_held_out():
-    options = {"edges": 3, "clients_per_edge": 4, "seed": 5}
+    options: dict[str, Any] = {"edges": 3, "clients_per_edge": 4, "seed": 5}
     whole, _ = federate(DataOptions(edge_order="random"), **options)
     assert clients_to_hold_out(whole, 2) == whole.seats[:, -2:].ravel().tolist()
     rest, _ = federate(DataOptions(edge_order="random", held_out=2), **options)

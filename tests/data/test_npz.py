@@ -137,7 +137,7 @@ def test_a_class_without_rows_is_remarked_on(tmp_path):
 
 def test_classes_that_are_known_are_used(tmp_path):
     """Of ten classes a small device has two, and fewer rows than classes."""
-    place = {"edges": 1, "clients_per_edge": 1, "seed": 0}
+    place: dict[str, Any] = {"edges": 1, "clients_per_edge": 1, "seed": 0}
     options = DataOptions(saved(tmp_path, inputs=INPUTS[:6], labels=LABELS[:6] * 9))
     federation, _ = federate(options, **place, classes=10)
     assert (federation.classes, federation.notes) == (10, ())

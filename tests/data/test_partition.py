@@ -76,11 +76,11 @@ def test_all_rows_are_divided_and_nobody_goes_without(
         for client, (train, tested) in enumerate(zip(federation.train, federation.test, strict=True)):
             assert set(arrays["client"][np.concatenate([train, tested])]) == {client}
     if partition == "iid" and not with_test:
-        held = [
+        sizes = [
             sum(len(part[client]) for part in (federation.train, federation.test, federation.validation))
             for client in range(clients)
         ]
-        assert max(held) - min(held) <= 1
+        assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("partition", EVERY)
@@ -88,7 +88,7 @@ def test_the_seed_alone_decides(partition):
     arrays = random_arrays(0, 400, 4, 6)
     options = DataOptions(partition=partition, edge_order="random")
 
-    def rows(seed: int) -> list[Any]:
+    def rows(seed: int) -> tuple[list[Any], Any]:
         federation, _ = from_arrays(**arrays, options=options, edges=2, clients_per_edge=3, seed=seed)
         return [part.tolist() for part in (*federation.train, *federation.test)], federation.seats.tolist()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.data import DataOptions, data_folder, embedded, federate, listing, registry, verify
+from sfedhp.data import DataOptions, data_folder, embedded, federate, listing, verify
 from sfedhp.data.registry import read_images
 
 
@@ -109,7 +109,7 @@ def test_an_unknown_source_is_named_with_the_nearest():
 def test_the_embedded_images_are_checked_too(monkeypatch, tmp_path):
     damaged = tmp_path / "fmnist-mini.npz"
     damaged.write_bytes(embedded.PATH.read_bytes()[:-1])
-    monkeypatch.setattr(registry.embedded, "PATH", damaged)
+    monkeypatch.setattr(embedded, "PATH", damaged)
     with pytest.raises(InputError, match="install sfedhp again"):
         federate(DataOptions(), edges=4, clients_per_edge=5, seed=0)
     assert verify("fmnist-mini")[0].state == "wrong"

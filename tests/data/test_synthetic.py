@@ -15,6 +15,7 @@ def test_a_clients_rows_do_not_depend_on_the_others():
 
 def test_sizes_are_those_of_the_public_code():
     pool = synthetic(0.5, 0.5, clients=100, seed=0)
+    assert pool.client is not None
     sizes = np.bincount(pool.client)
     assert (sizes % 5 == 0).all()
     assert sizes.min() >= 250

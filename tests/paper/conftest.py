@@ -53,7 +53,8 @@ def made() -> Callable[..., Record]:
             seed=seed,
             evaluation=EvaluationOptions(norm_statistics=statistics),  # type: ignore[arg-type]
         )
-        columns = {"round": [20 * (turn + 1) for turn in range(len(next(iter(curve.values()))))], **curve}
+        rounds_measured = [20 * (turn + 1) for turn in range(len(next(iter(curve.values()))))]
+        columns: dict[str, list[Any]] = {"round": rounds_measured, **curve}
         return Record(
             study.name,
             variant,

@@ -1,7 +1,7 @@
 import pytest
 
 from sfedhp.paper import campaign
-from sfedhp.paper.campaign import run_studies
+from sfedhp.paper.campaign import CampaignProgress, run_studies
 from sfedhp.paper.jobs import Effort
 from sfedhp.paper.records import read_records
 from tests.support.small_experiments import experiment
@@ -18,7 +18,7 @@ def small(study):
 
 def test_everything_runs_once_and_leaves_records(small, tmp_path, monkeypatch):
     effort = Effort(seeds=2, choice_rounds=1, device="cpu")
-    seen = []
+    seen: list[CampaignProgress] = []
     assert run_studies([small], tmp_path, effort, report=seen.append)
     kept = read_records(tmp_path, ["small"])
     # Two runs of FedAvg, two trials of each of two points, two runs of the chosen one.
@@ -52,7 +52,7 @@ def test_seeds_change_the_numbers(small, tmp_path):
 
 
 def test_a_campaign_that_is_stopped_keeps_what_was_finished(small, tmp_path):
-    rounds = []
+    rounds: list[CampaignProgress] = []
     effort = Effort(seeds=1, choice_rounds=1, device="cpu")
     assert not run_studies(
         [small],

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from sfedhp.algorithms import SFedHP
 from sfedhp.paper.claims import judge
 from sfedhp.paper.curves import Curve, curves
 from sfedhp.paper.published import TABLES, overview
@@ -302,5 +303,7 @@ def test_a_curve_is_the_mean_as_far_as_all_seeds_got(study, made):
     assert found.columns["gm"] == [15.0, 30.0]
     assert "em" not in found.columns
     assert found.rounds_to("gm", {0: 20.0, 1: 41.0}) == {0: 40, 1: math.inf}
-    assert found.steps == experiment().algorithm.edge_rounds * experiment().algorithm.personal_steps
+    method = experiment().algorithm
+    assert isinstance(method, SFedHP)
+    assert found.steps == method.edge_rounds * method.personal_steps
     assert found.best("gm") == 30
