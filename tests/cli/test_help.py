@@ -6,17 +6,19 @@ import dataclasses
 import re
 import typing
 
+import click
 import pytest
 
 from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.cli import COMMANDS, main
 from sfedhp.cli.help import COMMON, COMMON_OF_METHOD
-from sfedhp.config import SECTIONS, Experiment, LinksOptions, tables_of
+from sfedhp.config import SECTIONS, Experiment, tables_of
 from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.nn.models import MODELS
 from sfedhp.paper.studies import STUDIES
+from sfedhp.wire.cost import LinksOptions
 
 
 def test_the_version(sfedhp):
@@ -28,7 +30,7 @@ def test_the_help_lists_the_commands(sfedhp):
     assert result.exit_code == 0
     for name, text in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(text)}$", result.stdout, re.MULTILINE)
-    assert main.list_commands(None) == list(COMMANDS)
+    assert main.list_commands(click.Context(main)) == list(COMMANDS)
 
 
 @pytest.mark.parametrize("words", [[name] for name in COMMANDS] + [["data", "show"]])

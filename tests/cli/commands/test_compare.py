@@ -15,6 +15,7 @@ from sfedhp.cli import execution
 from sfedhp.cli.commands import compare as module
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.core.errors import InputError
+from sfedhp.runs.prepare import prepare
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_the_json_is_one_list_and_keys_go_where_they_belong(sfedhp, quick, here)
     assert folders[0].parent == folders[1].parent
     assert re.fullmatch(r"compare-tiny-\d{8}-\d{6}", folders[0].parent.name)
     pulls = [
-        re.search(r"client_proximity = (\S+)", (folder / "config.toml").read_text())[1] for folder in folders
+        re.findall(r"client_proximity = (\S+)", (folder / "config.toml").read_text())[0] for folder in folders
     ]
     assert pulls == ["7.0", "5.0"]
     assert "algorithm.local_steps is ignored: it is a key of fedavg" in result.stderr
@@ -69,8 +70,6 @@ def test_a_method_that_diverges_does_not_stop_the_others(sfedhp, quick, words):
 
 
 def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypatch):
-    prepare = module.prepare
-
     def choosy(experiment):
         if experiment.algorithm_name == "fedavg":
             raise InputError("Not with this model.")
@@ -107,11 +106,12 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
     assert "Resume with: sfedhp resume some/fedavg" in result.stderr
     assert re.search(r"^sfedhp  .*\nfedavg† ", result.stdout, re.MULTILINE)
     assert "† fedavg: stopped after round 2 of 3; these numbers are not final." in result.stdout
-    again = re.search(r"Not started: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)[1]
+    hint = re.search(r"Not started: fedprox, pfedme. Run them with: sfedhp (.*)$", result.stderr)
+    assert hint is not None
     monkeypatch.undo()
     monkeypatch.chdir(here)
     assert sfedhp("resume", "some/fedavg").exit_code == 0
-    assert sfedhp(*again.split()).exit_code == 0
+    assert sfedhp(*hint[1].split()).exit_code == 0
     assert len(list((here / "some").glob("*/models"))) == 4
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from rich.table import Table
 
 from sfedhp.cli import main
 from sfedhp.cli.output.federation import status_line, status_table
@@ -171,7 +172,9 @@ def test_how_a_federation_stands(kits, sfedhp):
     assert "finished" in status_line(STATUS | {"finished": True})
     assert "diverged" in status_line(STATUS | {"finished": True, "trouble": "diverged"})
     edge = {"name": "edge-0", "time": time.time(), "members": {"client-0-0": True}}
-    assert status_table(edge).renderables[1].row_count == 1
+    members = status_table(edge).renderables[1]
+    assert isinstance(members, Table)
+    assert members.row_count == 1
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
@@ -262,11 +265,12 @@ def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatc
 
 
 def test_a_terminal_has_a_live_view(monkeypatch):
-    shown = Console(file=io.StringIO(), force_terminal=True, width=100)
+    written = io.StringIO()
+    shown = Console(file=written, force_terminal=True, width=100)
     monkeypatch.setattr("sfedhp.cli.commands.deploy.Console", lambda stderr: shown)
     with importlib.import_module("sfedhp.cli.commands.deploy")._show_status() as show:
         show(STATUS)
-    assert "edge-0" in shown.file.getvalue()
+    assert "edge-0" in written.getvalue()
 
 
 def test_a_cloud_whose_old_run_cannot_be_kept(kits, sfedhp, becoming, monkeypatch):

@@ -137,7 +137,7 @@ def test_a_terminal_gets_a_bar(sfedhp, tiny, monkeypatch):
 
 def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
     time = iter([0.0, 4.0, 11.0, 12.0, 13.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(time))
+    monkeypatch.setattr("sfedhp.cli.progress.time.monotonic", lambda: next(time))
     with progress.round_progress("fedavg") as report:
         for number in range(1, 6):
             row = {"round": number, "gm": 10.0 * number} if number != 3 else {"round": number}

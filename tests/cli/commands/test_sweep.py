@@ -14,7 +14,7 @@ import pytest
 import sfedhp as library
 from sfedhp.cli.commands import sweep as module
 from sfedhp.core.files import locked
-from sfedhp.runs.loop import Outcome
+from sfedhp.runs.results import Outcome
 
 
 @pytest.fixture
@@ -225,20 +225,22 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here,
         "A line without a finished run shows the numbers of the round in which it was stopped."
         in result.stdout
     )
-    again = re.search(
+    hint = re.search(
         r"Stopped, and saved; 4 of 8 runs not finished. Resume with: sfedhp (.*)$", result.stderr
-    )[1]
-    assert again.split()[-4:] == ["--at-once", "4", "--out", "grid"]
+    )
+    assert hint is not None
+    again = hint[1].split()
+    assert again[-4:] == ["--at-once", "4", "--out", "grid"]
     monkeypatch.undo()
     monkeypatch.chdir(here)
-    done = {}
+    done: dict[str, list[int]] = {}
 
     @contextmanager
     def counting(title):
         yield lambda progress: done.setdefault("rounds", []).append(progress.row["round"])
 
     monkeypatch.setattr(module, "round_progress", counting)
-    resumed = sfedhp(*again.split(), "--json")
+    resumed = sfedhp(*again, "--json")
     assert resumed.exit_code == 0
     assert "8 runs in 2 stacks; 4 finished before" in resumed.stderr
     assert done == {"rounds": [3]}

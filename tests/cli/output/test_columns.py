@@ -22,10 +22,11 @@ ROWS = [("a long name of many words", "12345.67", "1", "2"), ("short", "1", "123
 
 
 def shown(width, *, terminal=True, columns=COLUMNS, title=""):
-    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=terminal, color_system=None)
     print_table(console, columns, ROWS, title)
     assert console.width == width
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return [line.rstrip() for line in written.getvalue().splitlines()]
 
 
 def test_where_there_is_room_words_stand_in_one_line():
@@ -164,12 +165,13 @@ def test_a_deployments_last_line_is_left_to_the_result(capsys, last):
 
 @pytest.mark.parametrize("to_the_end", [False, True])
 def test_on_a_terminal_the_live_view_gives_way_to_the_result(monkeypatch, to_the_end):
-    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=100)
     module = importlib.import_module("sfedhp.cli.commands.deploy")
     monkeypatch.setattr(module, "Console", lambda stderr: console)
     with module._show_status(to_the_end) as show:
         show(LAST | {"time": 0.0})
-    text = console.file.getvalue()
+    text = written.getvalue()
     assert "cloud: round 2/2" in text
     erased = text.rstrip().endswith("\x1b[2K")
     assert erased is not to_the_end
