@@ -1,6 +1,7 @@
 """The faults of public code, each written out as a method; the battery must reject every one of them."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
@@ -244,8 +245,9 @@ def test_a_sound_method_made_faulty_is_rejected_for_each_real_method():
     for method in (FedProx(), PFedMe(local_rounds=2), SFedHP(edge_rounds=2), HeurFedAMP()):
         # The pull set to a vanishing strength is as good as no pull: the check is not satisfied by the name.
         name = "proximity" if hasattr(method, "proximity") else "client_proximity"
+        change: dict[str, Any] = {name: 1e-14}
         with pytest.raises(CheckError, match="the pull"):
-            check_algorithm(replace(method, **{name: 1e-14}))
+            check_algorithm(replace(method, **change))
 
 
 def test_fedavg_needs_no_pull():

@@ -1,8 +1,11 @@
 """Factored models: what they are as flat vectors, and slices of them written into a whole."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from sfedhp.core.factored import Factored, Layer, SliceWriter, add_change, dense
@@ -60,7 +63,7 @@ def test_pieces_with_one_anchor_stay_factored_side_by_side():
     def piece(first, last):
         return model._replace(layers=tree_map(lambda tensor: tensor[:, first:last], model.layers))
 
-    writer = SliceWriter(1, 3)
+    writer: SliceWriter[Tensor | Factored] = SliceWriter(1, 3)
     writer.write(piece(0, 2), 0)
     writer.write(piece(2, 3), 2)
     whole = writer.value
@@ -70,7 +73,7 @@ def test_pieces_with_one_anchor_stay_factored_side_by_side():
 
 def test_pieces_with_anchors_of_their_own_stay_factored_one_after_the_other():
     model = factored((3, 2), (3, 1))
-    writer = SliceWriter(0, 3, shared_anchors=False)
+    writer: SliceWriter[Tensor | Factored] = SliceWriter(0, 3, shared_anchors=False)
     for first, last in ((0, 1), (1, 3)):
         writer.write(tree_map(lambda tensor, rows=slice(first, last): tensor[rows], model), first)
     whole = writer.value
@@ -84,7 +87,7 @@ def test_other_pieces_are_built_side_by_side(anchors):
     model = factored((2, 3), anchors)
     apart = model._replace(anchor=model.anchor.clone())
     for pieces in ([model, apart], [model, dense(model)], [dense(model), model]):
-        writer = SliceWriter(1, 6)
+        writer: SliceWriter[Any] = SliceWriter(1, 6)
         for index, part in enumerate(pieces):
             writer.write(part, 3 * index)
         assert torch.equal(writer.value, torch.cat([dense(model), dense(model)], 1))

@@ -62,6 +62,7 @@ def test_a_folder_is_free_once_its_process_is_dead(tmp_path):
     code = "import sys, time; from sfedhp.core.files import locked; from pathlib import Path\n"
     code += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
         try:
             with pytest.raises(InputError, match="in use"), locked(tmp_path):

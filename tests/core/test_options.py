@@ -55,7 +55,7 @@ def test_numbers_of_numpy_that_are_floats_pass():
 
 
 def test_what_cannot_be_asked_of_a_value_is_not_asked():
-    check_options(Options(shape=3))
+    check_options(Options(shape=3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_each_wrong_value_gets_its_sentence(wrong, sentence):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: SFedHP(start=None), "algorithm.start = None is not known: use anchor or carried."),
-        (lambda: SFedHP(solver=3), "algorithm.solver = 3 is not known: use gradient or nesterov."),
-        (lambda: SFedHP(edge_rounds=None), "algorithm.edge_rounds = None is not a number"),
-        (lambda: Experiment(device=True), "device = True is not text"),
-        (lambda: Experiment(engine=EngineOptions(address=5)), "engine.address = 5 is not text"),
-        (lambda: Experiment(engine=EngineOptions(inner=False)), "engine.inner = False is not known"),
-        (lambda: Experiment(algorithm="fedavg"), "algorithm = 'fedavg' cannot be used"),
+        (lambda: SFedHP(start=None), "algorithm.start = None is not known: use anchor or carried."),  # type: ignore[arg-type]
+        (lambda: SFedHP(solver=3), "algorithm.solver = 3 is not known: use gradient or nesterov."),  # type: ignore[arg-type]
+        (lambda: SFedHP(edge_rounds=None), "algorithm.edge_rounds = None is not a number"),  # type: ignore[arg-type]
+        (lambda: Experiment(device=True), "device = True is not text"),  # type: ignore[arg-type]
+        (lambda: Experiment(engine=EngineOptions(address=5)), "engine.address = 5 is not text"),  # type: ignore[arg-type]
+        (lambda: Experiment(engine=EngineOptions(inner=False)), "engine.inner = False is not known"),  # type: ignore[arg-type]
+        (lambda: Experiment(algorithm="fedavg"), "algorithm = 'fedavg' cannot be used"),  # type: ignore[arg-type]
     ],
 )
 def test_the_options_of_a_run_are_checked(make, sentence):

@@ -56,7 +56,7 @@ def test_arithmetic_with_numbers_and_each_other():
 
 
 def test_torch_functions_take_it():
-    picked = torch.where(torch.tensor([[True], [False]]), RATES, torch.zeros(2, 1))
+    picked = torch.where(torch.tensor([[True], [False]]), RATES, torch.zeros(2, 1))  # type: ignore[call-overload]
     assert picked.tolist() == [[0.5], [0.0]]
 
 

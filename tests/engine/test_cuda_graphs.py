@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -122,15 +123,16 @@ def test_the_status_reads_as_in_the_records_of_a_run():
 
 def test_copies_keep_what_is_shared():
     shared = torch.randn(1, 4).expand(3, 4)
-    models = Factored(shared, (Layer(torch.randn(3, 2, 4), torch.randn(3, 2, 1)),))
-    tree = (models, shared, None, ())
+    layer = Layer(torch.randn(3, 2, 4), torch.randn(3, 2, 1))
+    models = Factored(shared, (layer,))
+    tree: Any = (models, shared, None, ())
     other = copied(tree)
     assert form_of(other) == form_of(tree)
     assert torch.equal(other[1], shared)
     assert other[1].stride(0) == 0
     assert other[1] is other[0].anchor
     assert other[1].data_ptr() != shared.data_ptr()
-    assert torch.equal(other[0].layers[0].inputs, models.layers[0].inputs)
+    assert torch.equal(other[0].layers[0].inputs, layer.inputs)
 
 
 def test_forms_tell_apart_what_a_graph_could_not_hold():
@@ -227,10 +229,10 @@ def test_an_empty_edge_keeps_its_state(case, recordings):
 def test_a_stack_of_runs_is_the_same(recordings):
     cases = [problem(seed) for seed in (0, 1)]
     names = ("inputs", "labels", "sizes", "stream")
-    task = replace(
-        cases[0].task,
-        **{name: torch.stack([getattr(case.task, name) for case in cases]) for name in names},
-    )
+    stacked: dict[str, Any] = {
+        name: torch.stack([getattr(case.task, name) for case in cases]) for name in names
+    }
+    task = replace(cases[0].task, **stacked)
     streams = torch.stack([key(case.seed, ROLES["draw"]) for case in cases])
     initial, statistics = (
         torch.stack([getattr(case, name) for case in cases]) for name in ("initial", "statistics")

@@ -1,6 +1,8 @@
 """How many clients, and how many runs, fit at once."""
 
+import ctypes
 import os
+import sys
 
 import torch
 
@@ -45,11 +47,11 @@ def test_runs_are_counted_by_their_rows_and_their_clients_models(case, monkeypat
 def test_freed_memory_is_kept_only_where_that_is_known(monkeypatch):
     asked = []
     library = type("Library", (), {"mallopt": lambda self, *option: asked.append(option)})()
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: library)
-    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(sys, "platform", "darwin")
     memory.keep_freed_memory()
     assert asked == []
-    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     memory.keep_freed_memory()
     assert asked == [(-4, 0), (-1, 2**30)]
 
@@ -63,7 +65,7 @@ def test_free_memory_counts_what_the_system_would_give_back(tmp_path, monkeypatc
 
 def test_a_system_that_does_not_say_has_half_of_its_memory_free(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
-    monkeypatch.setattr(memory.os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.__getitem__)
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert memory.free_memory(torch.device("cpu")) == 5 * 4096
 
 

@@ -64,6 +64,8 @@ def test_an_edge_goes_on_from_any_of_its_rounds(case):
     *_, last = second.run(half, Clock(0))
     assert last.rounds_done == 4
     found = second.conclude(last)
+    assert found is not None
+    assert expected is not None
     assert torch.equal(found.upload, expected.upload)
     assert found.weight == expected.weight
     assert list(second.run(last, Clock(0))) == [], "nothing is left to do"

@@ -1,11 +1,19 @@
 """The one loop."""
 
 import torch
+from torch import Tensor
 
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import weighted_mean
-from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
+from sfedhp.engine.rounds import Draw, Message, Served, drawing, everybody, serve, stepping
+
+
+def mask_of(draw: Draw, turn: int) -> Tensor:
+    """Who is drawn, where not everybody is."""
+    drawn = draw(turn)
+    assert drawn is not None
+    return drawn
 
 
 def test_turns_in_which_nobody_answers_keep_the_state_and_count():
@@ -42,14 +50,14 @@ def test_draws_are_by_id_and_never_take_an_empty_seat():
     draw = drawing(key(1), 3, ids, seated)
     seen = torch.zeros(6)
     for turn in range(60):
-        drawn = draw(turn)
+        drawn = mask_of(draw, turn)
         assert drawn.sum() == 3
         assert not drawn[2]
         seen += drawn
     assert (seen[seated] > 15).all()
     order = torch.tensor([5, 4, 3, 2, 1, 0])
     permuted = drawing(key(1), 3, ids[order], seated[order])
-    assert torch.equal(permuted(7), draw(7)[order])
+    assert torch.equal(mask_of(permuted, 7), mask_of(draw, 7)[order])
 
 
 def test_each_run_draws_for_itself():
@@ -58,9 +66,10 @@ def test_each_run_draws_for_itself():
     for run, seed in enumerate((3, 4)):
         alone = drawing(key(seed), 2, ids[0], torch.ones(8, dtype=torch.bool))
         for turn in range(5):
-            assert torch.equal(both(turn)[run], alone(turn))
+            assert torch.equal(mask_of(both, turn)[run], mask_of(alone, turn))
 
 
 def test_no_sampling_means_everybody():
-    assert drawing(key(0), 0, torch.arange(2), torch.ones(2, dtype=torch.bool)) is everybody
-    assert everybody(3) is None
+    draw = drawing(key(0), 0, torch.arange(2), torch.ones(2, dtype=torch.bool))
+    assert draw is everybody
+    assert draw(3) is None

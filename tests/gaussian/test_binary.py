@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from polyagamma import random_polyagamma
+from polyagamma import random_polyagamma  # type: ignore[import-untyped]
 
 from sfedhp.core.keys import key, uniform
-from sfedhp.gaussian import binary
+from sfedhp.gaussian import binary, polyagamma
 from sfedhp.gaussian.binary import Rows, augment, log_probability
 
 Array = NDArray[np.float64]
@@ -110,7 +110,7 @@ def test_latent_values_given_omega_have_the_textbook_s_moments(monkeypatch: pyte
         latents.append(tilt)
         return torch.from_numpy(omega).expand(tilt.shape)
 
-    monkeypatch.setattr(binary.polyagamma, "draw", fixed)
+    monkeypatch.setattr(polyagamma, "draw", fixed)
     augment(Rows(*stacked(features, signs)), key(0, torch.arange(6)), chains=20_000, steps=1)
     matrix = reference_kernel(features, features) + 1e-3 * np.eye(6)
     posterior = np.linalg.inv(np.linalg.inv(matrix) + np.diag(omega))
@@ -194,7 +194,7 @@ def test_no_two_draws_share_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         return uniform(keys)
 
     monkeypatch.setattr(binary, "uniform", recorded)
-    monkeypatch.setattr(binary.polyagamma, "uniform", recorded)
+    monkeypatch.setattr(polyagamma, "uniform", recorded)
     augment(Rows(features, signs), key(0, torch.arange(6)), chains=5, steps=4)
     keys = torch.cat(seen)
     # Five starts from the prior, four steps of two normals each, five draws of ω of nine exponentials each.

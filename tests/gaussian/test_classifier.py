@@ -14,7 +14,7 @@ from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
 from sfedhp.gaussian.classifier import LACKING, fit, halves, log_probabilities, predictive_loss
 
-SAMPLING = {"classes": 4, "chains": 3, "steps": 2}
+SAMPLING: dict[str, Any] = {"classes": 4, "chains": 3, "steps": 2}
 SIZES = (14, 9, 3, 11, 6, 0)
 HELD = ((0, 1, 2, 3), (1, 3), (0, 1, 2), (0, 2, 3), (2,), (0,))
 KEYS = key(torch.arange(6), 5)
@@ -32,9 +32,10 @@ def clients() -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(outputs), torch.from_numpy(labels), real
 
 
-def alone(client: int, *tensors: Tensor) -> list[Tensor]:
+def alone(client: int, outputs: Tensor, labels: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One client without padding and without leading axes."""
-    return [tensor[client, : max(SIZES[client], 1)] for tensor in tensors]
+    rows = slice(max(SIZES[client], 1))
+    return outputs[client, rows], labels[client, rows], real[client, rows]
 
 
 def queries() -> Tensor:

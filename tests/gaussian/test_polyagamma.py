@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from polyagamma import polyagamma_cdf, random_polyagamma
+from polyagamma import polyagamma_cdf, random_polyagamma  # type: ignore[import-untyped]
 
 from sfedhp.core.keys import key
 from sfedhp.gaussian import polyagamma

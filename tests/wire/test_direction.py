@@ -11,7 +11,8 @@ from sfedhp.wire.direction import Direction
 def test_a_direction_is_its_name_in_columns_and_files():
     assert f"bytes_{Direction.CLIENT_EDGE}" == "bytes_client_edge"
     assert json.dumps({Direction.CLOUD_EDGE: 1}) == '{"cloud_edge": 1}'
-    assert {Direction.EDGE_CLOUD: 1}["edge_cloud"] == 1
+    by_name: dict[str, int] = {Direction.EDGE_CLOUD: 1}
+    assert by_name["edge_cloud"] == 1
     assert Direction("edge_client") is Direction.EDGE_CLIENT
 
 

@@ -31,6 +31,8 @@ def trained():
     )  # fmt: skip
     simulator = prepare(experiment).simulator
     *_, state = simulator.run(12)
+    assert state.served is not None
+    assert state.edges is not None
     models = [state.served.state, *state.edges.state.personal, *dense(state.personal).flatten(0, 1)]
     return [model.masked_fill(model.abs() < 5e-4, 0.0) for model in models]
 

@@ -1,6 +1,7 @@
 """States on their way between processes, and side by side again."""
 
 import pickle
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from tests.support.sharing import through
 def test_what_is_packed_comes_back_and_shared_rows_travel_once():
     shared = torch.randn(1, 5).expand(3, 5)
     tree = (Factored(shared, (Layer(torch.randn(3, 2, 4), torch.randn(3, 2, 1)),)), torch.tensor(True), (), 5)
-    parcel = pack(tree)
+    parcel: Any = pack(tree)
     assert parcel[0].anchor.rows.shape == (1, 5)
     other = unpack(through(parcel))
     for mine, theirs in zip(leaves(other[:2]), leaves(tree[:2]), strict=True):
@@ -28,7 +29,7 @@ def test_a_slice_travels_without_the_rest():
 
 
 def test_arrays_that_may_not_be_written_to_are_copied():
-    parcel = pack(torch.ones(3))
+    parcel: Any = pack(torch.ones(3))
     parcel.rows.flags.writeable = False
     unpack(parcel).add_(1)
     assert parcel.rows.tolist() == [1, 1, 1]

@@ -2,12 +2,13 @@
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
+from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import EDGES
 from sfedhp.core.factored import Factored
 from sfedhp.core.trees import without_repeats
@@ -24,7 +25,7 @@ from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost
 def test_shares_give_the_same_as_the_whole(case, name, part, lost):
     method = ALGORITHMS[name]()
     sampled = (2 if method.tiers == 3 else 5) if part else 0
-    asked = []
+    asked: list[Any] = []
     spread = case.simulator(method, sampled=sampled, lost=lost, worker_factory=in_shares(2, asked))
     check_same(spread, case.simulator(method, sampled=sampled, lost=lost))
     assert str(spread.graph_status) == "no: in shares"
@@ -39,15 +40,15 @@ def test_members_are_divided_evenly():
 
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_any_number_of_shares_will_do(case, count):
-    for method in (FedAvg(local_steps=2), HeurFedAMP(local_steps=2)):
-        check_same(case.simulator(method, worker_factory=in_shares(count)), case.simulator(method))
+    methods: list[Algorithm] = [FedAvg(local_steps=2), HeurFedAMP(local_steps=2)]
     if count <= EDGES:
-        method = SFedHP(edge_rounds=2)
+        methods.append(SFedHP(edge_rounds=2))
+    for method in methods:
         check_same(case.simulator(method, worker_factory=in_shares(count)), case.simulator(method))
 
 
 def test_a_share_of_whom_nobody_was_drawn_is_not_asked(case):
-    asked = []
+    asked: list[Any] = []
     method = PFedMe(local_rounds=2)
     spread = case.simulator(method, sampled=2, worker_factory=in_shares(12, asked))
     check_same(spread, case.simulator(method, sampled=2))
