@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
@@ -32,7 +32,7 @@ class LocalFederation:
         }
         self._supervisor = Supervisor(list(self.processes.values()))
 
-    def __enter__(self) -> LocalFederation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from tests.support.deploy_processes import PATIENT, Fleet
 

@@ -4,6 +4,8 @@ Run by a test in a process of its own, without Triton's interpreter. What is lau
 numbers that come out mean nothing.
 """
 
+from typing import Any
+
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -42,6 +44,7 @@ def convolutions(name):
 
     def work(dtype):
         network = Network(MODELS[name](SHAPE, 10).to(dtype)).convnet
+        assert network is not None
         size = network.head[-1].end
         batch = Batch(
             torch.randn(CLIENTS, ROWS, *SHAPE, dtype=dtype),
@@ -84,7 +87,8 @@ def kind(value):
 
 def form(kernel, given):
     """The types of a kernel's arguments, and the values of those that are compiled in."""
-    signature, constants = {}, {}
+    signature: dict[str, Any] = {}
+    constants: dict[tuple[int, ...], Any] = {}
     for place, (parameter, value) in enumerate(zip(kernel.params, given, strict=True)):
         found = "constexpr" if parameter.is_constexpr else parameter.annotation_type or kind(value)
         signature[parameter.name] = found

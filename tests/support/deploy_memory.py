@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from sfedhp.config import from_dict
 from sfedhp.deploy.federation_file import FederationFile, Limits
@@ -95,7 +96,7 @@ class Federation:
         self.layout: Layout = lay_out(FederationFile(limits=limits), experiment)
         self.exchange = Exchange(change) if change else Exchange()
         self.threads: dict[str, threading.Thread] = {}
-        self.roles = {}
+        self.roles: dict[str, Any] = {}
         for site in self.layout.sites:
             self.layout.write(site, folder / site.name)
 

@@ -37,7 +37,8 @@ class TimedInbox:
     """An inbox whose `get` waits on a timeline."""
 
     def __init__(self, timeline):
-        self._timeline, self._messages = timeline, deque()
+        self._timeline = timeline
+        self._messages: deque[tuple[str, bytes]] = deque()
 
     def put(self, message):
         self._messages.append(message)

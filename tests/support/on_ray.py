@@ -103,7 +103,8 @@ def test_an_actor_that_is_killed_between_rounds_changes_nothing(case, capfd):
                     os.kill(before[0], signal.SIGKILL)
             after.extend(actor_processes())
 
-    before, after = [], []
+    before: list[int] = []
+    after: list[int] = []
     method = HeurFedAMP(local_steps=3)
     spread = Killing(case.simulator(method, worker_factory=LOCAL))
     check_same(spread, case.simulator(method))
@@ -182,7 +183,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "a" * 64)
     monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def start(*words):
         told = tmp_path / f"machine-{len(started)}.txt"
@@ -214,7 +215,7 @@ def test_a_cluster_is_joined_and_may_lose_a_machine(machine, tmp_path, address):
     second = machine("--address=127.0.0.1:46379")
     out = tmp_path / "run"
     words = ["rounds=60", "evaluation.every=60", "algorithm.edge_rounds=2", "dtype=float64", "model.name=mlr"]
-    command = [BIN / "sfedhp", "run", *words, "--json"]
+    command: list[str | Path] = [BIN / "sfedhp", "run", *words, "--json"]
     run = subprocess.Popen(
         [*command, "engine.kind=ray", f"engine.address={address}", f"--out={out}"],
         stdout=subprocess.PIPE,

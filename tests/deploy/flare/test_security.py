@@ -18,7 +18,7 @@ from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from tests.support.deploy_processes import Fleet

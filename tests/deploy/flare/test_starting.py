@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
 import sys
 from dataclasses import replace
@@ -28,6 +30,8 @@ from tests.support.deploy_memory import experiment
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
 from cryptography import x509
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
 
 from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.provisioning import make_kits
@@ -91,7 +95,7 @@ def test_a_new_run_moves_nothing_in_what_is_no_clouds_kit(kits, becoming, name):
 @pytest.mark.parametrize("words", [("--new",), ()])
 def test_a_running_clouds_kit_is_left_lock(kits, becoming, words, monkeypatch):
     (kits / "cloud" / "run").mkdir()
-    monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(flare, "watch_stderr", lambda *_: None)
     running = flare.RoleComponent("cloud", str(kits / "cloud"))
     result = sfedhp("cloud", kits / "cloud", *words)
@@ -104,8 +108,8 @@ def test_a_running_clouds_kit_is_left_lock(kits, becoming, words, monkeypatch):
 
 
 def test_a_second_process_of_a_role_ends_at_once(kits, monkeypatch, capsys):
-    codes = []
-    monkeypatch.setattr(flare.os, "_exit", codes.append)
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
     with locked(kits / "edge-0"):
         flare._lock_kit("bridge", kits / "edge-0").close()
         assert not codes, "an edge's other half works in the same kit"
@@ -231,19 +235,19 @@ class Context:
         self.token = token
 
     def get_prop(self, name):
-        assert name == flare.FLContextKey.CLIENT_TOKEN
+        assert name == FLContextKey.CLIENT_TOKEN
         return self.token
 
 
 @pytest.mark.parametrize(("role", "folder"), [("client", "run"), ("bridge", "run/bridge")])
 def test_a_member_that_is_not_let_in_tries_again(kits, monkeypatch, role, folder):
-    monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(flare, "_LOGIN_PAUSE", 0.0)
     monkeypatch.delenv(flare._TRIES, raising=False)
     started = []
-    monkeypatch.setattr(flare.os, "execve", lambda *words: started.append(words))
+    monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
     component = flare.RoleComponent(role, str(kits / "client-0-0"))
-    after = flare.EventType.AFTER_CLIENT_REGISTER
+    after = EventType.AFTER_CLIENT_REGISTER
     component.handle_event(after, Context("a token"))
     assert not started
     component.handle_event(after, Context(None))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,11 +32,14 @@ from tests.support.deploy_memory import experiment
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
+from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.flare import uplink_process
+from sfedhp.deploy.flare.cell_transport import CellTransport
+from sfedhp.deploy.flare.uplink_process import UplinkProcess
 from sfedhp.deploy.provisioning import make_kits
 
 
@@ -167,8 +174,10 @@ class Cell:
     """What the transport uses of FLARE's cell."""
 
     def __init__(self, broken=False):
-        self.sent, self.broken, self.callback = [], broken, None
-        self.core_cell = self
+        self.sent: list[tuple[list[str], bytes]] = []
+        self.broken = broken
+        self.callback: Callable[[Message], Any] | None = None
+        self.core_cell: Cell | None = self
 
     def register_request_cb(self, channel, topic, cb):
         self.callback = cb
@@ -187,17 +196,18 @@ class Cell:
 
 def test_the_post_over_a_cell():
     cell = Cell()
-    transport = flare.CellTransport(cell)
+    transport = CellTransport(cell)
     transport.send("client-0-0", b"hello")
     assert cell.sent == [(["client-0-0"], b"hello")]
     cell.core_cell = None
     transport.send("client-0-0", bytes(2**24 + 1))
     assert len(cell.sent[1][1]) == 2**24 + 1, "what is large goes as a stream, not through the core"
+    assert cell.callback is not None
     cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, bytearray(b"word")))
     cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, {"not": "bytes"}))
     assert transport.inbox.get_nowait() == ("edge-1", b"word")
     assert transport.inbox.empty()
-    flare.CellTransport(Cell(broken=True)).send("client-0-0", b"hello")
+    CellTransport(Cell(broken=True)).send("client-0-0", b"hello")
 
 
 RUN = "a" * 16
@@ -214,10 +224,11 @@ class Once:
             raise self.error
 
 
-class Other:
-    """An edge's other half."""
+class Other(UplinkProcess):
+    """An edge's other half, without a process."""
 
-    waited = 0.0
+    def __init__(self):
+        self.waited = 0.0
 
     def wait(self, seconds):
         self.waited = seconds
@@ -230,9 +241,10 @@ class Other:
 def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code, event, capsys):
     monkeypatch.setattr(flare, "_GRACE", 0.0)
     monkeypatch.setattr(flare, "_role", lambda *_: Once(error))
-    monkeypatch.setattr(flare.logging, "shutdown", lambda: None)
-    ended, other = [], Other()
-    transport = flare.CellTransport(Cell())
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    ended: list[int] = []
+    other = Other()
+    transport = CellTransport(Cell())
     transport.send("client-0-0", encode_message(Envelope(Kind.WORK, RUN, RUN, 0)))
     transport.send("client-0-0", b"SFHM")
     flare.run_role("edge", tmp_path, transport, other, ended.append)
@@ -251,7 +263,7 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
 )
 def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
-    found = flare._role(role, kits / kit, flare.CellTransport(Cell()))
+    found = flare._role(role, kits / kit, CellTransport(Cell()))
     names = {"cloud": "CloudRole", "edge": "EdgeRole", "bridge": "UplinkRole", "client": "ClientRole"}
     assert type(found).__name__ == names[role]
 
@@ -259,7 +271,7 @@ def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
 def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
     started = threading.Event()
     monkeypatch.setattr(flare, "run_role", lambda role, kit, transport, uplink: started.set())
-    monkeypatch.setattr(flare.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.delenv(PARENT, raising=False)
     cell = Cell()
 
@@ -274,7 +286,7 @@ def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):
     component = flare.RoleComponent("client", str(kits / "client-0-0"))
     component.handle_event("_something_else", Context())
     assert not started.is_set()
-    component.handle_event(flare.EventType.SYSTEM_START, Context())
+    component.handle_event(EventType.SYSTEM_START, Context())
     assert started.wait(5)
     assert cell.reject(Message({MessageHeaderKey.DESTINATION: "server"}, None)), "the allowlist is there"
 
@@ -283,7 +295,7 @@ def test_an_edges_other_half_is_kept_running(monkeypatch, tmp_path):
     monkeypatch.setattr(
         uplink_process, "command", lambda workspace: [sys.executable, "-c", "print('other half')"]
     )
-    uplink = flare.UplinkProcess(tmp_path / "member")
+    uplink = UplinkProcess(tmp_path / "member")
     uplink.wait(10)
     assert (tmp_path / "member" / "output.txt").read_text() == "other half\n"
 

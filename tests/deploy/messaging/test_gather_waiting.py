@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -35,9 +36,10 @@ class Members:
         self.inbox = TimedInbox(self.time)
         self.work = work  # seconds that each takes for an answer
         self.muted = set(muted)  # they say no hello
-        self.asked = {name: [] for name in NAMES}  # the requests sent to each
-        self.state = dict.fromkeys(work, (None, None))  # seen; when it answered, None while it works
-        self._waiting = {name: [] for name in work}
+        self.asked: dict[str, list[Envelope]] = {name: [] for name in NAMES}  # the requests sent to each
+        # What each has seen, and when it answered, None while it works.
+        self.state: dict[str, tuple[list[Any] | None, float | None]] = dict.fromkeys(work, (None, None))
+        self._waiting: dict[str, list[Envelope]] = {name: [] for name in work}
         self._busy = dict.fromkeys(work, False)
         for name in work:
             self._greet(name)
@@ -216,6 +218,8 @@ def test_the_models_stay_when_a_turn_passes_with_nobody(gather):
     draws = [drawn(2, 3), drawn(0, 1)]
     cloud = Cloud(ALGORITHMS["fedavg"](), group, MODEL * 3, MODEL[:0], lambda turn: draws[turn])
     kept, stepped = (cloud.algorithm.global_model(served.state) for served in cloud.run(2))
+    assert kept is not None
+    assert stepped is not None
     assert torch.equal(kept, MODEL * 3)
     assert torch.equal(stepped, MODEL)
 

@@ -48,7 +48,7 @@ def test_a_cut_message_is_none(length):
 def test_what_is_longer_or_of_another_kind_is_refused():
     with pytest.raises(DecodeError, match="lengths"):
         decode_message(encode_message(WHOLE) + b"more")
-    unknown = Envelope(99, "0" * 16, "1" * 16, 0)
+    unknown = Envelope(99, "0" * 16, "1" * 16, 0)  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match="kind"):
         decode_message(encode_message(unknown))
 

@@ -18,7 +18,7 @@ RUN, CONFIG = "a" * 16, "b" * 16
 
 class Wire:
     def __init__(self):
-        self.inbox = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.sent = []
 
     def send(self, to, data):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 import sfedhp
 from sfedhp.core.errors import InputError
@@ -191,12 +192,11 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(durable, tmp_pa
 
 def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):
     what = experiment(rounds=2)
-    kept = tensor_files.save_file
 
     def full(tensors, path, *more):
         if "cloud" not in Path(path).relative_to(tmp_path).parts:
             raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-        kept(tensors, path, *more)
+        save_file(tensors, path, *more)
 
     federation = Federation(tmp_path, what)
     monkeypatch.setattr(tensor_files, "save_file", full)
@@ -206,6 +206,7 @@ def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, 
     assert missing(federation) == [{}, {}]
     assert rows[-1]["pm"] == pytest.approx(run.history[-1]["pm"])
     found = federation.models("global")
+    assert run.global_model is not None
     assert all(found[name].allclose(value) for name, value in run.global_model.state_dict().items())
     for name in ("edge-0", "client-0-0"):
         reasons = [line["reason"] for line in federation.events(name, "trouble")]

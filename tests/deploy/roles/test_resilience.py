@@ -10,6 +10,7 @@ import torch
 
 import sfedhp
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import Clock
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole
@@ -307,7 +308,8 @@ def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
     """An error of one step is a silence of one round, not the end of the client."""
     from sfedhp.engine.roles import Client
 
-    kept, failed = Client.reply, []
+    kept = Client.reply
+    failed: list[Clock] = []
 
     def answer(self, received, clock):
         if clock.cloud_round == 1 and clock.edge_round == 0 and len(failed) < 1:

@@ -75,6 +75,7 @@ def test_wire_options_act_as_in_the_simulator(tmp_path):
     federation = Federation(tmp_path, what)
     federation.start()
     federation.finish()
+    assert run.global_model is not None
     found, expected = federation.models("global"), run.global_model.state_dict()
     for name, value in expected.items():
         assert (found[name] - value).norm() <= 1e-3 * value.norm()
@@ -132,11 +133,14 @@ def test_nobody_is_up_when_the_run_is_over(tmp_path):
     federation.start()
     federation.finish()
     cloud = read_status(tmp_path / "cloud" / "run")
+    assert cloud is not None
     assert (cloud["round"], cloud["finished"]) == (2, True)
     assert cloud["members"] == {"edge-0": {"up": False}, "edge-1": {"up": False}}
     for edge in (0, 1):
         status = read_status(tmp_path / f"edge-{edge}" / "run")
+        assert status is not None
         assert (status["round"], status["finished"]) == (2, True)
         assert status["members"] == {f"client-{edge}-0": False, f"client-{edge}-1": False}
         client = read_status(tmp_path / f"client-{edge}-0" / "run")
+        assert client is not None
         assert (client["round"], client["finished"]) == (2, True)
