@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PFedGP,
         PFedMe,
         SFedHP,
+        StepRule,
     )
     from sfedhp.checks import CheckError, check_algorithm
     from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment
@@ -85,6 +86,7 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "minimize",
     "weighted_mean",
     "dense",
+    "StepRule",
     "Count",
     "Rate",
     "Strength",
@@ -142,6 +144,7 @@ _MODULES = {
     "minimize": "inner.minimize",
     "weighted_mean": "core.vectors",
     "dense": "core.factored",
+    "StepRule": "algorithms",
     "Count": "core.options",
     "Rate": "core.options",
     "Strength": "core.options",

@@ -13,8 +13,8 @@ PUBLIC = {
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions EngineOptions "
     "CheckpointOptions",
     "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG PFedGP PFedMe PerFedAvg SFedHP",
-    "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense Count Rate "
-    "Strength Share Help PerRun check_algorithm CheckError",
+    "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
+    "Count Rate Strength Share Help PerRun check_algorithm CheckError",
     "data, newcomers, theory": "Federation from_arrays from_dataset personalize check",
     "version": "__version__",
 }

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from torch import Tensor
 
 from sfedhp.algorithms.steps import Option, StepRule
+from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored
 from sfedhp.core.options import Rate, Strength, check_options, fields_of_type
 from sfedhp.core.scalars import number
@@ -22,6 +23,14 @@ from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.nn.task import Task
 
 Upload = Tensor | Factored
+
+# Names of the contract before 0.2. A class that still has one would be ignored silently, so it is refused.
+_RENAMED: Final = {
+    "features": "predicts_from_features",
+    "keeps_members": "state_per_member",
+    "remembers": "needs_personal_state",
+    "caution": "step_rules()",
+}
 
 
 class ClientResult(NamedTuple):
@@ -40,6 +49,13 @@ class Algorithm(ABC):
     state_per_member: ClassVar[bool] = False  # a server's state has a members axis
     predicts_from_features: ClassVar[bool] = False  # the network ends in features, not in class scores
     edge_rounds = 1  # no field, unless a method of three tiers makes it one
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for old, new in _RENAMED.items():
+            # A hyper-parameter may have such a name; it is annotated, and not as a ClassVar.
+            if old in vars(cls) and "ClassVar" in str(cls.__annotations__.get(old, "ClassVar")):
+                raise InputError(f"{cls.__name__}.{old} is now called {new}: rename it in your class.")
 
     def __post_init__(self) -> None:
         check_options(self, "algorithm.")
