@@ -14,7 +14,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class DataFile:
-    """One published file."""
+    """A published file by its name, size and checksum."""
 
     name: str
     size: int  # bytes

@@ -95,7 +95,7 @@ class History:
                     fsync(path)
 
     def close(self) -> None:
-        """Write `history.csv` beside."""
+        """Write all rows as a table, `history.csv`, beside the history."""
         if self._path is None:
             return
         names = list(dict.fromkeys(name for row in self.rows for name in row))
