@@ -1,5 +1,7 @@
 """Clients that are held out of a federation, and the rows of a newcomer."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,9 +29,12 @@ def test_impossible_clients_cannot_be_held_out(clients):
 
 
 def test_a_newcomers_rows_come_from_a_file_or_from_arrays(tmp_path):
-    arrays = {"inputs": np.arange(40, dtype=np.uint8).reshape(10, 4), "labels": np.arange(10) % 2}
+    arrays: dict[str, Any] = {
+        "inputs": np.arange(40, dtype=np.uint8).reshape(10, 4),
+        "labels": np.arange(10) % 2,
+    }
     np.savez(tmp_path / "own.npz", **arrays)
-    run = {"edges": 2, "clients_per_edge": 3, "seed": 0, "dtype": "float32"}
+    run: dict[str, Any] = {"edges": 2, "clients_per_edge": 3, "seed": 0, "dtype": "float32"}
     found = load_newcomer(arrays, DataOptions(test_share=0.2), **run)
     assert isinstance(found, Newcomer)
     assert (len(found.labels), len(found.test_labels)) == (8, 2)
