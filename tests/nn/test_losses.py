@@ -32,4 +32,5 @@ def test_gradients_of_the_loss_equal_autograds(classes, padded):
     each = functional.cross_entropy(scores.mT, labels, reduction="none")
     (torch.where(real, each, 0.0).sum(-1) / real.sum(-1)).sum().backward()
     grad = CrossEntropyGrad(Batch(scores, labels, real), scores.detach(), classes, 2.0, padded)
+    assert scores.grad is not None
     assert_close(grad(scores.detach()), 2 * scores.grad)

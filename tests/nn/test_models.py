@@ -1,6 +1,7 @@
 """The models of the paper and the user's own."""
 
 from itertools import chain
+from typing import Any
 
 import pytest
 import torch
@@ -199,6 +200,7 @@ def test_a_run_trains_a_single_number_too(name):
     data = DataOptions(train_per_label=5, test_per_label=2)
     experiment = Experiment(rounds=1, edges=2, clients_per_edge=3, algorithm=ALGORITHMS[name](), data=data)
     run = sfedhp.run(experiment, model=Tempered)
+    assert isinstance(run.global_model, Tempered)
     assert run.global_model.temperature.shape == ()
     assert run.global_model.temperature != 2
 
@@ -209,7 +211,9 @@ def test_a_function_module_with_stubborn_parts_is_fine():
 
 def test_what_is_frozen_in_a_module_stays_as_it_is_given():
     """Whoever freezes weights has trained them before."""
-    module = nn.Sequential(nn.Flatten(), Stubborn(), nn.BatchNorm1d(10), nn.Linear(10, 10), nn.Linear(10, 10))
+    module: Any = nn.Sequential(
+        nn.Flatten(), Stubborn(), nn.BatchNorm1d(10), nn.Linear(10, 10), nn.Linear(10, 10)
+    )
     module[1].requires_grad_(False)
     module[2].requires_grad_(False)
     module[2].running_mean.fill_(2.0)
@@ -224,13 +228,13 @@ def test_what_is_frozen_in_a_module_stays_as_it_is_given():
 
 @pytest.mark.parametrize("name", ["sfedhp", "fedavg", "pfedme"])
 def test_a_run_leaves_what_is_frozen(name):
-    module = nn.Sequential(nn.Flatten(), nn.Linear(784, 6), nn.ReLU(), nn.Linear(6, 10))
+    module: Any = nn.Sequential(nn.Flatten(), nn.Linear(784, 6), nn.ReLU(), nn.Linear(6, 10))
     module[1].requires_grad_(False)
     data = DataOptions(train_per_label=5, test_per_label=2)
     experiment = Experiment(rounds=1, edges=2, clients_per_edge=3, algorithm=ALGORITHMS[name](), data=data)
     run = sfedhp.run(experiment, model=module)
     initial = make(module, (1, 28, 28)).module
-    models = [run.global_model, *run.edge_models, *chain(*run.client_models)]
+    models: list[Any] = [run.global_model, *run.edge_models, *chain(*run.client_models)]
     for model in filter(None, models):
         assert torch.equal(model[1].weight, module[1].weight)
         assert not torch.equal(model[3].weight, initial[3].weight)

@@ -1,8 +1,10 @@
 """Modules as functions of flat vectors, and which of them have a hand-written pass."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from sfedhp.core.errors import InputError
@@ -69,7 +71,7 @@ def test_a_stack_runs_as_its_modules_do():
     for train in (False, True):
         outputs, moved = network.run(split(models, network.weights), running_stats, rows, lead, train)
         for place in ((0, 0), (1, 2)):
-            module = network.build(models[place], running_stats[place]).train(train)
+            module: Any = network.build(models[place], running_stats[place]).train(train)
             assert_close(outputs[place], module(rows[place]))
             after = torch.cat([module.norm.running_mean, module.norm.running_var])
             assert_close(moved[place], after)
@@ -112,7 +114,7 @@ def test_frozen_parameters_are_no_weights():
         split(models, network.weights), torch.zeros(2, 0), rows, torch.Size([2]), train=True
     )
     for place in range(2):
-        built = network.build(models[place], torch.zeros(0))
+        built: Any = network.build(models[place], torch.zeros(0))
         assert torch.equal(built[1].weight, module[1].weight)
         assert [value.requires_grad for value in built.parameters()] == [False, False, True, True]
         assert_close(outputs[place], built(rows[place]))
@@ -128,6 +130,11 @@ def test_a_hand_written_pass_needs_all_parameters_to_train():
 
 class Constants(nn.Module):
     """Buffers of every kind that are no running statistics."""
+
+    order: Tensor
+    mask: Tensor
+    factor: Tensor
+    hidden: Tensor
 
     def __init__(self):
         super().__init__()
@@ -160,7 +167,7 @@ def test_runs_of_a_stack_share_what_is_fixed():
     one, other = Network(Constants()), Network(Constants())
     one.check_fixed(other)
     with torch.no_grad():
-        other.module.order.copy_(torch.arange(4))
+        other.module.get_buffer("order").copy_(torch.arange(4))
     with pytest.raises(InputError, match="order does not train and differs between the seeds"):
         one.check_fixed(other)
 
@@ -178,7 +185,7 @@ def _shared():
 
 def _tied_buffers():
     module = nn.Sequential(Normalized(), nn.Linear(3, 3), nn.BatchNorm1d(3))
-    module[2].running_mean = module[0].norm.running_mean
+    module[2].running_mean = module[0].get_buffer("norm.running_mean")
     return module
 
 

@@ -29,8 +29,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def block(inputs, outputs, bias=True, groups=0):
-    norm = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.3)
-    norm = nn.GroupNorm(groups, outputs, eps=1e-2) if groups else norm
+    norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.3)
+    if groups:
+        norm = nn.GroupNorm(groups, outputs, eps=1e-2)
     return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias), norm, nn.ReLU(), nn.MaxPool2d(2)]
 
 
@@ -158,6 +159,7 @@ def test_other_networks_and_ragged_stacks_are_not_fused(everywhere):
     for other in (nn.GroupNorm(2, 6), None):
         parts = [nn.Conv2d(3, 6, 3, padding=1), *([other] if other else []), nn.ReLU(), nn.MaxPool2d(2)]
         there = Network(nn.Sequential(*parts, nn.Flatten(), nn.Linear(48, 2))).convnet
+        assert there is not None
         assert not fused.can_fuse(there.blocks, torch.Size(SHAPE), cuda)
 
 

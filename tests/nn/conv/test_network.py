@@ -275,6 +275,7 @@ def test_one_pixel_cannot_be_normalized_over_rows():
     single = match_convnet(
         nn.Sequential(*block(2, 4), *block(4, 4, batch_norm(4), pools=False), nn.Flatten())
     )
+    assert single is not None
     assert single.accepts(torch.Size((2, 4, 2)))
     assert not single.accepts(torch.Size((2, 3, 2)))
     assert NETWORKS["neither"].convnet.accepts(torch.Size((2, 3, 2)))

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -154,7 +155,7 @@ def calls(monkeypatch):
 def task(lead=(2, 2), sizes=(40, 20, 18, 3), rows=3, dtype=torch.float64, **options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        parts = [nn.Flatten()]
+        parts: list[nn.Module] = [nn.Flatten()]
         for inputs, outputs in itertools.pairwise(sizes):
             parts += [nn.Linear(inputs, outputs), nn.ReLU()]
         network = Network(nn.Sequential(*parts[:-1]).to(dtype))
@@ -184,7 +185,7 @@ def both(whole, monkeypatch, calls, descent, **problem):
     return found, wanted
 
 
-PULLS = {"pulled": 3.0, "forgetful": 10.0, "each run its own": PerRun([3.0, 1.0])}
+PULLS: dict[str, float | PerRun] = {"pulled": 3.0, "forgetful": 10.0, "each run its own": PerRun([3.0, 1.0])}
 # What is like each of them in its inner problem.
 KINDS = {
     "sFedHP": lambda whole: {"anchor": models(whole, shared=True), "factored": True},
@@ -210,7 +211,7 @@ def test_inner_steps_are_those_of_the_torch_way(kind, pull, dtype, weight_decay,
     assert gap <= (1e-6 if dtype == torch.float32 else 1e-12)
 
 
-MORE = {
+MORE: dict[str, dict[str, Any]] = {
     "plain steps": {"new_batch_each_step": True},
     "ahead": {"lookahead": 0.1},
     "sparse": {"sparsity": 0.1, "smoothing": 0.3, "proximity": 2.0},
