@@ -25,6 +25,7 @@ def test_a_state_comes_back_to_the_bit(case, method, tmp_path):
         "round-000003.safetensors",
     ]
     loaded = checkpoints.load(case.simulator(method), tmp_path)
+    assert loaded is not None
     assert loaded.round == 3
     state = simulator.state
     trees = [(state.served, loaded.served), (state.personal, loaded.personal)]
@@ -53,6 +54,7 @@ def test_a_factored_state_stays_factored(case, tmp_path):
         simulator.state = replace(simulator.state, personal=personal)
         checkpoints.save(simulator.state, tmp_path)
         loaded = checkpoints.load(case.simulator(SFedHP(edge_rounds=1)), tmp_path)
+        assert loaded is not None
         assert isinstance(loaded.personal, Factored)
         assert torch.equal(dense(loaded.personal), dense(personal))
 
@@ -63,7 +65,9 @@ def test_what_is_read_begins_where_a_fresh_tensor_does(case, tmp_path):
     # The header's length decides where the file's own memory would begin.
     for length in range(8):
         checkpoints.save(simulator.state, tmp_path, word="x" * length)
-        assert {value.data_ptr() % 64 for value in checkpoints.read(tmp_path).tensors.values()} == {0}
+        found = checkpoints.read(tmp_path)
+        assert found is not None
+        assert {value.data_ptr() % 64 for value in found.tensors.values()} == {0}
 
 
 def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):
@@ -72,7 +76,9 @@ def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):
         checkpoints.save(state, tmp_path)
     newest = tmp_path / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:50])
-    assert checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path).round == 1
+    loaded = checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
+    assert loaded is not None
+    assert loaded.round == 1
     (tmp_path / "round-000001.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match="No checkpoint in"):
         checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
@@ -82,6 +88,7 @@ def test_a_state_of_before_the_first_round_comes_back(case, tmp_path):
     method = SFedHP(edge_rounds=1)
     checkpoints.save(case.simulator(method).state, tmp_path)
     loaded = checkpoints.load(case.simulator(method), tmp_path)
+    assert loaded is not None
     assert (loaded.round, loaded.edges) == (0, None)
 
 

@@ -277,6 +277,7 @@ def test_a_run_that_diverged_later_keeps_its_last_finite_state_and_is_refused(tm
     with pytest.raises(DivergenceError) as error:
         sfedhp.run(wild, out=tmp_path / "a")
     newest = checkpoints.read(tmp_path / "a/checkpoint")
+    assert newest is not None
     assert newest.round == error.value.run.history[-1]["round"]
     assert all(tensor.isfinite().all() for tensor in newest.tensors.values())
     with pytest.raises(InputError, match=f"diverged in round {newest.round + 1}: .*nothing to resume"):

@@ -1,5 +1,7 @@
 """Values that are not finite, and losses that explode."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,17 +9,23 @@ from sfedhp.runs.divergence import EXPLOSION, explosion, is_overflow, not_finite
 
 
 def test_a_loss_that_is_not_finite_is_a_divergence():
-    rows = [{"round": 1, "train_loss": 2.0}, {"round": 2, "train_loss": None}]
+    rows: list[dict[str, Any]] = [{"round": 1, "train_loss": 2.0}, {"round": 2, "train_loss": None}]
     assert explosion(rows) == "diverged in round 2: the training loss is not finite"
     assert explosion(rows[:1]) is None
     assert explosion([*rows[:1], {"round": 2}]) is None
 
 
 def test_a_loss_far_above_the_first_is_a_divergence():
-    rows = [{"round": 1, "train_loss": 2.0}, {"round": 2}, {"round": 3, "train_loss": 2.0 * EXPLOSION}]
+    rows: list[dict[str, Any]] = [
+        {"round": 1, "train_loss": 2.0},
+        {"round": 2},
+        {"round": 3, "train_loss": 2.0 * EXPLOSION},
+    ]
     assert explosion(rows) is None
     rows[-1]["train_loss"] += 1
-    assert explosion(rows).startswith("diverged in round 3: the training loss went from 2 to 201, more than")
+    said = explosion(rows)
+    assert said is not None
+    assert said.startswith("diverged in round 3: the training loss went from 2 to 201, more than")
 
 
 def test_the_first_tree_that_is_not_finite_is_named():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PerFedAvg, PFedGP, SFedHP
+from sfedhp.algorithms import FedAvg, HeurFedAMP, HierFAVG, PerFedAvg, PFedGP, PFedMe, SFedHP
 from sfedhp.checks.problem import problem
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import dense
@@ -88,8 +88,8 @@ def test_figures_agree_with_a_count_by_hand(case):
         (PerFedAvg(local_steps=1), {"pm", "gm"}),
         (HeurFedAMP(local_steps=1), {"pm"}),
         (SFedHP(edge_rounds=1), {"pm", "em", "gm"}),
-        (ALGORITHMS["hierfavg"](edge_rounds=1, local_steps=1), {"em", "gm"}),
-        (ALGORITHMS["pfedme"](local_rounds=1), {"pm", "gm"}),
+        (HierFAVG(edge_rounds=1, local_steps=1), {"em", "gm"}),
+        (PFedMe(local_rounds=1), {"pm", "gm"}),
     ],
 )
 def test_each_method_has_its_kinds_of_models(case, method, kinds):
@@ -195,6 +195,7 @@ def test_one_run_gives_the_local_and_the_averaged_column():
         expected = 100 * correct.sum() / test.sizes.sum().item()
         assert both["averaged"][f"gm_{choice}"] == both["local"][f"gm_{choice}"] == pytest.approx(expected)
         assert both[choice]["gm"] == pytest.approx(expected)
+    assert state.edges is not None
     edge = state.edges.state.personal.unsqueeze(1).expand(*lead, -1)
     correct, _ = by_hand(network, edge, state.edges.statistics.unsqueeze(1).expand(*lead, -1), test)
     assert both["averaged"]["em_averaged"] == pytest.approx(100 * correct.sum() / test.sizes.sum().item())

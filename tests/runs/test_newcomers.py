@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,9 +222,10 @@ def test_batch_norm_starts_from_averaged_statistics(tmp_path):
     still = replace(whole(run), algorithm=SFedHP(personal_rate=1e-9))  # weights stay, statistics move
     found = adapt(still, models, newcomer, start="global")
     rows = torch.from_numpy(newcomer.inputs)
-    first = models["global"].norm1.running_mean
-    seen = models["global"].conv1(rows).mean((0, 2, 3))
-    moved = found.model.norm1.running_mean
+    served: Any = models["global"]
+    first = served.norm1.running_mean
+    seen = served.conv1(rows).mean((0, 2, 3))
+    moved = found.model.get_buffer("norm1.running_mean")
     # Five training forwards, momentum 0.1: .59 of the averaged statistics are left.
     assert torch.allclose(moved, 0.9**5 * first + (1 - 0.9**5) * seen, atol=1e-3)
     files = read_models(tmp_path / "run", (3, 32, 32))

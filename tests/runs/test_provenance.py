@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ def test_a_fingerprint_knows_rows_labels_and_holders():
     inputs, labels = federation.inputs.copy(), federation.labels.copy()
     inputs.flat[5] += 1
     labels[:2] = labels[:2] + 1
-    others = [
+    others: list[dict[str, Any]] = [
         {"inputs": inputs},
         {"inputs": federation.inputs[::-1]},
         {"labels": labels},

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_a_run_has_each_round_once(tmp_path):
 
 
 def test_a_history_is_forced_to_the_disk(tmp_path, monkeypatch):
-    forced = []
+    forced: list[Path] = []
     monkeypatch.setattr(records, "fsync", forced.append)
     History().fsync()
     history = History(tmp_path / "history.jsonl")

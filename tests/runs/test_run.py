@@ -21,11 +21,14 @@ from sfedhp.algorithms import (
     PFedMe,
     SFedHP,
 )
-from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, WireOptions
+from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.folder import read_experiment
+from sfedhp.runs.loop import Progress
 from sfedhp.runs.run import DivergenceError
+from sfedhp.wire.direction import Direction
+from sfedhp.wire.link import WireOptions
 from tests.support.short_runs import arrays
 
 SMALL = Experiment(
@@ -43,8 +46,13 @@ def without_seconds(rows):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
+def head_weight(model: nn.Module | None) -> torch.Tensor:
+    assert model is not None
+    return model.get_parameter("head.weight")
+
+
 def test_a_run_leaves_its_folder(tmp_path):
-    seen = []
+    seen: list[Progress] = []
     run = sfedhp.run(SMALL, out=tmp_path / "a", report=seen.append)
     names = {
         path.relative_to(tmp_path / "a").as_posix() for path in (tmp_path / "a").rglob("*") if path.is_file()
@@ -84,9 +92,10 @@ def test_models_in_the_folder_are_those_of_the_run(tmp_path):
     ):
         stored = load_file(tmp_path / f"a/models/{name}.safetensors")
         assert stored.keys() == {"head.weight", "head.bias"}
+        assert module is not None
         for key, value in module.state_dict().items():
             assert torch.equal(stored[key], value)
-    assert not torch.equal(run.edge_models[0].head.weight, run.edge_models[1].head.weight)
+    assert not torch.equal(head_weight(run.edge_models[0]), head_weight(run.edge_models[1]))
 
 
 def test_methods_without_some_models(tmp_path):
@@ -202,6 +211,7 @@ def test_a_collapse_at_finite_weights_is_a_result():
 
 def test_a_module_from_python():
     run = sfedhp.run(SMALL, model=nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Tanh(), nn.Linear(8, 10)))
+    assert isinstance(run.global_model, nn.Sequential)
     assert isinstance(run.global_model[2], nn.Tanh)
     assert isinstance(run.client_models[1][1], nn.Sequential)
 
@@ -227,8 +237,8 @@ def test_a_run_with_a_users_model_and_method_is_resumed_with_them(tmp_path):
 def test_adapted_models_of_per_fedavg_are_kept_too(tmp_path):
     run = sfedhp.run(replace(SMALL, algorithm=PerFedAvg(local_steps=2)), out=tmp_path / "a")
     stored = load_file(tmp_path / "a/models/client-1-2.safetensors")
-    assert torch.equal(stored["head.weight"], run.client_models[1][2].head.weight)
-    assert not torch.equal(stored["head.weight"], run.global_model.head.weight)
+    assert torch.equal(stored["head.weight"], head_weight(run.client_models[1][2]))
+    assert not torch.equal(stored["head.weight"], head_weight(run.global_model))
 
 
 def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
@@ -241,7 +251,9 @@ def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
     for edge in range(2):
         for seat in range(3):
             place = 3 * edge + seat
-            scores = run.client_models[edge][seat](test.inputs[place])
+            model = run.client_models[edge][seat]
+            assert model is not None
+            scores = model(test.inputs[place])
             correct += int((scores.argmax(-1) == test.labels[place]).sum())
     assert 100 * correct / test.labels.numel() == pytest.approx(run.summary["pm_last"])
     assert load_file(tmp_path / "a/models/client-0-0.safetensors")["network"].shape == (784 * 100 + 100,)
@@ -251,6 +263,7 @@ def test_initial_weights_are_used(tmp_path):
     first = sfedhp.run(SMALL, out=tmp_path / "a")
     path = tmp_path / "a/models/global.safetensors"
     prepared = sfedhp.runs.prepare.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=str(path))))
+    assert first.global_model is not None
     expected = torch.cat([value.flatten() for value in first.global_model.parameters()])
     assert torch.equal(prepared.simulator.initial, expected)
 
@@ -282,7 +295,7 @@ def test_options_reach_the_engine():
     experiment = replace(SMALL, engine=EngineOptions(clients_at_once=2), wire=WireOptions(threshold=0.01))
     prepared = sfedhp.runs.prepare.prepare(experiment)
     assert prepared.simulator.clients_at_once == 2
-    assert prepared.simulator.links["client_edge"].options.threshold == 0.01
+    assert prepared.simulator.links[Direction.CLIENT_EDGE].options.threshold == 0.01
     run = sfedhp.run(experiment)
     assert run.finished
 

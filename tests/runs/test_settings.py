@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import ALGORITHMS, PFedMe, SFedHP
 from sfedhp.config import Experiment, to_dict, to_toml
 from sfedhp.core.errors import InputError
 from sfedhp.runs.config_keys import Option, common_options, method_options
@@ -45,6 +45,7 @@ def test_the_last_word_decides():
 def test_text_becomes_the_type_of_the_key():
     words = ["algorithm.client_proximity=15", "wire.threshold=1e-3", "data.test_per_label=4", "dtype=float64"]
     experiment = read_settings([*words, "model.initial=a=b.safetensors"]).experiment()
+    assert isinstance(experiment.algorithm, SFedHP)
     assert repr(experiment.algorithm.client_proximity) == "15.0"
     assert experiment.wire.threshold == 1e-3
     assert experiment.data.test_per_label == 4
@@ -54,6 +55,7 @@ def test_text_becomes_the_type_of_the_key():
 
 def test_a_whole_number_in_a_file_serves_as_a_rate(config):
     experiment = read_settings([config("[algorithm]\nedge_proximity = 15\n")]).experiment()
+    assert isinstance(experiment.algorithm, SFedHP)
     assert repr(experiment.algorithm.edge_proximity) == "15.0"
 
 
@@ -111,13 +113,17 @@ def test_a_key_of_another_method_is_ignored_with_a_sentence():
 
 def test_what_is_said_of_one_method_is_stronger_than_what_is_said_of_all():
     settings = read_settings(["pfedme.client_proximity=15", "algorithm.client_proximity=5"])
-    assert settings.experiment("pfedme").algorithm.client_proximity == 15
-    assert settings.experiment("sfedhp").algorithm.client_proximity == 5
+    pfedme, hierarchical = (settings.experiment(name).algorithm for name in ("pfedme", "sfedhp"))
+    assert isinstance(pfedme, PFedMe)
+    assert pfedme.client_proximity == 15
+    assert isinstance(hierarchical, SFedHP)
+    assert hierarchical.client_proximity == 5
 
 
 def test_but_never_stronger_than_the_command_line(config):
     file = config("[pfedme]\nclient_proximity = 15\npersonal_steps = 2\n")
     pfedme = read_settings([file, "algorithm.client_proximity=5"]).experiment("pfedme").algorithm
+    assert isinstance(pfedme, PFedMe)
     assert (pfedme.client_proximity, pfedme.personal_steps) == (5, 2)
 
 

@@ -25,6 +25,7 @@ def test_only_what_has_one_shape_is_stacked():
 
 def test_equal_values_stay_plain():
     method = merge_algorithms([SFedHP(edge_rate=0.1), SFedHP(edge_rate=0.2)])
+    assert isinstance(method, SFedHP)
     assert isinstance(method.edge_rate, PerRun)
     assert method.personal_rate == 0.05
 

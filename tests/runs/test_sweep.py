@@ -67,6 +67,7 @@ def test_a_run_that_diverges_leaves_the_others_alone(tmp_path):
     calm = replace(SMALL, evaluation=EvaluationOptions(every=3))
     folders = [tmp_path / "wild", tmp_path / "calm"]
     first, second = sweep([wild, calm], folders)
+    assert first.error is not None
     assert "has values that are not finite" in first.error
     assert not first.run.finished
     assert second.error is None
@@ -187,8 +188,14 @@ def test_a_run_that_diverged_is_not_repeated(tmp_path, others):
         sfedhp.resume(folders[0])
     assert plan(runs, 8, folders)[-1] == (0,)
     asked = []
-    again = sweep(runs, folders, stop=lambda: asked.append(1))
+
+    def never():
+        asked.append(1)
+        return False
+
+    again = sweep(runs, folders, stop=never)
     assert len(asked) == len(runs)  # after each stack, and after no round
+    assert again[0].error is not None
     assert "diverged in round 1" in again[0].error
     assert [each.error for each in again] == [each.error for each in before]
     assert [each.run.history for each in again] == [each.run.history for each in before]
@@ -309,6 +316,7 @@ def test_a_sweep_takes_data_and_model_as_a_run_does(tmp_path):
         alone = sfedhp.run(experiment, **own)
         assert outcome.run.finished
         assert outcome.run.experiment == alone.experiment
+        assert isinstance(outcome.run.global_model, nn.Sequential)
         assert isinstance(outcome.run.global_model[1], nn.Tanh)
         assert (flat(outcome.run.global_model) - flat(alone.global_model)).norm() < 1e-9
 

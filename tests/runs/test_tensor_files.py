@@ -33,12 +33,15 @@ def test_a_tree_comes_back_to_the_bit(tmp_path):
 
 
 def test_a_factored_model_may_be_there_instead_of_a_tensor(tmp_path):
-    layers = (Layer(torch.randn(2, 3), torch.randn(2, 4)), torch.randn(5))
-    write_tensors(tmp_path / "file", flatten({"a": Factored(torch.randn(17), layers)}))
+    layer, whole = Layer(torch.randn(2, 3), torch.randn(2, 4)), torch.randn(5)
+    write_tensors(tmp_path / "file", flatten({"a": Factored(torch.randn(17), (layer, whole))}))
     found = unflatten(torch.zeros(17), read_tensors(tmp_path / "file")[0], "a")
     assert isinstance(found, Factored)
-    assert torch.equal(found.layers[0].inputs, layers[0].inputs)
-    assert torch.equal(found.layers[1], layers[1])
+    first, second = found.layers
+    assert isinstance(first, Layer)
+    assert torch.equal(first.inputs, layer.inputs)
+    assert isinstance(second, torch.Tensor)
+    assert torch.equal(second, whole)
 
 
 @pytest.mark.parametrize("durable", [False, True])
