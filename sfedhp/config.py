@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+import torch
+
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
@@ -104,6 +106,11 @@ class Experiment:
                 f"sampled_clients = {self.sampled_clients} is more than the {clients} clients: "
                 f"lower it, or set 0 for all."
             )
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """`dtype` as torch has it."""
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
 
     @property
     def algorithm_name(self) -> str:

@@ -81,5 +81,5 @@ def stacked(experiment: Experiment) -> Stacked:
         train = ~file["test"]
         inputs, labels = file["inputs"][train], file["labels"][train]
     lead = (experiment.edges, experiment.clients_per_edge, -1)
-    pixels = torch.from_numpy(inputs).to(getattr(torch, experiment.dtype)).div_(255)
+    pixels = torch.from_numpy(inputs).to(experiment.torch_dtype).div_(255)
     return Stacked(pixels.view(*lead, *inputs.shape[1:]), torch.from_numpy(labels).view(lead))

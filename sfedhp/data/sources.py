@@ -51,8 +51,14 @@ def uncompressed(file: DataFile, content: bytes) -> bytes:
     return gzip.decompress(content) if file.name.endswith(".gz") else content
 
 
-def _one_form(name: str, size: int, sha256: str) -> tuple[DataFile, ...]:
-    return (DataFile(name, size, sha256),)
+def _idx_parts(*files: tuple[int, str]) -> tuple[tuple[DataFile, ...], ...]:
+    """The four files of MNIST and of its followers, each in one form, from their sizes and SHA-256."""
+    names = (
+        f"{part}-{content}-ubyte.gz"
+        for part in ("train", "t10k")
+        for content in ("images-idx3", "labels-idx1")
+    )
+    return tuple((DataFile(name, *file),) for name, file in zip(names, files, strict=True))
 
 
 def _batch(name: str, sha256: str, zipped_size: int, zipped_sha256: str) -> tuple[DataFile, ...]:
@@ -63,27 +69,11 @@ def _batch(name: str, sha256: str, zipped_size: int, zipped_sha256: str) -> tupl
 MNIST = ImageSet(
     name="mnist",
     folder="mnist",
-    parts=(
-        _one_form(
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        ),
-        _one_form(
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        ),
-        _one_form(
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        ),
-        _one_form(
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
+    parts=_idx_parts(
+        (9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        (28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        (1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        (4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     ),
     images=70_000,
     classes=10,
@@ -99,27 +89,11 @@ MNIST = ImageSet(
 FMNIST = ImageSet(
     name="fmnist",
     folder="fashion-mnist",
-    parts=(
-        _one_form(
-            "train-images-idx3-ubyte.gz",
-            26_421_880,
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        ),
-        _one_form(
-            "train-labels-idx1-ubyte.gz",
-            29_515,
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        _one_form(
-            "t10k-images-idx3-ubyte.gz",
-            4_422_102,
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        _one_form(
-            "t10k-labels-idx1-ubyte.gz",
-            5_148,
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
+    parts=_idx_parts(
+        (26_421_880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+        (29_515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+        (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     ),
     images=70_000,
     classes=10,

@@ -61,7 +61,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         shape, classes = federation.inputs.shape[1:], federation.classes
         seats = torch.from_numpy(federation.seats)
     network = build_network(experiment, shape, classes)
-    sample = torch.zeros(2, *shape, dtype=getattr(torch, experiment.dtype))
+    sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
     probe_network(experiment, network, sample, classes)
     model, statistics = initial_weights(experiment, network)
     experiment = replace(

@@ -1,1 +1,1 @@
-"""What a run leaves behind: records, checkpoints, models."""
+"""An experiment from its config to its folder: prepare, run, evaluate, record, resume, sweep, newcomers."""

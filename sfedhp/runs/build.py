@@ -48,7 +48,7 @@ def build_network(
         shape=shape,
         classes=classes,
         seed=experiment.seed,
-        dtype=getattr(torch, experiment.dtype),
+        dtype=experiment.torch_dtype,
         features=experiment.algorithm.predicts_from_features,
     )
 
@@ -68,7 +68,7 @@ def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, T
     Raises:
         InputError: the file of initial weights cannot be used.
     """
-    dtype = getattr(torch, experiment.dtype)
+    dtype = experiment.torch_dtype
     if experiment.model.initial:
         return load_initial(network, Path(experiment.model.initial), dtype)
     weights, statistics = network.initial()

@@ -163,8 +163,8 @@ def adapt(
     """
     _check_predict(models, "This experiment", experiment)
     names = _start_names(models, start)
-    classes = _check_rows(newcomer, next(iter(models.values())), experiment.dtype)
-    dtype = getattr(torch, experiment.dtype)
+    classes = _check_rows(newcomer, next(iter(models.values())), experiment.torch_dtype)
+    dtype = experiment.torch_dtype
     inputs, test_inputs = (
         torch.from_numpy(part).to(dtype) for part in (newcomer.inputs, newcomer.test_inputs)
     )
@@ -271,9 +271,9 @@ def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Expe
         )
 
 
-def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: str) -> int:
+def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int:
     """The number of classes of the model, if the rows fit it."""
-    sample = torch.from_numpy(newcomer.inputs[:1]).to(getattr(torch, dtype))
+    sample = torch.from_numpy(newcomer.inputs[:1]).to(dtype)
     try:
         with torch.no_grad():
             classes: int = model.eval()(sample).shape[-1]

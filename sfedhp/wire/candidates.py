@@ -28,7 +28,7 @@ class Candidate:
         return HEADER_BYTES + sum(map(len, self.pieces))
 
     def message(self) -> bytes:
-        """The message as bytes."""
+        """The header with its checksum, then the pieces."""
         return add_header(self.header, b"".join(self.pieces))
 
 

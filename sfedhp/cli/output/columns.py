@@ -17,7 +17,7 @@ _HEADING = 10  # how wide a heading may make a column of narrower cells
 
 
 class Column(NamedTuple):
-    """A column of a table."""
+    """How a column of a table is headed, aligned and, on a narrow terminal, wrapped or dropped."""
 
     heading: str
     words: int = 0  # text, aligned left and wrapped down to this width; 0: numbers, never wrapped

@@ -145,7 +145,7 @@ class Supervisor:
     processes: list[ManagedProcess] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start all processes."""
+        """Start every process once; `poll` then keeps them running."""
         for managed in self.processes:
             managed.start()
 

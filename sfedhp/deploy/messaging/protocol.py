@@ -57,7 +57,7 @@ class Envelope:
 
 
 def encode_message(envelope: Envelope) -> bytes:
-    """The message as bytes."""
+    """The message as bytes: header, lengths of the parts, metadata as JSON, a checksum, then the parts."""
     metadata = json.dumps(envelope.metadata, separators=(",", ":")).encode() if envelope.metadata else b""
     header = _HEADER.pack(
         _MAGIC,

@@ -56,7 +56,7 @@ class Responder:
         self._answered_at = None
 
     def reply(self, kind: Kind, request: Envelope, **content: Any) -> None:
-        """Reply to a request."""
+        """Send a reply, and say in heartbeats that it was sent."""
         envelope = Envelope(kind, request.run, self.config, self.seat, request.clock, **content)
         self.transport.send(SERVER, encode_message(envelope))
         self.mark_answered()

@@ -42,9 +42,8 @@ class ClientData(NamedTuple):
 
 def load_model(site: Site, kit: Path) -> Model:
     """The network of a site, with the initial weights of its kit."""
-    experiment, dtype = site.experiment, getattr(torch, site.experiment.dtype)
-    network = build_network(experiment, site.shape, site.classes)
-    return Model(network, *load_initial(network, kit / INITIAL, dtype))
+    network = build_network(site.experiment, site.shape, site.classes)
+    return Model(network, *load_initial(network, kit / INITIAL, site.experiment.torch_dtype))
 
 
 def load_client(site: Site, network: Network, options: DataOptions | None) -> ClientData:

@@ -188,7 +188,7 @@ class ActorPool:
             time.sleep(_POLL_INTERVAL if waiting else 0)
 
     def close(self) -> None:
-        """End all actors."""
+        """Kill the actors, which frees their CPUs and memory in the cluster."""
         for actor in self._actors:
             self._ray.kill(actor)
 

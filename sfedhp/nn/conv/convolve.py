@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d, max_pool2d, pad
 
 
 class Convolution(Protocol):
-    """An implementation of the convolution."""
+    """A 3 × 3 convolution of every client with its own weight: forward and backward."""
 
     rows_at_once: int  # rows of several clients to work on together (a client with more goes alone); 0: all
     max_columns: int  # elements of im2col columns that may be held at once in a forward without backward
