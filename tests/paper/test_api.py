@@ -9,21 +9,11 @@ import pytest
 import sfedhp.paper as paper
 from sfedhp.core.errors import InputError
 from sfedhp.paper.rows import row_to_dict
+from tests.support.studies import TINY
 
-SMALL = """
-rounds = 3
-[data]
-source = "fmnist-mini"
-[model]
-name = "mlr"
-[reproduce]
-table = "table2"
-reading = "2-label"
-choice_rounds = 1
-[reproduce.variants]
-fedavg = "algorithm=fedavg"
-"sfedhp λ=20" = "algorithm.edge_rounds=2 algorithm.personal_rate=0.01,0.05"
-"""
+SMALL = TINY.replace('reading = "2-label"', 'reading = "2-label"\nchoice_rounds = 1').replace(
+    "algorithm.edge_rounds=2", "algorithm.edge_rounds=2 algorithm.personal_rate=0.01,0.05"
+)
 # Modules of the command line and of extras cannot be imported.
 CODE = """
 import json, sys

@@ -15,20 +15,8 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from sfedhp.cli import main
+from tests.support.studies import TINY
 
-TINY = """
-rounds = 3
-[data]
-source = "fmnist-mini"
-[model]
-name = "mlr"
-[reproduce]
-table = "table2"
-reading = "2-label"
-[reproduce.variants]
-fedavg = "algorithm=fedavg"
-"sfedhp λ=20" = "algorithm.edge_rounds=2"
-"""
 KEYS = {
     *("table", "dataset", "setting", "method", "lam", "alpha", "metric", "reading", "paper"),
     *("ours_last", "ours_validated", "ours_best", "sd", "seeds"),

@@ -10,15 +10,14 @@ import torch
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.payload import pack
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
 from sfedhp.wire import encode
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.member_groups import CONFIG, RUN, member_group
 
-RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5
+SIZE = 5
 MODEL = torch.arange(1.0, SIZE + 1)
 NAMES = ["first", "second"]
 NOW = Clock(3, 1)
@@ -51,21 +50,7 @@ def wire():
 
 @pytest.fixture
 def group(wire, tmp_path):
-    plain = WireOptions()
-    found = MemberGroup(
-        wire,
-        NAMES,
-        RUN,
-        CONFIG,
-        MODEL,
-        MODEL[:0],
-        plain,
-        quorum=1,
-        timeout=2.0,
-        silent_seconds=1.0,
-        log=EventLog(tmp_path, "server"),
-        clock=wire.time,
-    )
+    found = member_group(wire, NAMES, MODEL, tmp_path, timeout=2.0, silent_seconds=1.0)
     wire.say("first", hello(0))
     wire.say("second", hello(1))
     found.listen(0.05)

@@ -12,8 +12,6 @@ import torch
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import MemberState
 from sfedhp.deploy.messaging.payload import pack
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
@@ -21,8 +19,9 @@ from sfedhp.deploy.messaging.request import resend_after
 from sfedhp.engine.roles import Cloud
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.member_groups import CONFIG, RUN, member_group
 
-RUN, CONFIG, SIZE = "a" * 16, "b" * 16, 5
+SIZE = 5
 MODEL = torch.arange(1.0, SIZE + 1)
 PARTS, _ = pack(MODEL, SIZE, WireOptions())
 NAMES = ["m0", "m1", "m2", "m3"]
@@ -83,19 +82,8 @@ def gather(tmp_path):
 
     def make(names=NAMES, quorum=1, timeout=2.0, silent=10.0, **work):
         members = Members(**work)
-        group = MemberGroup(
-            members,
-            names,
-            RUN,
-            CONFIG,
-            MODEL,
-            MODEL[:0],
-            WireOptions(),
-            quorum,
-            timeout,
-            silent,
-            EventLog(tmp_path, "server"),
-            clock=members.time,
+        group = member_group(
+            members, names, MODEL, tmp_path, quorum=quorum, timeout=timeout, silent_seconds=silent
         )
         group.listen(0.5)
         return members, group

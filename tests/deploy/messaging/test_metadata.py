@@ -11,8 +11,6 @@ import pytest
 import torch
 
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
 from sfedhp.deploy.messaging.payload import pack
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
@@ -22,8 +20,9 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_memory import Federation, experiment
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.member_groups import CONFIG, RUN, member_group
 
-RUN, CONFIG, NOW = "a" * 16, "b" * 16, Clock(3, 1)
+NOW = Clock(3, 1)
 MODEL = torch.arange(1.0, 6.0)
 DEEP = "[" * 900 + "]" * 900
 HEAD = len(encode_message(Envelope(Kind.HELLO, NO_RUN, CONFIG, 0))) - 4
@@ -93,21 +92,14 @@ class Wire:
 
 @pytest.fixture
 def group(tmp_path):
-    plain, wire = WireOptions(), Wire()
-    traffic = Traffic(2)
-    made = MemberGroup(
+    wire, traffic = Wire(), Traffic(2)
+    made = member_group(
         wire,
         ["first", "second"],
-        RUN,
-        CONFIG,
         MODEL,
-        MODEL[:0],
-        plain,
-        quorum=1,
+        tmp_path,
         timeout=5.0,
         silent_seconds=5.0,
-        log=EventLog(tmp_path, "server"),
-        clock=wire.time,
         on_metadata=lambda seat, said: traffic.merge(said["books"]) if "books" in said else None,
     )
     for seat, name in enumerate(made.names):
