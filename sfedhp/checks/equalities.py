@@ -108,7 +108,7 @@ def equal_in_a_batch_of_runs(algorithm: Algorithm) -> None:
 
 
 def equal_after_resume(algorithm: Algorithm) -> None:
-    """Stop, save, load and go on gives the same bits as straight through."""
+    """A run that is stopped, saved, loaded and continued has the same bits as one without a stop."""
     straight, stopped, resumed = (problem().simulator(algorithm) for _ in range(3))
     finish(straight)
     for _ in stopped.run(1):

@@ -85,7 +85,7 @@ class Simulator:
         )
 
     def run(self, rounds: int) -> Iterator[State]:
-        """Go on to `rounds` cloud rounds; yields the state after each."""
+        """Continue up to `rounds` cloud rounds; yields the state after each."""
         step = stepping(self.algorithm.cloud_step, Clock)
         turns = range(self.state.round, rounds)
         with self._worker() as worker:

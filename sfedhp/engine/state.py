@@ -25,7 +25,7 @@ class ClientState(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a run needs to go on after a round: what a checkpoint holds.
+    """Everything that a run needs to continue after a round: what a checkpoint holds.
 
     Only `trees` and `from_trees` know the fields; what acts on all of them goes through these two.
     """

@@ -78,6 +78,11 @@ class Evaluator:
         simulator, state = self.simulator, self.simulator.state
         algorithm, own = simulator.algorithm, self.simulator.state.statistics
         both = ("averaged", "local") if self._task.network.s else (self._reported,)
+
+        def shared(kind: str, model: Tensor, mean: Tensor) -> Iterator[EvaluatedModel]:
+            for which in both:
+                yield EvaluatedModel(kind, which, model, mean if which == "averaged" else own)
+
         lent = replace(self._task, statistics=own)
         personal = algorithm.personalize(simulator.received(), state.personal, lent, Clock(state.round))
         if personal is not None:
@@ -85,16 +90,11 @@ class Evaluator:
         if state.edges is not None:
             model = algorithm.edge_model(state.edges.state)
             if model is not None:
-                mean = self._of_edge(state.edges.statistics)
-                for which in both:
-                    statistics = mean if which == "averaged" else own
-                    yield EvaluatedModel("em", which, self._of_edge(model), statistics)
+                yield from shared("em", self._of_edge(model), self._of_edge(state.edges.statistics))
         model = algorithm.global_model(state.served.state)
         if model is not None:
             mean = simulator.spread_to_clients(state.served.statistics)
-            for which in both:
-                statistics = mean if which == "averaged" else own
-                yield EvaluatedModel("gm", which, simulator.spread_to_clients(model), statistics)
+            yield from shared("gm", simulator.spread_to_clients(model), mean)
 
     def _of_edge(self, model: Tensor) -> Tensor:
         """The model of each client's edge, (*lead, d) of (..., edges, d)."""

@@ -144,7 +144,7 @@ def read_rows(path: Path, upto: int) -> list[Row]:
 
 
 def rows_of_run(path: Path, upto: int) -> list[Row]:
-    """The rows of a run that goes on after a round: there is one for each round before.
+    """The rows of a run that is resumed after a round: there is one for each round before.
 
     Raises:
         InputError: the file was cut, deleted, or written by two.
