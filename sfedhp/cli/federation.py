@@ -22,6 +22,8 @@ def read_deployment(words: Sequence[str]) -> tuple[FederationFile, Experiment]:
     if len(files) != 1:
         raise InputError("Give one federation file, and settings as KEY=VALUE.")
     file = read_federation(Path(files[0]))
+    if file.experiment and not Path(file.experiment).is_file():
+        raise InputError(f"{files[0]}: experiment names {file.experiment}, and there is no such file.")
     settings = read_settings([*([file.experiment] if file.experiment else []), *pairs])
     experiment = settings.experiment()
     print_notes(settings.ignored_keys([experiment.algorithm_name]))

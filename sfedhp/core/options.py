@@ -135,9 +135,7 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
         whole = "whole " if float not in kinds else ""
         if bounds is None:
             return f"is not a {whole}number: write one."
-        if whole and isinstance(value, float):
-            return f"is not a whole number: it must be {bounds}."
-        return f"is not a number: it must be {'a whole number, ' if whole else ''}{bounds}."
+        return f"is not a {whole}number: it must be {bounds}."
     if str in kinds:
         return "is not text: write it in quotes."
     if bool in kinds:

@@ -146,7 +146,7 @@ def _disjoint(pool: Pool, options: DataOptions, label: int, holders: int, rows: 
         raise InputError(
             f"{_there_are(pool, label, rows)} and {holders} clients hold it, so {train} training and {test} "
             f"test images per label and client do not fit (at most {len(rows) // holders} together): lower "
-            "data.train_per_label, data.test_per_label or data.labels_per_client, or take fewer clients."
+            "data.train_per_label, data.test_per_label or data.labels_per_client, or use fewer clients."
         )
     tests = for_test[: holders * test].reshape(holders, test)
     trains = for_train[: holders * train].reshape(holders, train)

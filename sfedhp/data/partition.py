@@ -135,14 +135,13 @@ def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
     Rows that the source marks for testing are a group of their own, divided in the same proportions.
     """
     everything = np.arange(len(pool.labels))
-    parts = (
-        [(everything, 2)] if pool.test is None else [(everything[~pool.test], 1), (everything[pool.test], 1)]
-    )
-    for rows, least in parts:
+    parts = [("rows", everything, 2)]
+    if pool.test is not None:
+        parts = [("training rows", everything[~pool.test], 1), ("test rows", everything[pool.test], 1)]
+    for what, rows, least in parts:
         if len(rows) < clients * least:
-            what = "rows" if pool.test is None else "training or test rows"
             raise InputError(
-                f"{pool.name}: {len(rows)} {what} are too few for {clients} clients: take fewer clients."
+                f"{pool.name}: {len(rows)} {what} are too few for {clients} clients: use fewer clients."
             )
         yield rows, least
 

@@ -94,7 +94,7 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         site = Site(**values)
     except OSError:
         raise InputError(
-            f"{kit} is not a kit, it has no {FILE}: make kits with `sfedhp provision`."
+            f"{kit} is not a kit (it has no {FILE}): make kits with `sfedhp provision`."
         ) from None
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{kit / FILE} cannot be read ({error}): make new kits.") from None

@@ -92,7 +92,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{folder} holds no run: there is no config.toml in it.") from None
+        why = "there is no config.toml in it" if folder.is_dir() else "there is no such folder"
+        raise InputError(f"{folder} holds no run: {why}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}): correct it, or restore it from a copy.") from None
 

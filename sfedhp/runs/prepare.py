@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import PathLike
 from typing import Any, NamedTuple
 
 import torch
@@ -121,6 +122,8 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
     }
     if data is None:
         federation, options = federate(**division)
+    elif isinstance(data, str | PathLike):
+        raise InputError(f"data is not a path: name the file with sfedhp.DataOptions(source={str(data)!r}).")
     elif isinstance(data, Federation):
         data.check_seats(experiment.edges, experiment.clients_per_edge)
         federation, options = data, replace(experiment.data, source=ARRAYS)

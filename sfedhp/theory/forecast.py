@@ -154,13 +154,13 @@ def _density_note(
     algorithm: Algorithm, curve: Sequence[tuple[int, float]], threshold: float, zeroed: bool
 ) -> str:
     if not isinstance(algorithm, SFedHP) or not (algorithm.client_sparsity or algorithm.edge_sparsity):
-        return "no penalty: weights stay"
+        return "no sparsity penalty: the density stays as it is"
     if _overshoots(algorithm, threshold, zeroed):
         reach = f"the smooth ℓ1 leaves weights within {overshoot(algorithm).client:.2g} of zero"
-        return f"weights stay: {reach}, and a threshold of {threshold:g} takes few of them for zeros"
+        return f"the density stays as it is: {reach}, where a threshold of {threshold:g} counts few as zeros"
     half = next((turn for turn, share in curve if share < curve[0][1] / 2), None)
-    when = f"half of the weights are gone by round {half}; " if half is not None else ""
-    return f"{when}without what the data hold, and at the floor the global model may fall below it"
+    when = f"half of the weights are near zero by round {half}; " if half is not None else ""
+    return f"{when}weights that the data hold are not modelled, and the global model may fall below the floor"
 
 
 def _byte_lines(
@@ -176,11 +176,12 @@ def _byte_lines(
     zeros = link_of(experiment.wire, direction).options
     # The paper's count of a round gives the number of messages: 63 s + 2 d bits each.
     messages = 8 * sums[f"formula_{direction}"] / (size * (63 * sums[f"density_{direction}"] + 2))
-    share, note = 1.0, "64 bits a weight and d of positions: [wire] zeroes nothing and looks for no zeros"
+    share = 1.0
+    note = "64 bits per weight, d for positions; zeros are not counted without wire.threshold or wire.count"
     if zeros.threshold or zeros.count != "off":
         # Rounding of values may zero more, which the first rounds have shown.
         share = min(sum(part for _, part in curve) / len(curve), sums[f"density_{direction}"])
-        note = f"64 bits a non-zero, 1 a zero, d of positions, at a mean density of {share:.3g}"
+        note = f"64 bits per non-zero weight, 1 per zero, d for positions, at a mean density of {share:.3g}"
     counted = messages * rounds * size * (63 * share + 2) / 8
     real = "dense messages" if experiment.wire.count == "off" else "the encoder's lengths in the first rounds"
     return [

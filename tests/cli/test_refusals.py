@@ -79,7 +79,7 @@ REFUSED = {
     "compare fedavg.local_rate=-1": "local_rate = -1.0 is out of range",
     "run rounds=0": "rounds = 0 is out of range: it must be at least 1.",
     "run range.toml": "rounds = 0 is out of range: it must be at least 1.",
-    "run rounds=many": "rounds = 'many' is not a number: it must be a whole number, at least 1.",
+    "run rounds=many": "rounds = 'many' is not a whole number: it must be at least 1.",
     "run seed=-1": "seed = -1 is out of range",
     "run sampled_edges=5": "sampled_edges = 5 is more than the 4 edges",
     "run algorithm=fedavg sampled_clients=21": "sampled_clients = 21 is more than the 20 clients",
@@ -140,7 +140,8 @@ REFUSED = {
     "run --out file": "file is a file: choose a folder.",
     "run --out file/below": "file/below cannot be written (Not a directory)",
     "run --out /proc/nowhere": "/proc/nowhere cannot be written",
-    "resume nowhere": "nowhere holds no run",
+    "resume nowhere": "nowhere holds no run: there is no such folder.",
+    "resume half": "half holds no run: there is no config.toml in it.",
     "resume file": "file holds no run",
     "resume broken": "cannot be read",
 }

@@ -69,8 +69,8 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
         ({"rate": PerRun([0.1, -1.0])}, "x.rate = -1.0 is out of range: it must be above 0."),
         ({"kind": "d"}, "x.kind = 'd' is not known: use a, b or c."),
         ({"maybe": 1}, "x.maybe = 1 is out of range: it must be at least 2."),
-        ({"count": "3"}, "x.count = '3' is not a number: it must be a whole number, at least 1."),
-        ({"count": True}, "x.count = True is not a number: it must be a whole number, at least 1."),
+        ({"count": "3"}, "x.count = '3' is not a whole number: it must be at least 1."),
+        ({"count": True}, "x.count = True is not a whole number: it must be at least 1."),
         ({"count": 6.0}, "x.count = 6.0 is not a whole number: it must be at least 1."),
         ({"maybe": 2.5}, "x.maybe = 2.5 is not a whole number: it must be at least 2."),
         ({"rate": "fast"}, "x.rate = 'fast' is not a number: it must be above 0."),
@@ -80,7 +80,7 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
             {"rate": torch.tensor(0.5)},
             "x.rate = tensor(0.5000) is a scalar of NumPy or torch: convert it with .item().",
         ),
-        ({"count": None}, "x.count = None is not a number: it must be a whole number, at least 1."),
+        ({"count": None}, "x.count = None is not a whole number: it must be at least 1."),
         (
             {"count": np.int64(3)},
             f"x.count = {np.int64(3)!r} is a scalar of NumPy or torch: convert it with .item().",
@@ -91,9 +91,9 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
         ),
         (
             {"count": PerRun([1, 2])},
-            "x.count = PerRun([1.0, 2.0]) is not a number: it must be a whole number, at least 1.",
+            "x.count = PerRun([1.0, 2.0]) is not a whole number: it must be at least 1.",
         ),
-        ({"maybe": "2"}, "x.maybe = '2' is not a number: it must be a whole number, at least 2."),
+        ({"maybe": "2"}, "x.maybe = '2' is not a whole number: it must be at least 2."),
         ({"number": "3"}, "x.number = '3' is not a number: write one."),
         ({"number": False}, "x.number = False is not a number: write one."),
         ({"turn": 1.0}, "x.turn = 1.0 is not a whole number: write one."),
@@ -124,7 +124,7 @@ def test_each_wrong_value_gets_its_sentence(wrong, sentence):
     [
         (lambda: SFedHP(start=None), "algorithm.start = None is not known: use anchor or carried."),  # type: ignore[arg-type]
         (lambda: SFedHP(solver=3), "algorithm.solver = 3 is not known: use gradient or nesterov."),  # type: ignore[arg-type]
-        (lambda: SFedHP(edge_rounds=None), "algorithm.edge_rounds = None is not a number"),  # type: ignore[arg-type]
+        (lambda: SFedHP(edge_rounds=None), "algorithm.edge_rounds = None is not a whole number"),  # type: ignore[arg-type]
         (lambda: Experiment(device=True), "device = True is not text"),  # type: ignore[arg-type]
         (lambda: Experiment(engine=EngineOptions(address=5)), "engine.address = 5 is not text"),  # type: ignore[arg-type]
         (lambda: Experiment(engine=EngineOptions(inner=False)), "engine.inner = False is not known"),  # type: ignore[arg-type]

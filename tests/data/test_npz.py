@@ -116,7 +116,11 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
         ({"inputs": INPUTS[:7], "labels": LABELS[:7]}, "7 rows are too few for 4 clients"),
         (
             {"inputs": INPUTS, "labels": LABELS, "test": np.arange(20) < 3},
-            "3 training or test rows are too few for 4 clients",
+            "3 test rows are too few for 4 clients: use fewer clients.",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "test": np.arange(20) >= 3},
+            "3 training rows are too few for 4 clients: use fewer clients.",
         ),
     ],
 )

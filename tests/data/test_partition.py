@@ -165,5 +165,5 @@ def test_counts_without_meaning_are_left_out_and_said():
 
 
 def test_too_few_rows_for_the_clients():
-    with pytest.raises(InputError, match="4400 rows are too few for 2500 clients: take fewer clients"):
+    with pytest.raises(InputError, match="4400 rows are too few for 2500 clients: use fewer clients"):
         federate(DataOptions(partition="iid"), edges=50, clients_per_edge=50, seed=0)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,12 @@ def test_arrays_from_python(tmp_path):
     with pytest.raises(InputError, match="came from Python"):
         sfedhp.resume(tmp_path / "a")
     assert sfedhp.resume(tmp_path / "a", data=arrays()).finished
+
+
+@pytest.mark.parametrize("path", ["my.npz", Path("my.npz")])
+def test_a_path_is_a_source_and_not_data(path):
+    with pytest.raises(InputError, match=r"name the file with sfedhp.DataOptions\(source='my.npz'\)"):
+        sfedhp.run(SMALL, data=path)
 
 
 def test_a_dataset_and_a_federation_from_python():

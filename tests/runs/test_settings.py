@@ -174,10 +174,10 @@ def test_an_unknown_key_is_refused_with_the_nearest(word, meant, config):
             "links.edge_cloud has no bandwidth: set links.edge_cloud.bandwidth",
         ),
         ("[zzz.qqq]\nxxx = 3\n", "There is no key zzz.qqq.xxx: `sfedhp run --help-all` lists all keys."),
-        ("rounds = true\n", "rounds = True is not a number: it must be a whole number, at least 1."),
+        ("rounds = true\n", "rounds = True is not a whole number: it must be at least 1."),
         ("rounds = 2.5\n", "rounds = 2.5 is not a whole number: it must be at least 1."),
-        ('rounds = "2"\n', "rounds = '2' is not a number: it must be a whole number, at least 1."),
-        ("rounds = [1, 2]\n", r"rounds = \[1, 2\] is not a number: it must be a whole number, at least 1."),
+        ('rounds = "2"\n', "rounds = '2' is not a whole number: it must be at least 1."),
+        ("rounds = [1, 2]\n", r"rounds = \[1, 2\] is not a whole number: it must be at least 1."),
         ("dtype = 32\n", "dtype = 32 is not known: use float32 or float64."),
         ("[algorithm]\nedge_rate = inf\n", "algorithm.edge_rate = inf is not a finite number: write one."),
         ("[algorithm]\nedge_rate = -1\n", "algorithm.edge_rate = -1.0 is out of range: it must be above 0."),
@@ -227,13 +227,13 @@ def test_text_is_read_as_the_type_of_its_key(word, value):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("rounds=1e3", "rounds = '1e3' is not a number: it must be a whole number, at least 1."),
-        ("rounds=2.5", "rounds = '2.5' is not a number"),
+        ("rounds=1e3", "rounds = '1e3' is not a whole number: it must be at least 1."),
+        ("rounds=2.5", "rounds = '2.5' is not a whole number"),
         ("algorithm.edge_rate=fast", "algorithm.edge_rate = 'fast' is not a number: it must be above 0."),
         ("algorithm.edge_rate=nan", "algorithm.edge_rate = 'nan' is not a finite number: write one."),
         ("algorithm.edge_rate=1e999", "algorithm.edge_rate = '1e999' is not a finite number: write one."),
         ("wire.difference=maybe", "wire.difference = 'maybe' is neither true nor false: use one of them."),
-        ("data.train_per_label=none", "data.train_per_label = 'none' is not a number"),
+        ("data.train_per_label=none", "data.train_per_label = 'none' is not a whole number"),
     ],
 )
 def test_text_of_another_type_is_refused(word, sentence):

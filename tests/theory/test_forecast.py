@@ -146,7 +146,7 @@ def test_weights_that_only_grow_small_are_not_foreseen_as_gone(threshold, forese
     stays = line.value > 0.95
     assert stays is foreseen is (last["density_client"] > 0.95) is (last["density_global"] > 0.95)
     assert (
-        "leaves weights within 0.00025 of zero, and a threshold of 0 takes few of them for zeros" in line.note
+        "leaves weights within 0.00025 of zero, where a threshold of 0 counts few as zeros" in line.note
     ) is stays
 
 
@@ -195,7 +195,7 @@ def test_the_papers_count_is_the_runs(wire, penalty, off):
     for link in ("client_edge", "edge_client", "edge_cloud", "cloud_edge"):
         line = found[f"formula_{link}"]
         assert line.value == pytest.approx(sum(row[f"formula_{link}"] for row in history), rel=off), link
-        assert ("looks for no zeros" in line.note) is (not wire), link
+        assert ("zeros are not counted" in line.note) is (not wire), link
 
 
 def test_what_the_wire_zeroes_is_zero_whatever_counts_as_zero():
@@ -253,7 +253,7 @@ def test_a_sparse_run_tells_when_it_will_be_sparse():
     sparse = SFedHP(edge_rounds=2, client_sparsity=8e-3, edge_sparsity=8e-3)
     line = by_name(check(replace(SMALL, algorithm=sparse, rounds=30)))["density"]
     assert line.value < 0.5
-    assert "half of the weights are gone by round" in line.note
+    assert "half of the weights are near zero by round" in line.note
     faint = SFedHP(edge_rounds=2, client_sparsity=1e-6)
     assert "half" not in by_name(check(replace(SMALL, algorithm=faint)))["density"].note
 

@@ -47,8 +47,10 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
             name: getattr(site.experiment.data, name) for name in SHARED if not settings.sets(f"data.{name}")
         }
         options = client_data_options(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
-        if not given.source.endswith(".npz") or not Path(options.source).is_file():
+        if not given.source.endswith(".npz"):
             raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
+        if not Path(options.source).is_file():
+            raise InputError(f"There is no file {given.source}.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
     check_start(site, kit, options)
     exec_role("client", kit, kit, data)

@@ -65,7 +65,10 @@ def listing(folder: Path | None, as_json: bool) -> None:
     print_table(results(), columns, lines)
 
 
-@data.command(epilog=f"NAME is one of {', '.join(IMAGE_SETS)}.")
+@data.command(
+    short_help="Download a dataset and check every file.",
+    epilog=f"NAME is one of {', '.join(IMAGE_SETS)}.",
+)
 @click.argument("name")
 @click.option(
     "--from",
@@ -85,7 +88,7 @@ def get(name: str, source_dir: Path | None, folder: Path | None) -> None:
     click.echo(path)
 
 
-@data.command()
+@data.command(short_help="Check the files of a dataset against their checksums.")
 @click.argument("name", required=False)
 @_folder
 @json_option("Print JSON.")
@@ -116,11 +119,11 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
     for each, files in states.items():
         bad = [f"{file.path} is {file.state}" for file in files if file.state != "ok"]
         if bad:
-            more = f" and {len(bad) - 1} more are not right" if bad[1:] else ""
+            more = f" ({len(bad)} of {len(files)} files are missing or damaged)" if bad[1:] else ""
             raise InputError(f"{bad[0]}{more}: run `sfedhp data get {each}`.")
 
 
-@data.command()
+@data.command(short_help="Draw which client holds which labels.")
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
 @_folder
 @json_option("Print JSON.")

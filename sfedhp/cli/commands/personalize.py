@@ -19,7 +19,7 @@ from sfedhp.runs.models import save_model
 from sfedhp.runs.newcomers import Personalized, newcomer_of
 from sfedhp.runs.newcomers import personalize as train_own_model
 from sfedhp.runs.provenance import METHOD, SOURCE
-from sfedhp.runs.settings import Settings, read_settings
+from sfedhp.runs.settings import Settings, read_settings, split_words
 
 _OUT = "choose another file with --out"
 _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
@@ -56,7 +56,12 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
       sfedhp personalize runs/mine data.source=newcomer.npz algorithm.personal_steps=50
       sfedhp personalize runs/mine data.source=newcomer.npz --start global --out own.safetensors --json
     """
-    run, settings = read_experiment(folder), read_settings(words)
+    run = read_experiment(folder)
+    if files := split_words(words).files:
+        raise InputError(
+            f"{files[0]} is not of the form KEY=VALUE: give the newcomer's rows as {SOURCE}=FILE.npz."
+        )
+    settings = read_settings(words)
     source = _source(settings)
     _check_method(settings, run, folder)
     path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out

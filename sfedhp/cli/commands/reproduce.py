@@ -33,7 +33,12 @@ _LEAST_NEEDED = "validated"  # the column to drop first: the paper reports the b
 @click.option("--show", is_flag=True, help="Only show what the records hold; run nothing.")
 @click.option("--fast", is_flag=True, help="15 rounds and one seed: minutes on a laptop, far from converged.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each run; 3 without --fast.")
-@click.option("--only", default="", metavar="A,B,…", help="Only variants whose names begin so, as sfedhp.")
+@click.option(
+    "--only",
+    default="",
+    metavar="A,B,…",
+    help="Only variants whose names start with A or B, for example sfedhp.",
+)
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, or auto.")
 @click.option(
     "--records",

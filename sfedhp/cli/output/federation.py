@@ -18,7 +18,7 @@ _FRESH = 5.0  # seconds after which the age of a status is printed
 
 
 def status_table(status: Mapping[str, Any]) -> Group:
-    """The status in one line, and a table of the members."""
+    """The status in one line, and a table of the members of a site that has some."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("member", "up", "edge round", "its clients"):
         table.add_column(heading)
@@ -29,7 +29,8 @@ def status_table(status: Mapping[str, Any]) -> Group:
         table.add_row(name, "yes" if member["up"] else "no", str(member.get("edge_round") or ""), clients)
     age = time.time() - status["time"]
     old = f"  ({age:.0f} s ago)" if age > _FRESH and not status.get("finished") else ""
-    return Group(Text(status_line(status) + old), table)
+    line = Text(status_line(status) + old)
+    return Group(line, table) if table.row_count else Group(line)
 
 
 def status_line(status: Mapping[str, Any]) -> str:

@@ -79,7 +79,7 @@ def test_get_shows_a_bar_on_a_terminal(sfedhp, downloads, monkeypatch):
 def test_verify_asks_for_a_set_by_name_only(sfedhp, downloads):
     result = sfedhp("data", "verify", "mnist", "--folder", "nowhere")
     assert result.exit_code == 2
-    assert "train-images-idx3-ubyte.gz is missing and 3 more are not right: run" in result.stderr
+    assert "train-images-idx3-ubyte.gz is missing (4 of 4 files are missing or damaged): run" in result.stderr
     result = sfedhp("data", "verify", "--folder", "nowhere")
     assert result.exit_code == 0
     assert re.search(r"synthetic +no files +ok", result.stdout)

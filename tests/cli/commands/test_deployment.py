@@ -124,7 +124,8 @@ def test_a_client_with_its_own_file(kits, sfedhp, becoming, here):
         (("cloud", "kits/edge-0"), "sfedhp edge"),
         (("client", "nowhere"), "is not a kit"),
         (("client", "kits/client-0-0", "rounds=3"), "data.source"),
-        (("client", "kits/client-0-0", "data.source=none.npz"), "not a file"),
+        (("client", "kits/client-0-0", "data.source=none.npz"), "There is no file none.npz."),
+        (("client", "kits/client-0-0", "data.source=mnist"), "not a file ending in .npz"),
         (("status", "kits/cloud"), "has not been started"),
     ],
 )
@@ -175,6 +176,7 @@ def test_how_a_federation_stands(kits, sfedhp):
     members = status_table(edge).renderables[1]
     assert isinstance(members, Table)
     assert members.row_count == 1
+    assert len(status_table({"name": "client-0-0", "time": time.time()}).renderables) == 1  # no empty table
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
@@ -312,6 +314,10 @@ ADDRESS = "cannot be used: give a name of letters, digits, hyphens and dots, or 
         ("[cloud]\nport = 65534", "edge-1 has no port after the cloud's 65534"),
         ("[cloud]\nport = -1", "cloud.port = -1 is out of range"),
         ("[cloud]\nport = 65536", "cloud.port = 65536 is out of range"),
+        (
+            'experiment = "../none.toml"',
+            "federation.toml: experiment names ../none.toml, and there is no such file.",
+        ),
         (f'name = "{"a" * 58}"', "take 57 characters at most"),
     ],
 )

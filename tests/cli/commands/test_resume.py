@@ -116,7 +116,7 @@ def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
         (
             "rounds = 3",
             'rounds = "6"',
-            "rounds = '6' is not a number: it must be a whole number, at least 1.",
+            "rounds = '6' is not a whole number: it must be at least 1.",
         ),
         (
             "clients_at_once = 4",
