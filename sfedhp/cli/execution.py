@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from sfedhp.cli.output.console import print_json
+from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.run import print_run
 from sfedhp.cli.progress import round_progress
+from sfedhp.runs.hints import hints
 from sfedhp.runs.loop import Progress, Report
 from sfedhp.runs.results import Outcome, Run
+from sfedhp.runs.scores import read_scores
 
 DIVERGED = 3  # exit code
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -72,13 +74,23 @@ def execute(title: str, work: Work) -> Ending:
     return Ending(run, done, error, None if run.finished else interruption.signal)
 
 
+def hints_of(ending: Ending) -> list[str]:
+    """What to tell the user about the results of the rounds that were run; nothing if they diverged."""
+    run = ending.run
+    if ending.error or not ending.rounds:
+        return []
+    scores = None if run.folder is None else read_scores(run.folder)
+    return hints(run.history, scores, finished=run.finished)
+
+
 def conclude(ending: Ending, *, as_json: bool) -> None:
-    """Print the result, say how to resume a run that was stopped, and exit with the right code."""
+    """Print the result with hints, say how to resume a run that was stopped, and exit with the right code."""
     run = ending.run
     if as_json:
         print_json(run.summary)
     else:
         print_run(run)
+    print_notes(hints_of(ending))
     if ending.error:
         click.echo(f"error: {ending.error}", err=True)
         raise click.exceptions.Exit(DIVERGED)

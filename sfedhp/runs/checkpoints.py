@@ -18,7 +18,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
-from sfedhp.runs.tensor_files import flatten, read_tensors, unflatten, write_tensors
+from sfedhp.runs.tensor_files import flatten, read_metadata, read_tensors, unflatten, write_tensors
 
 _KEPT = 2
 _ABOUT = "about"
@@ -96,8 +96,7 @@ def read(
     for path in paths:
         try:
             tensors, metadata = read_tensors(path)
-            # The first versions, and clouds of deployments until 0.1, wrote the round alone.
-            about = json.loads(metadata[_ABOUT]) if _ABOUT in metadata else metadata
+            about = _about(metadata)
             if tensors.keys() >= set(needs):
                 return Checkpoint(int(about["round"]), tensors, about)
         except (SafetensorError, OSError, KeyError, ValueError):
@@ -105,6 +104,22 @@ def read(
     if paths:
         raise InputError(f"No checkpoint in {folder} can be read: {remedy}.")
     return None
+
+
+def read_about(folder: Path) -> Mapping[str, Any]:
+    """What the newest checkpoint that can be read says beside its tensors; nothing where there is none."""
+    for path in sorted(folder.glob("round-*.safetensors"), reverse=True):
+        try:
+            return _about(read_metadata(path))
+        except (SafetensorError, OSError, ValueError):
+            continue
+    return {}
+
+
+def _about(metadata: Mapping[str, str]) -> Mapping[str, Any]:
+    # The first versions, and clouds of deployments until 0.1, wrote the round alone.
+    about: Mapping[str, Any] = json.loads(metadata[_ABOUT]) if _ABOUT in metadata else metadata
+    return about
 
 
 def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:

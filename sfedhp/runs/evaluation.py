@@ -16,6 +16,7 @@ from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
 from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
 from sfedhp.runs.metrics import Counts, accuracy, client_metrics, mean_loss, over_clients
@@ -28,6 +29,13 @@ class EvaluatedModel(NamedTuple):
     norm_statistics: str  # "averaged" or "local"
     parameters: Any  # what the method predicts with
     statistics: Tensor  # (*lead, s)
+
+
+class Scored(NamedTuple):
+    """What a kind of model does with the rows of every client."""
+
+    counts: Counts
+    predicted: Tensor  # (*lead, rows): the class of each row; without meaning where a row only pads
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class Evaluator:
         train = Rows(self._task.inputs, self._task.labels, self._task.sizes)
         for model in self._models():
             kind, reported = model.kind, model.norm_statistics == self._reported
-            test = self._count(model, self.test)
+            test = self._score(model, self.test).counts
             if self._task.network.s and kind != "pm":
                 columns[f"{kind}_{model.norm_statistics}"] = accuracy(test, total)
             if reported:
@@ -57,13 +65,21 @@ class Evaluator:
                 columns[f"{kind}_loss"] = mean_loss(test, total)
             if self.validation is not None:
                 name = kind if reported else f"{kind}_{model.norm_statistics}"
-                columns[f"{name}_validation"] = accuracy(self._count(model, self.validation), total)
+                columns[f"{name}_validation"] = accuracy(self._score(model, self.validation).counts, total)
             # The global model's training loss, or the personal models' where there is no global one.
             if reported and (kind == "gm" or "train_loss" not in columns):
-                columns["train_loss"] = mean_loss(self._count(model, train), total)
+                columns["train_loss"] = mean_loss(self._score(model, train).counts, total)
         columns |= self._densities()
         names, table = list(columns), torch.stack([column.double() for column in columns.values()], -1)
         return [dict(zip(names, row, strict=True)) for row in table.reshape(-1, len(names)).tolist()]
+
+    def score_test_rows(self, state: State) -> dict[str, Scored]:
+        """The test rows of every client under each kind of model of a state, as the history reports it."""
+        return {
+            model.kind: self._score(model, self.test)
+            for model in self._models(state)
+            if model.norm_statistics == self._reported
+        }
 
     @property
     def _task(self) -> Task:
@@ -73,10 +89,14 @@ class Evaluator:
     def _reported(self) -> str:
         return self.options.norm_statistics
 
-    def _models(self) -> Iterator[EvaluatedModel]:
-        """Every kind of model the method has, with each kind of statistics it is evaluated with."""
-        simulator, state = self.simulator, self.simulator.state
-        algorithm, own = simulator.algorithm, self.simulator.state.statistics
+    def _models(self, state: State | None = None) -> Iterator[EvaluatedModel]:
+        """Every kind of model of a state, with each kind of statistics it is evaluated with.
+
+        Args:
+            state: None for the simulator's own.
+        """
+        simulator, state = self.simulator, state or self.simulator.state
+        algorithm, own = simulator.algorithm, state.statistics
         both = ("averaged", "local") if self._task.network.s else (self._reported,)
 
         def shared(kind: str, model: Tensor, mean: Tensor) -> Iterator[EvaluatedModel]:
@@ -84,7 +104,7 @@ class Evaluator:
                 yield EvaluatedModel(kind, which, model, mean if which == "averaged" else own)
 
         lent = replace(self._task, statistics=own)
-        personal = algorithm.personalize(simulator.received(), state.personal, lent, Clock(state.round))
+        personal = algorithm.personalize(simulator.received(state), state.personal, lent, Clock(state.round))
         if personal is not None:
             yield EvaluatedModel("pm", self._reported, personal, own)
         if state.edges is not None:
@@ -100,20 +120,21 @@ class Evaluator:
         """The model of each client's edge, (*lead, d) of (..., edges, d)."""
         return model.unsqueeze(-2).expand(*self._task.lead, model.shape[-1])
 
-    def _count(self, model: EvaluatedModel, rows: Rows) -> Counts:
-        """What each client counts on these rows."""
+    def _score(self, model: EvaluatedModel, rows: Rows) -> Scored:
+        """What each client counts on these rows, and the predictions."""
         task, parameters = replace(self._task, statistics=model.statistics), model.parameters
         if self.simulator.algorithm.predicts_from_features:
-            return self._count_by_size(parameters, task, rows)
+            return self._score_by_size(parameters, task, rows)
         correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
-        loss = torch.zeros_like(correct)
+        loss, predicted = torch.zeros_like(correct), [rows.labels[..., :0]]
         for first in range(0, rows.labels.shape[-1], self.rows_at_once):
             width = min(self.rows_at_once, rows.labels.shape[-1] - first)
-            part = self._count_rows(parameters, task, rows, first, width)
-            correct, loss = correct + part.correct, loss + part.loss
-        return Counts(correct, loss, rows.sizes.double())
+            part = self._score_rows(parameters, task, rows, first, width)
+            correct, loss = correct + part.counts.correct, loss + part.counts.loss
+            predicted.append(part.predicted)
+        return Scored(Counts(correct, loss, rows.sizes.double()), torch.cat(predicted, -1))
 
-    def _count_by_size(self, parameters: Any, task: Task, rows: Rows) -> Counts:
+    def _score_by_size(self, parameters: Any, task: Task, rows: Rows) -> Scored:
         """The same for a method without a head (pFedGP): clients of nearly equal size are computed together.
 
         To such a method a padded row costs as much as a real one. It would also repeat work for every part of
@@ -121,7 +142,7 @@ class Evaluator:
         """
         axis, counts = len(task.lead), rows.sizes.flatten().tolist()
         correct = torch.zeros(len(counts), dtype=torch.float64, device=rows.labels.device)
-        loss = torch.zeros_like(correct)
+        loss, predicted = torch.zeros_like(correct), torch.zeros_like(rows.labels).flatten(0, axis - 1)
         for magnitude in sorted({count.bit_length() for count in counts if count}):
             who = [seat for seat, count in enumerate(counts) if count.bit_length() == magnitude]
             where = torch.tensor(who, device=rows.labels.device)
@@ -129,25 +150,30 @@ class Evaluator:
             def some(tensor: Tensor, where: Tensor = where) -> Tensor:
                 return tensor.expand(*task.lead, *tensor.shape[axis:]).flatten(0, axis - 1)[where]
 
-            part = self._count_rows(
+            width = max(counts[seat] for seat in who)
+            part = self._score_rows(
                 tree_map(some, parameters),
                 task.map(some),
                 Rows(*(some(each) for each in rows)),
                 0,
-                max(counts[seat] for seat in who),
+                width,
             )
-            correct[where], loss[where] = part.correct, part.loss
-        return Counts(correct.view(task.lead), loss.view(task.lead), rows.sizes.double())
+            correct[where], loss[where] = part.counts.correct, part.counts.loss
+            predicted[where, :width] = part.predicted
+        total = Counts(correct.view(task.lead), loss.view(task.lead), rows.sizes.double())
+        return Scored(total, predicted.view_as(rows.labels))
 
-    def _count_rows(self, parameters: Any, task: Task, rows: Rows, first: int, width: int) -> Counts:
-        """The counts on `width` rows of every client, from the row numbered `first`."""
+    def _score_rows(self, parameters: Any, task: Task, rows: Rows, first: int, width: int) -> Scored:
+        """The same for `width` rows of every client, from the row numbered `first`."""
         labels = rows.labels.narrow(-1, first, width)
         real = torch.arange(first, first + width, device=labels.device) < rows.sizes.unsqueeze(-1)
         inputs = rows.inputs.narrow(len(task.lead), first, width)
         scores = self.simulator.algorithm.predict(parameters, task, inputs)
         each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        correct = ((scores.argmax(-1) == labels) & real).sum(-1)
-        return Counts(correct.double(), torch.where(real, each, 0.0).sum(-1).double(), real.sum(-1))
+        predicted = scores.argmax(-1)
+        correct = ((predicted == labels) & real).sum(-1)
+        loss = torch.where(real, each, 0.0).sum(-1)
+        return Scored(Counts(correct.double(), loss.double(), real.sum(-1)), predicted)
 
     def _densities(self) -> dict[str, Tensor]:
         """The share of weights that are not near zero: the mean over all models of a kind.

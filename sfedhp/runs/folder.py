@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,8 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
 from sfedhp.runs.environment import environment
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.records import History, rows_of_run
+from sfedhp.runs.records import History, Row, read_rows, rows_of_run
+from sfedhp.runs.scores import SCORE_FILES
 
 _CONFIG, _ENVIRONMENT, _HISTORY = "config.toml", "environment.json", "history.jsonl"
 
@@ -57,6 +59,8 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         # Checkpoints of an old run would count as later ones than the first of this.
         for old in folder.glob("checkpoint/round-*.safetensors"):
             old.unlink()
+        for name in SCORE_FILES:
+            (folder / name).unlink(missing_ok=True)
         write_text(folder / _ENVIRONMENT, json.dumps(_environment(prepared), indent=2) + "\n")
         write_text(folder / _CONFIG, to_toml(to_dict(prepared.experiments[index])))
         return History(folder / _HISTORY)
@@ -80,6 +84,12 @@ def open_history(folder: Path, rounds: int) -> History:
     """
     path = folder / _HISTORY
     return History(path, rows_of_run(path, rounds))
+
+
+def read_history(folder: Path) -> list[Row] | None:
+    """The rounds in a run's history, as far as they can be read; None where there is no history."""
+    path = folder / _HISTORY
+    return [row for row in read_rows(path, sys.maxsize) if "seconds" in row] if path.exists() else None
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.records import History, Row
 from sfedhp.runs.results import Outcome, Run
+from sfedhp.runs.scores import write_scores
 from sfedhp.wire import cost
 from sfedhp.wire.ledger import columns
 
@@ -86,16 +87,23 @@ def drive(
         simulator.state = runs[0].state
     for run in runs:
         _save(prepared, run)
-    return [conclude(prepared, run) for run in runs]
+    return conclude(prepared, runs)
 
 
-def conclude(prepared: Prepared, run: RunInStack) -> Outcome:
-    """Write the models and the table of a run that ended; what it gives back.
+def conclude(prepared: Prepared, runs: Sequence[RunInStack]) -> list[Outcome]:
+    """Write the models and the tables of runs that ended; what each gives back.
 
     Args:
-        prepared: the run, or the stack it is in.
-        run: in its last good state.
+        prepared: the run, or the stack.
+        runs: each in its last good state.
     """
+    outcomes = [_conclude(prepared, run) for run in runs]
+    write_scores(prepared, [(run.index, run.folder, run.state) for run in runs])
+    return outcomes
+
+
+def _conclude(prepared: Prepared, run: RunInStack) -> Outcome:
+    """Write the models and the history of a run."""
     experiment, simulator, state = prepared.experiments[run.index], prepared.simulator, run.state
     assert state is not None, "`drive`, or who reads a checkpoint, sets it"
     run.history.close()

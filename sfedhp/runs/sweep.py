@@ -203,7 +203,7 @@ def _run_stack(
         if len(runs) > 1:
             raise _changed_meanwhile(folders)
         runs[0].state = prepared.simulator.state
-        return [conclude(prepared, runs[0])]
+        return conclude(prepared, runs)
 
 
 def _open_runs(prepared: Prepared, folders: Sequence[Path | None]) -> list[RunInStack]:

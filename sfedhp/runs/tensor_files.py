@@ -55,6 +55,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return tensors, dict(file.metadata() or {})
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a file alone.
+
+    Raises:
+        OSError: the file is not there, or cannot be read.
+        SafetensorError: it is damaged, or of another format.
+    """
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata() or {})
+
+
 def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors of a tree with their names: field names, joined by dots."""
     if isinstance(tree, Tensor):

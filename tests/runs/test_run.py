@@ -59,7 +59,10 @@ def test_a_run_leaves_its_folder(tmp_path):
     }
     models = {f"models/client-{edge}-{seat}.safetensors" for edge in range(2) for seat in range(3)}
     assert names == models | {
+        "classes.csv",
+        "clients.csv",
         "config.toml",
+        "confusion.json",
         "environment.json",
         "history.csv",
         "history.jsonl",

@@ -12,7 +12,7 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.algorithms.steps import caution
-from sfedhp.cli.execution import DIVERGED, Ending, execute, how_to_resume
+from sfedhp.cli.execution import DIVERGED, Ending, execute, hints_of, how_to_resume
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
@@ -34,6 +34,7 @@ class Comparison:
 
     folder: Path | None = None  # above the runs; made with the first run if none was given
     rows: list[MethodResult] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)  # sentences on the results
     exit_code: int = 0
 
 
@@ -70,6 +71,7 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
     else:
         print_comparison(comparison.rows)
         click.echo(f"Each method's run is in its own folder below {comparison.folder}")
+    print_notes(comparison.hints)
     if missing := list(experiments)[len(comparison.rows) :]:
         again = ["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(comparison.folder)]
         click.echo(f"Not started: {', '.join(missing)}. Run them with: {shlex.join(again)}", err=True)
@@ -119,6 +121,7 @@ def _run_methods(experiments: Mapping[str, Experiment], folder: Path | None) -> 
             comparison.rows.append(MethodResult(method, None, str(error)))
             continue
         comparison.rows.append(_result(method, ending))
+        comparison.hints += [f"{method}: {sentence}" for sentence in hints_of(ending)]
         if ending.error:
             comparison.exit_code = DIVERGED
         if ending.signal is not None:

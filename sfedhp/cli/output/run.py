@@ -29,6 +29,29 @@ def print_run(run: Run) -> None:
     """Print the final accuracies of a run, what it sent and took, and where its files are."""
     console, summary = results(), run.summary
     console.print(_title(run), style="bold", soft_wrap=True)
+    print_accuracies(console, summary)
+    densities = [
+        f"{kind} {summary[f'density_{kind}']:.3f}"
+        for kind in ("client", "edge", "global")
+        if summary[f"density_{kind}"] is not None
+    ]
+    if densities:
+        densities[-1] += f" (share of weights ≥ {run.experiment.density_threshold:g})"
+        _print_parts(console, "density", densities)
+    _print_parts(console, "sent", _sent_bytes(summary) or ["nothing"])
+    links = [name.removeprefix("link_seconds_") for name in summary if name.startswith("link_seconds_")]
+    if links:
+        each = [f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links]
+        each[0] = f"{_cost(summary)} without computing ({each[0]}"
+        each[-1] += ")"
+        _print_parts(console, "links", each)
+    console.print(f"time      {duration(summary['seconds'])} for {counted(summary['rounds'], 'round')}")
+    if run.folder is not None:
+        print_folder(console, run.folder)
+
+
+def print_accuracies(console: Console, summary: Mapping[str, Any]) -> None:
+    """Print the final accuracies of each kind of model as a table."""
     columns = [
         *(Column("accuracy, %", words=_MODEL), Column("last"), Column("best*", spare=1)),
         *(Column("validated (round)"), Column("macro", spare=4), Column("spread", spare=3)),
@@ -51,24 +74,6 @@ def print_run(run: Run) -> None:
                 f"{kind.upper()} with each client's own batch-norm statistics {percent(local)}, "
                 f"with averaged ones {percent(averaged)}."
             )
-    densities = [
-        f"{kind} {summary[f'density_{kind}']:.3f}"
-        for kind in ("client", "edge", "global")
-        if summary[f"density_{kind}"] is not None
-    ]
-    if densities:
-        densities[-1] += f" (share of weights ≥ {run.experiment.density_threshold:g})"
-        _print_parts(console, "density", densities)
-    _print_parts(console, "sent", _sent_bytes(summary) or ["nothing"])
-    links = [name.removeprefix("link_seconds_") for name in summary if name.startswith("link_seconds_")]
-    if links:
-        each = [f"{link.replace('_', ' ↔ ')} {_cost(summary, f'_{link}')}" for link in links]
-        each[0] = f"{_cost(summary)} without computing ({each[0]}"
-        each[-1] += ")"
-        _print_parts(console, "links", each)
-    console.print(f"time      {duration(summary['seconds'])} for {counted(summary['rounds'], 'round')}")
-    if run.folder is not None:
-        _print_folder(console, run.folder)
 
 
 def _title(run: Run) -> str:
@@ -100,11 +105,18 @@ def _print_parts(console: Console, label: str, parts: Sequence[str]) -> None:
         console.print(f"{'' if turn else label:<{_LABEL}}{line}", soft_wrap=True)
 
 
-def _print_folder(console: Console, folder: Path) -> None:
+def print_folder(console: Console, folder: Path) -> None:
+    """Print where the files of a run are, as far as they exist."""
     models = len(list((folder / "models").glob("*.safetensors")))
     console.print(f"folder    {folder}", soft_wrap=True)
-    console.print("            config.toml                  every option of the run")
-    console.print("            history.jsonl, history.csv   one row per round")
-    console.print(f"            models/                      {counted(models, 'model')}, safetensors")
-    console.print("            checkpoint/                  for `sfedhp resume`")
-    console.print("            environment.json             versions and machine")
+    for names, content in (
+        ("config.toml", "every option of the run"),
+        ("history.jsonl, history.csv", "one row per round"),
+        ("clients.csv, classes.csv", "the accuracy of each client and class"),
+        ("confusion.json", "predicted classes, by true class"),
+        ("models/", f"{counted(models, 'model')}, safetensors"),
+        ("checkpoint/", "for `sfedhp resume`"),
+        ("environment.json", "versions and machine"),
+    ):
+        if (folder / names.split(",")[0]).exists():
+            console.print(f"            {names:<28} {content}")

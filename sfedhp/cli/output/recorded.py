@@ -1,0 +1,113 @@
+"""Tables of the runs in folders: the figures, clients and classes of one, or a line for each of several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from sfedhp.cli.output.columns import Column, print_table
+from sfedhp.cli.output.console import results
+from sfedhp.cli.output.formats import counted, percent
+from sfedhp.cli.output.run import print_accuracies, print_folder
+from sfedhp.runs.metrics import KINDS
+from sfedhp.runs.provenance import METHOD, SOURCE
+from sfedhp.runs.recorded import RecordedRun
+from sfedhp.runs.records import Row
+from sfedhp.runs.scores import Scores
+
+AT_MOST = 30  # clients that are printed, unless all are asked for
+_NAME = 20  # least width of the names of runs
+_LABELS = 8  # least width of the labels of a client
+
+
+def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
+    """Print what was run, the final figures, the clients, the classes and where the files are."""
+    console = results()
+    console.print(describe(run), style="bold", soft_wrap=True)
+    print_accuracies(console, run.summary)
+    if run.scores is not None:
+        _print_clients(console, run.scores, all_clients=all_clients)
+        _print_classes(console, run.scores)
+    else:
+        console.print(run.missing_scores, soft_wrap=True)
+    print_folder(console, run.folder)
+
+
+def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
+    """Print one line per run."""
+    columns = [
+        *(Column("run", words=_NAME), Column("method", words=6, spare=2), Column("rounds")),
+        *(Column("PM last"), Column("EM last", spare=1), Column("GM last")),
+    ]
+    lines = []
+    for run in runs:
+        summary, rounds = run.summary, run.config["rounds"]
+        done = str(rounds) if run.finished else f"{run.rounds_done} of {rounds}"
+        lines.append(
+            [
+                run.folder.name,
+                run.config[METHOD],
+                "diverged" if run.error else done,
+                *(percent(summary[f"{kind}_last"]) for kind in KINDS),
+            ]
+        )
+    print_table(results(), columns, lines)
+
+
+def describe(run: RecordedRun) -> str:
+    """What was run, and how it ended, in one sentence."""
+    config, rounds = run.config, run.config["rounds"]
+    end = f", {run.rounds_done} done" if not run.finished and not run.error else ""
+    diverged = f"; {run.error}" if run.error else ""
+    return (
+        f"{config[METHOD]} on {config[SOURCE]}: {counted(config['edges'], 'edge')} with "
+        f"{counted(run.clients, 'client')}, {counted(rounds, 'round')}{end}, seed {config['seed']}{diverged}."
+    )
+
+
+def ranked_clients(scores: Scores) -> list[Row]:
+    """The clients from the worst served to the best, by the model each would use: PM, else EM, else GM.
+
+    `worst_decile` is added: whether a client is one of the worst tenth, at least one. Clients without a
+    figure are last.
+    """
+    kind = next((kind for kind in KINDS if kind in scores.confusion), KINDS[0])
+    known = sorted((row for row in scores.clients if row[kind] is not None), key=lambda row: row[kind])
+    tenth = math.ceil(0.1 * len(known))
+    return [
+        *(row | {"worst_decile": place < tenth} for place, row in enumerate(known)),
+        *(row | {"worst_decile": False} for row in scores.clients if row[kind] is None),
+    ]
+
+
+def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> None:
+    columns = [
+        *(Column("client"), Column("edge"), Column("rows", spare=3), Column("test rows", spare=4)),
+        *(Column("labels", words=_LABELS, spare=2), Column("PM"), Column("EM"), Column("GM")),
+        *(Column("loss", spare=1), Column("", words=len("worst decile"))),
+    ]
+    ranked = ranked_clients(scores)
+    shown = ranked if all_clients else ranked[:AT_MOST]
+    rows = [
+        [
+            *(str(row[name]) for name in ("client", "edge", "rows", "test_rows", "labels")),
+            *(percent(row[kind]) for kind in KINDS),
+            "–" if row["loss"] is None else f"{row['loss']:.3f}",
+            "worst decile" if row["worst_decile"] else "",
+        ]
+        for row in shown
+    ]
+    print_table(console, columns, rows, f"Clients after round {scores.round}, worst first; accuracy in %")
+    if len(shown) < len(ranked):
+        console.print(f"({len(ranked) - len(shown)} more clients; --all shows them)\n")
+
+
+def _print_classes(console: Console, scores: Scores) -> None:
+    columns = [Column("class"), Column("test rows"), Column("PM"), Column("EM"), Column("GM")]
+    rows = [
+        [str(row["class"]), str(row["test_rows"]), *(percent(row[kind]) for kind in KINDS)]
+        for row in scores.classes
+    ]
+    print_table(console, columns, rows, f"Classes after round {scores.round}; accuracy in %")

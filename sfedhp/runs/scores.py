@@ -1,0 +1,196 @@
+"""How each client and each class is served by the models of a run: computed once, at its end.
+
+A run's folder has them as `clients.csv`, `classes.csv` and `confusion.json`. They follow the definition of
+the history: the mean of a column of `clients.csv`, weighted by the test rows, is the history's accuracy.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_text
+from sfedhp.data import Federation
+from sfedhp.engine.state import State
+from sfedhp.runs.evaluation import Scored
+from sfedhp.runs.metrics import KINDS
+from sfedhp.runs.prepare import Prepared
+from sfedhp.runs.records import Row
+
+_CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
+SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
+_CLIENT_COLUMNS: Final = ("client", "edge", "seat", "rows", "test_rows", "labels", *KINDS, "loss")
+_CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
+
+Matrix = Sequence[Sequence[int]]  # test rows by true class (first) and predicted class
+
+
+class Scores(NamedTuple):
+    """How the models of one run serve each client and each class, after a round."""
+
+    round: int
+    clients: list[Row]  # in the order of edges and seats; None where a client or the method has no figure
+    classes: list[Row]
+    confusion: Mapping[str, Matrix]  # by kind of model
+
+
+def write_scores(prepared: Prepared, runs: Iterable[tuple[int, Path | None, State | None]]) -> None:
+    """Write the files of runs that ended.
+
+    Args:
+        prepared: the run, or the stack.
+        runs: place in the stack, folder and last good state of each; without a folder nothing is written.
+    """
+    scored: dict[int, tuple[State, dict[str, Scored]]] = {}  # most runs of a stack end in the same state
+    for index, folder, state in runs:
+        if folder is None or state is None:
+            continue
+        if id(state) not in scored:
+            scored[id(state)] = state, prepared.evaluator.score_test_rows(state)
+        scores = _scores_of_run(prepared, index, state.round, scored[id(state)][1])
+        write_text(folder / _CLIENTS, _table(_CLIENT_COLUMNS, scores.clients))
+        write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
+        write_text(folder / _CONFUSION, json.dumps({"round": scores.round, **scores.confusion}) + "\n")
+
+
+def read_scores(folder: Path) -> Scores | None:
+    """The files in the folder of a run; None where one of them is missing.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    if not all((folder / name).exists() for name in SCORE_FILES):
+        return None
+    try:
+        confusion = json.loads((folder / _CONFUSION).read_text(encoding="utf-8"))
+        return Scores(
+            int(confusion.pop("round")),
+            [_client(row) for row in _read_table(folder / _CLIENTS)],
+            [_class(row) for row in _read_table(folder / _CLASSES)],
+            {kind: confusion[kind] for kind in KINDS if kind in confusion},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            f"{', '.join(SCORE_FILES)} in {folder} cannot be read: delete them, and `sfedhp resume {folder}` "
+            f"writes them again."
+        ) from None
+
+
+def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[str, Scored]) -> Scores:
+    """The scores of one run of a stack."""
+    simulator, federation = prepared.simulator, prepared.federations[index]
+    place = (index,) if simulator.runs else ()
+    test = prepared.evaluator.test
+    labels, sizes = test.labels[place].cpu(), test.sizes[place].cpu()
+    real = torch.arange(labels.shape[-1]) < sizes.unsqueeze(-1)
+    classes = federation.classes
+    confusion = {
+        kind: _confusion(labels[real], each.predicted[place].cpu()[real], classes)
+        for kind, each in scored.items()
+    }
+    counts = {kind: [part[place].flatten().tolist() for part in each.counts] for kind, each in scored.items()}
+    return Scores(
+        rounds,
+        _client_rows(federation, _positions(prepared), counts),
+        _class_rows(torch.bincount(labels[real], minlength=classes).tolist(), confusion),
+        confusion,
+    )
+
+
+def _positions(prepared: Prepared) -> dict[tuple[int, int], int]:
+    """Where the method sees the client of each edge and seat, among all clients of a run."""
+    seats = prepared.simulator.seats
+    numbers = torch.arange(seats.edges * seats.clients_per_edge, device=seats.taken.device)
+    shape = (*(1,) * seats.runs, seats.edges, seats.clients_per_edge)
+    seen = seats.arrange(numbers.reshape(shape)).flatten().tolist()
+    return {divmod(number, seats.clients_per_edge): position for position, number in enumerate(seen)}
+
+
+def _client_rows(
+    federation: Federation,
+    positions: Mapping[tuple[int, int], int],
+    counts: Mapping[str, Sequence[Sequence[float]]],
+) -> list[Row]:
+    """A row for each client, edge by edge and seat by seat.
+
+    Args:
+        federation: who holds what.
+        positions: of the clients in the counts, by edge and seat.
+        counts: by kind of model: correct rows, summed loss and rows of each client.
+    """
+    table = []
+    taken = np.argwhere(federation.seats >= 0).tolist()
+    for holding, (edge, seat) in zip(federation.describe(), taken, strict=True):
+        position = positions.get((edge, seat))
+        figures: Row = dict.fromkeys((*KINDS, "loss"))
+        for kind, (correct, loss, rows) in counts.items():
+            if position is None or not rows[position]:
+                continue
+            figures[kind] = 100 * correct[position] / rows[position]
+            mean = loss[position] / rows[position]
+            if kind == next(iter(counts)) and math.isfinite(mean):  # the model that the client would use
+                figures["loss"] = mean
+        labels = " ".join(str(label) for label, count in enumerate(holding.train) if count)
+        table.append(
+            {"client": holding.client, "edge": edge, "seat": seat}
+            | {"rows": sum(holding.train), "test_rows": sum(holding.test), "labels": labels}
+            | figures
+        )
+    return table
+
+
+def _class_rows(rows: Sequence[int], confusion: Mapping[str, Matrix]) -> list[Row]:
+    """The accuracy of each kind of model on the test rows of each class."""
+    return [
+        {"class": label, "test_rows": count}
+        | {
+            kind: 100 * confusion[kind][label][label] / count if kind in confusion and count else None
+            for kind in KINDS
+        }
+        for label, count in enumerate(rows)
+    ]
+
+
+def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> Matrix:
+    """How many rows of each class are predicted as each class."""
+    counted = torch.bincount(labels * classes + predicted, minlength=classes * classes)
+    matrix: list[list[int]] = counted.view(classes, classes).tolist()
+    return matrix
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """The rows as CSV; a figure that is missing is empty."""
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
+
+
+def _read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _client(row: Mapping[str, str]) -> Row:
+    counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
+    return counts | {"labels": row["labels"]} | {name: _figure(row[name]) for name in (*KINDS, "loss")}
+
+
+def _class(row: Mapping[str, str]) -> Row:
+    counts: dict[str, Any] = {name: int(row[name]) for name in ("class", "test_rows")}
+    return counts | {kind: _figure(row[kind]) for kind in KINDS}
+
+
+def _figure(text: str) -> float | None:
+    return float(text) if text else None

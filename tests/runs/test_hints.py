@@ -1,0 +1,92 @@
+"""Each hint, when it is true and when it is not."""
+
+import pytest
+
+from sfedhp.runs.hints import hints, never_moved, one_class, still_rising
+from sfedhp.runs.scores import Scores
+
+
+def history(*accuracies, kind="gm", **others):
+    """A row per round; None: a round without evaluation."""
+    columns = {kind: accuracies, **others}
+    return [
+        {"round": number}
+        | {name: values[number - 1] for name, values in columns.items() if values[number - 1]}
+        for number in range(1, len(accuracies) + 1)
+    ]
+
+
+def test_one_class_for_every_row():
+    constant, mixed = [[0, 0, 5], [0, 0, 3], [0, 0, 2]], [[4, 0, 1], [0, 1, 2], [0, 0, 2]]
+    assert one_class({"pm": mixed, "gm": constant}) == (
+        "All predictions of GM (class 2) are one class: "
+        "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)."
+    )
+    assert "PM (class 2), EM (class 0) and GM (class 2)" in one_class(
+        {"pm": constant, "em": [[4, 0, 0], [1, 0, 0], [0, 0, 0]], "gm": constant}
+    )
+    assert one_class({"pm": mixed}) is None
+    assert one_class({"pm": [[4, 0, 0], [1, 0, 0], [0, 1, 0]]}) is None
+
+
+def test_one_class_is_right_where_there_is_only_one():
+    assert one_class({"gm": [[0, 0], [0, 9]]}) is None
+    assert one_class({"gm": [[0, 0], [9, 0]]}) is None
+    assert one_class({"gm": [[0, 0], [0, 0]]}) is None
+    assert one_class({}) is None
+
+
+def test_accuracy_that_never_moved():
+    assert never_moved(history(62.5, 62.5, None, 62.5)) == (
+        "The accuracy of GM (62.50 %) never moved from its first evaluation: "
+        "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)."
+    )
+    assert "of PM (40.00 %) never" in never_moved(history(50, 60, pm=[40, 40]))
+    assert "of PM (40.00 %) and GM (50.00 %) never" in never_moved(history(50, 50, pm=[40, 40]))
+
+
+@pytest.mark.parametrize("accuracies", [[], [50], [50, None], [50, 50.1, 50], [50, 50, 49], [100, 100, 100]])
+def test_accuracy_that_moved_or_cannot(accuracies):
+    assert never_moved(history(*accuracies)) is None
+
+
+def test_still_rising():
+    assert still_rising(history(10, 20, 30, 40, 45, 50)) == (
+        "Accuracy was still rising at the end (GM by 10.0 points in the last third): "
+        "use more rounds, for example rounds=12."
+    )
+    assert "PM by 2.0 points and GM by 1.5 points" in still_rising(history(10, 50, 51.5, pm=[70, 80, 82]))
+    # Rounds without evaluation do not count, and the best of a third does, not its last.
+    assert "GM by 5.0 points" in still_rising(history(10, None, 20, 30, None, 31, 36, 20))
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        [],
+        [10, 90],  # too few evaluations
+        [10, 90, 91],  # a point is not more than a point
+        [10, 60, 90, 80, 85, 90.5],
+        [50, 40, 30, 20, 10, 5],
+        [10, None, 90, None, None, None],
+    ],
+)
+def test_not_rising(accuracies):
+    assert still_rising(history(*accuracies)) is None
+
+
+def test_a_run_with_rounds_left_is_not_told_to_use_more():
+    rows = history(10, 50, 90)
+    assert hints(rows, None, finished=False) == []
+    assert hints(rows, None, finished=True) == [still_rising(rows)]
+
+
+def test_every_rule_is_asked():
+    scores = Scores(3, [], [], {"gm": [[0, 3], [0, 3]]})
+    rows = history(50, 50, 50, pm=[10, 20, 30])
+    assert hints(rows, scores, finished=True) == [
+        one_class(scores.confusion),
+        never_moved(rows),
+        still_rising(rows),
+    ]
+    assert hints(history(50, 60, 60.5), Scores(3, [], [], {"gm": [[2, 1], [0, 3]]}), finished=True) == []
