@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedGP, SFedHP
@@ -108,6 +109,16 @@ def test_a_row_is_that_of_the_clients_own_model_and_rows(tmp_path, method):
         used = next(model for model in models.values() if model is not None)
         loss = torch.nn.functional.cross_entropy(used(inputs), labels).item()
         assert float(row["loss"]) == pytest.approx(loss)
+
+
+@pytest.mark.parametrize("statistics", ["averaged", "local"])
+def test_batch_norm_wears_the_statistics_of_the_history(tmp_path, statistics):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    experiment = replace(RAGGED, evaluation=EvaluationOptions(norm_statistics=statistics))
+    run = sfedhp.run(experiment, data=ragged(), model=model, out=tmp_path / "run")
+    assert run.history[-1]["gm_averaged"] != run.history[-1]["gm_local"]
+    agrees_with_the_history(tmp_path / "run", run.history[-1])
 
 
 def test_the_confusion_matrix_counts_true_classes_in_rows(tmp_path):

@@ -27,6 +27,7 @@ def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
     console = results()
     console.print(describe(run), style="bold", soft_wrap=True)
     print_accuracies(console, run.summary)
+    console.print()
     if run.scores is not None:
         _print_clients(console, run.scores, all_clients=all_clients)
         _print_classes(console, run.scores)
