@@ -62,9 +62,9 @@ class RecordedRun:
             return None
         if (self.folder / "run.json").exists():
             return "The cloud of a deployment does not learn the figures of single clients."
-        if not self.finished and not self.error:
+        if not (self.folder / "models").exists():
             return "The run has not ended: the figures of each client are written when it ends or is stopped."
-        again = "" if self.error else f"; `sfedhp resume {self.folder}` adds it"
+        again = "" if self.error else f"; `sfedhp resume {self.folder}` adds them"
         return f"An earlier version wrote this folder, without the figures of each client{again}."
 
     @property

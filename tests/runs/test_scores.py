@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedGP, SFedHP
+from sfedhp.algorithms import FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.data import from_arrays
@@ -22,9 +22,9 @@ from tests.support.short_runs import SMALL, after
 RAGGED = replace(SMALL, edges=2, clients_per_edge=4)
 METHODS = {
     "sfedhp": SFedHP(edge_rounds=2),
-    "hierfavg": ALGORITHMS["hierfavg"](edge_rounds=2, local_steps=2),
+    "hierfavg": HierFAVG(edge_rounds=2, local_steps=2),
     "fedavg": FedAvg(local_steps=2),
-    "pfedme": ALGORITHMS["pfedme"](local_rounds=2),
+    "pfedme": PFedMe(local_rounds=2),
     "heurfedamp": HeurFedAMP(local_steps=2),
     "pfedgp": PFedGP(support_rows=12, chains=2, gibbs_steps=1),
 }
@@ -40,6 +40,12 @@ def ragged(without=(1, 6)):
     return federation.without(without)
 
 
+def scores_of(folder):
+    scores = read_scores(folder)
+    assert scores is not None
+    return scores
+
+
 def table(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -52,7 +58,7 @@ def weighted(clients, column):
 
 
 def agrees_with_the_history(folder, row):
-    scores = read_scores(folder)
+    scores = scores_of(folder)
     assert scores.round == row["round"]
     for kind in KINDS:
         mean = weighted(scores.clients, kind)
@@ -125,6 +131,7 @@ def test_the_confusion_matrix_counts_true_classes_in_rows(tmp_path):
     federation = ragged()
     run = sfedhp.run(replace(RAGGED, algorithm=METHODS["fedavg"]), data=federation, out=tmp_path / "run")
     held = np.concatenate(federation.test)
+    assert run.global_model is not None
     with torch.no_grad():
         predicted = run.global_model(torch.from_numpy(federation.scaled(held, "float64"))).argmax(-1).numpy()
     expected = np.zeros((3, 3), int)
@@ -150,7 +157,7 @@ def test_each_run_of_a_stack_has_the_files_it_has_alone(tmp_path, method):
         sfedhp.run(experiment, data=ragged(), out=alone)
         for name in ("confusion.json", "classes.csv"):
             assert (folder / name).read_bytes() == (alone / name).read_bytes()
-        for one, other in zip(read_scores(folder).clients, read_scores(alone).clients, strict=True):
+        for one, other in zip(scores_of(folder).clients, scores_of(alone).clients, strict=True):
             assert one == pytest.approx(other, abs=1e-9)
 
 
@@ -168,18 +175,18 @@ def test_a_run_of_a_stack_that_diverges_has_the_scores_of_its_last_finite_models
     first, second = sweep([wild, calm], folders)
     assert (bool(first.error), second.error) == (True, None)
     agrees_with_the_history(folders[1], second.run.history[-1])
-    before = read_scores(folders[0])
+    before = scores_of(folders[0])
     assert before.round < 3
     alone = tmp_path / "alone"
     with pytest.raises(sfedhp.DivergenceError):
         sfedhp.run(wild, out=alone)
-    assert read_scores(alone).confusion == before.confusion
+    assert scores_of(alone).confusion == before.confusion
 
 
 def test_a_stopped_run_has_the_files_and_a_resumed_one_those_of_its_end(tmp_path):
     stopped = sfedhp.run(SMALL, out=tmp_path / "run", stop=after(2))
     agrees_with_the_history(tmp_path / "run", stopped.history[-1])
-    assert read_scores(tmp_path / "run").round == 2
+    assert scores_of(tmp_path / "run").round == 2
     resumed = sfedhp.resume(tmp_path / "run")
     agrees_with_the_history(tmp_path / "run", resumed.history[-1])
     sfedhp.run(SMALL, out=tmp_path / "whole")
@@ -211,8 +218,11 @@ def test_scores_change_neither_the_history_nor_the_models(tmp_path):
     written, plain = sfedhp.run(SMALL, out=tmp_path / "run"), sfedhp.run(SMALL)
     strip = [[{**row, "seconds": 0} for row in run.history] for run in (written, plain)]
     assert strip[0] == strip[1]
-    both = [run.global_model.state_dict() for run in (written, plain)]
-    assert all(torch.equal(both[0][name], both[1][name]) for name in both[0])
+    one, other = written.global_model, plain.global_model
+    assert one is not None
+    assert other is not None
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
 
 
 def test_a_new_run_does_not_keep_the_scores_of_an_old_one(tmp_path):

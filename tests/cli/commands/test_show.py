@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sfedhp.runs.scores import SCORE_FILES
+from tests.support.paths import ROOT
 
 
 def clients_of(text):
@@ -117,10 +118,19 @@ def test_a_folder_of_an_earlier_version_is_shown_as_far_as_it_goes(sfedhp, tiny,
     assert len(clients_of(sfedhp("show", "one").stdout)) == 4
 
 
+@pytest.mark.parametrize("method", ["sfedhp", "fedavg", "heurfedamp"])
+def test_folders_that_an_earlier_version_wrote(sfedhp, method):
+    result = sfedhp("show", str(ROOT / "tests" / "runs" / "old_folders" / method))
+    assert result.exit_code == 0
+    assert re.match(rf"{method} on \S+: 2 edges with 4 clients, 2 rounds, seed 0\.\n", result.stdout)
+    assert "An earlier version wrote this folder" in result.stdout
+
+
 def test_a_run_that_was_killed_says_when_its_figures_are_written(sfedhp, tiny, here):
     sfedhp("run", *tiny, "--out", "one")
     for name in SCORE_FILES:
         (here / "one" / name).unlink()
+    shutil.rmtree(here / "one/models")
     history = (here / "one/history.jsonl").read_text().splitlines(keepends=True)
     (here / "one/history.jsonl").write_text("".join(history[:2]))
     result = sfedhp("show", "one")
