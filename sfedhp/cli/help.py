@@ -19,6 +19,7 @@ COMMON = (
 )
 COMMON_OF_METHOD = (
     *("algorithm.edge_rounds", "algorithm.personal_steps"),
+    *("algorithm.client_proximity", "algorithm.edge_proximity"),
     *("algorithm.edge_rate", "algorithm.personal_rate"),
 )
 
