@@ -24,7 +24,7 @@ from sfedhp.nn.kernels.norm_coefficients import (
     SHIFT,
     NormCoefficients,
 )
-from sfedhp.nn.kernels.tiles import coefficient, group_mean, load_2x2, top_left
+from sfedhp.nn.kernels.tiles import chunk_indices, coefficient, group_mean, load_2x2, top_left
 
 
 def pool_grad(
@@ -163,10 +163,7 @@ def _pool_grad(
     block_channels: tl.constexpr,
 ):
     """Compute one chunk of the gradients δ and its partial sums."""
-    unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
-    channel = tl.arange(0, block_channels)[None, :]
-    real = (pixel < pixels) & (channel < channels)
+    unit, chunk, pixel, channel, real = chunk_indices(pixels, channels, block_pixels, block_channels)
     if top:
         size: tl.constexpr = height * width
         there = pixel // size * size * channels + channel * size + pixel % size

@@ -16,7 +16,7 @@ from sfedhp.nn.kernels.norm_coefficients import (
     SHIFT,
     NormCoefficients,
 )
-from sfedhp.nn.kernels.tiles import group_mean, load_2x2, square, top_left
+from sfedhp.nn.kernels.tiles import chunk_indices, group_mean, load_2x2, square, top_left
 
 
 def pool_with_moments(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,10 +103,7 @@ def _pool_with_moments(
     block_channels: tl.constexpr,
 ):
     """Pool one chunk, and compute its moments."""
-    unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
-    channel = tl.arange(0, block_channels)[None, :]
-    real = (pixel < pixels) & (channel < channels)
+    unit, chunk, pixel, channel, real = chunk_indices(pixels, channels, block_pixels, block_channels)
     above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
     below = above + 2 * width * channels
     one, two, three, last = load_2x2(above, below, channels, real)

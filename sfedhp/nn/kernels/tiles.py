@@ -28,6 +28,15 @@ def tiling(pooled: Tensor) -> Tiling:
 
 
 @triton.jit
+def chunk_indices(pixels, channels: tl.constexpr, block_pixels: tl.constexpr, block_channels: tl.constexpr):
+    """Of a program in a grid (units, chunks): unit, chunk, pixels (block, 1), channels (1, block), if real."""
+    unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
+    channel = tl.arange(0, block_channels)[None, :]
+    return unit, chunk, pixel, channel, (pixel < pixels) & (channel < channels)
+
+
+@triton.jit
 def top_left(pixel, width: tl.constexpr):
     """Index of the top left of the 2 × 2 raw pixels of a pooled pixel; `width` is that of the pooled image.
 
