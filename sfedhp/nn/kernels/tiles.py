@@ -29,7 +29,7 @@ def tiling(pooled: Tensor) -> Tiling:
 
 @triton.jit
 def chunk_indices(pixels, channels: tl.constexpr, block_pixels: tl.constexpr, block_channels: tl.constexpr):
-    """Of a program in a grid (units, chunks): unit, chunk, pixels (block, 1), channels (1, block), if real."""
+    """Of a program in a grid (units, chunks): unit, chunk, pixels (block, 1), channels (1, block), mask."""
     unit, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pixel = (chunk * block_pixels + tl.arange(0, block_pixels))[:, None]
     channel = tl.arange(0, block_channels)[None, :]
