@@ -232,10 +232,15 @@ def _build(kind: Any, values: Any, section: str) -> Any:
     _check_keys(kind, values, f"{section}.")
     return kind(
         **{
-            name: _build(tables[name], value, f"{section}.{name}") if name in tables else value
+            name: _build(tables[name], value, f"{section}.{name}") if name in tables else _unlisted(value)
             for name, value in values.items()
         }
     )
+
+
+def _unlisted(value: Any) -> Any:
+    """The value as an option holds it: a list of TOML or JSON is a tuple there, which can be hashed."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _table(section: str, values: Any) -> Mapping[str, Any]:

@@ -84,7 +84,7 @@ def test_every_package_says_what_it_holds() -> None:
 
 
 # What an extra brings, and the only part of the package that may import it.
-EXTRAS = {"deploy": {"nvflare"}, "paper": {"matplotlib"}, "nn": {"triton"}}
+EXTRAS = {"deploy": {"nvflare"}, "paper": {"matplotlib"}, "nn": {"triton"}, "data": {"pyarrow"}}
 
 
 def test_only_the_command_line_and_extras_need_more_than_the_core() -> None:
@@ -104,7 +104,7 @@ def test_the_core_runs_where_nothing_else_is_installed() -> None:
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        extras = {"ray", "nvflare", "matplotlib"}
+        extras = {"ray", "nvflare", "matplotlib", "pyarrow"}
         if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sfedhp.core.errors import InputError
+from sfedhp.data.registry import FILES
 
 
 def check_writable(option: str, path: Path, *beside: Path) -> None:
@@ -38,7 +39,7 @@ def new_folder(what: str, source: str) -> Path:
     Raises:
         InputError: the folder cannot be made.
     """
-    source = Path(source).stem if source.endswith(".npz") else source
+    source = Path(source).stem if source.endswith(FILES) else source
     name = f"{what}-{source}-{datetime.now():%Y%m%d-%H%M%S}"
     number, folder = 1, Path("runs", name)
     while True:

@@ -41,6 +41,8 @@ class Help:
     text: str
 
 
+NAMES = tuple[str, ...]  # a list of names; in a config file ["a", "b"], as a word [a,b] or a,b
+
 # Kinds of options, for the fields of algorithms and sections.
 Count: TypeAlias = Annotated[int, Bounds(1)]
 CountOrOff: TypeAlias = Annotated[int, Bounds(0)]
@@ -116,6 +118,8 @@ def _is_of(value: Any, kind: Any) -> bool:
         return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
     if kind in (int, float):
         return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    if kind == NAMES:
+        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
     try:
         return isinstance(value, typing.get_origin(kind) or kind)
     except TypeError:  # `Any` or a protocol, which isinstance does not take
@@ -131,6 +135,8 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
             *others, last = map(str, typing.get_args(kind))
             words = f"{', '.join(others)} or {last}" if others else last
             return f"is not known: use {words}."
+    if NAMES in kinds:
+        return "is not a list of names: write [a, b]; in a file with each name in quotes."
     if int in kinds or float in kinds:
         whole = "whole " if float not in kinds else ""
         if bounds is None:

@@ -18,10 +18,11 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.options import check_options
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition
-from sfedhp.data.pool import Pool, Rows, pool_of, with_classes
-from sfedhp.data.registry import load
-from sfedhp.data.scaling import Scaling, scaling_of
+from sfedhp.data.pool import NO_NAMES, Names, Pool, Rows, pool_of, with_classes
+from sfedhp.data.registry import FILES, load
+from sfedhp.data.scaling import ColumnScaling, Scaling, column_scaling_of, scaling_of
 from sfedhp.data.seating import seat
+from sfedhp.data.table import check_table_options, is_table
 
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
 
@@ -48,7 +49,9 @@ class Federation:
     validation: tuple[Rows, ...]  # may be empty arrays
     seats: NDArray[np.int64]  # (edges, seats of an edge): the client id on each, -1 for an empty one
     notes: tuple[str, ...]  # lines to print
-    scale: Scale  # as resolved: "none" for floating inputs
+    scale: Scale  # as resolved: "none" for floating inputs that are not columns of a table
+    names: Names = NO_NAMES  # of a table's columns, classes, clients and edges
+    are_numbers: NDArray[np.bool_] | None = None  # as in `Pool`; inputs of a table are NaN where missing
 
     def scaled(self, rows: Rows, dtype: DTypeLike) -> NDArray[Any]:
         """The inputs of these rows, ready for a model."""
@@ -81,7 +84,14 @@ class Federation:
             tuple(held[client] for client in stay) for held in (self.train, self.test, self.validation)
         )
         return dataclasses.replace(
-            self, train=train, test=test, validation=validation, seats=seats[:, : taken[-1] + 1]
+            self,
+            train=train,
+            test=test,
+            validation=validation,
+            seats=seats[:, : taken[-1] + 1],
+            names=self.names._replace(clients=tuple(self.names.clients[client] for client in stay))
+            if self.names.clients
+            else self.names,
         )
 
     def check_seats(self, edges: int, clients_per_edge: int) -> None:
@@ -114,7 +124,10 @@ class Federation:
                 )
 
     @cached_property
-    def _scaling(self) -> Scaling:
+    def _scaling(self) -> Scaling | ColumnScaling:
+        if self.are_numbers is not None:
+            training = np.concatenate(self.train)
+            return column_scaling_of(self.scale, self.inputs, training, self.are_numbers)
         return scaling_of(self.scale, self.inputs, np.concatenate(self.train))
 
     def _count(self, rows: Rows) -> tuple[int, ...]:
@@ -134,8 +147,8 @@ def federate(
 
     Args:
         options: the source, and who holds what of it.
-        edges: servers between the cloud and the clients.
-        clients_per_edge: seats under each of them.
+        edges: servers between the cloud and the clients; with `options.edge_column` the data decides.
+        clients_per_edge: seats under each of them; likewise.
         seed: decides every draw.
         folder: of the published image sets; None: as `data_folder` says.
         classes: of a user's file, where they are known; None: as many as its labels reach.
@@ -148,13 +161,22 @@ def federate(
         raise InputError(
             "This data came from Python arrays: give them again with from_arrays or from_dataset."
         )
-    own = options.source.endswith(".npz")
-    if own:
+    if options.source.endswith(FILES):
         # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     pool = load(options, clients=edges * clients_per_edge, seed=seed, folder=folder)
-    if own:
+    if options.source.endswith(".npz"):
         pool = with_classes(pool, classes)
+    elif is_table(options.source) and classes is not None:
+        raise InputError(
+            f"{pool.name} is a table, and a client of a deployment cannot have its own yet: give an .npz."
+        )
+    if pool.edge_of is not None:
+        given = (edges, clients_per_edge)
+        edges, clients_per_edge = len(pool.names.edges), len(pool.names.clients) // len(pool.names.edges)
+        if given != (edges, clients_per_edge):
+            note = f"data.edge_column gives edges = {edges} and clients_per_edge = {clients_per_edge}."
+            pool = dataclasses.replace(pool, notes=(*pool.notes, note))
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -216,6 +238,7 @@ def _row(value: Any) -> Tensor | NDArray[Any]:
 
 def _check(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> None:
     check_options(options, "data.")
+    check_table_options(options)
     for name, value, least in (
         ("edges", edges, 1),
         ("clients_per_edge", clients_per_edge, 1),
@@ -232,8 +255,12 @@ def _assemble(
     holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
     seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
     notes = [*pool.notes, *split.notes]
-    if pool.inputs.dtype != np.uint8:
-        if options.scale not in ("unit", "none"):
+    if pool.are_numbers is not None:
+        options = dataclasses.replace(options, scale="standard" if options.scale == "auto" else options.scale)
+    elif pool.inputs.dtype == np.uint8:
+        options = dataclasses.replace(options, scale="unit" if options.scale == "auto" else options.scale)
+    else:
+        if options.scale not in ("auto", "unit", "none"):
             notes.append(
                 f"data.scale = {options.scale!r} is for images of uint8: floating inputs stay as they are."
             )
@@ -248,15 +275,31 @@ def _assemble(
         seats=seats,
         notes=(),
         scale=options.scale,
+        names=pool.names,
+        are_numbers=pool.are_numbers,
     )
     clients = f"{len(split.train)} clients"
     if options.held_out:
         newcomers = clients_to_hold_out(federation, options.held_out)
         federation = federation.without(newcomers)
         clients += f", {len(newcomers)} of which are held out"
+    if pool.are_numbers is not None:
+        _check_learnable(federation, pool.name)
     if empty := int((federation.seats < 0).sum()):
         notes.append(f"{empty} of {federation.seats.size} seats are empty: {pool.name} has {clients}.")
     return dataclasses.replace(federation, notes=tuple(notes)), options
+
+
+def _check_learnable(federation: Federation, name: str) -> None:
+    """Refuse a class that some row tests and no row trains."""
+    trained, tested = (
+        np.unique(federation.labels[np.concatenate(part)]) for part in (federation.train, federation.test)
+    )
+    if len(unseen := np.setdiff1d(tested, trained)):
+        raise InputError(
+            f"{name}: class {federation.names.classes[unseen[0]]!r} occurs only in rows to test on, so no "
+            f"model can learn it: remove its rows, or move some to training."
+        )
 
 
 def clients_to_hold_out(federation: Federation, count: int) -> list[int]:

@@ -17,6 +17,7 @@ from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import Scaling, scaling_of
 from sfedhp.data.split import split_owned
+from sfedhp.data.table import is_table
 
 
 class Newcomer(NamedTuple):
@@ -53,6 +54,11 @@ def load_newcomer(
     Raises:
         InputError: the arrays are not what they must be, or hold the rows of several clients.
     """
+    if is_table(options.source):
+        raise InputError(
+            f"The run's data is a table ({Path(options.source).name}), and a newcomer's rows cannot be read "
+            f"like it yet: from Python, take the newcomer out of the table with sfedhp.data.hold_out."
+        )
     if isinstance(data, Mapping):
         check_names("the newcomer's data", data)
         pool = pool_of("the newcomer's data", **data)

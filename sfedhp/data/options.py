@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from sfedhp.core.options import Bounds, Help
 
 Partition = Literal["auto", "paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
-Scale = Literal["unit", "standard", "per_pixel", "none"]
+Scale = Literal["auto", "unit", "standard", "per_pixel", "none"]
 Rule = Literal["sliding", "blocks"]
 EdgeOrder = Literal["consecutive", "random", "labels"]
 Count = Annotated[int | None, Bounds(1)]
@@ -23,12 +23,15 @@ class DataOptions:
     """The `[data]` section of a config; None means "by partition and source" and is resolved on loading."""
 
     source: Annotated[
-        str, Help("fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file my.npz")
+        str,
+        Help(
+            "fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file: my.npz, my.csv, my.parquet"
+        ),
     ] = "fmnist-mini"
     partition: Annotated[
         Partition,
         Help(
-            "how rows are divided among clients; auto: paper for images, an npz's own clients, otherwise iid"
+            "how rows are divided among clients; auto: paper for images, a file's own clients, otherwise iid"
         ),
     ] = "auto"
     labels_per_client: Annotated[
@@ -45,9 +48,10 @@ class DataOptions:
     scale: Annotated[
         Scale,
         Help(
-            "scaling of pixels: unit (/255), standard (per channel), per_pixel or none; floats are not scaled"
+            "scaling of pixels and columns: unit (/255), standard (by channel or column), per_pixel or none; "
+            "auto: unit for pixels, standard for tables; other floats are never scaled"
         ),
-    ] = "unit"
+    ] = "auto"
     test_share: Annotated[
         Share, Help("share of a client's rows to test on, if neither counts nor a `test` column decide")
     ] = 0.25
@@ -65,3 +69,16 @@ class DataOptions:
     synthetic_beta: Annotated[FromZero, Help("β of Synthetic(α, β): how far the clients' inputs differ")] = (
         0.5
     )
+    target: Annotated[str | None, Help("column of a table to predict")] = None
+    client_column: Annotated[str | None, Help("column of a table that names the client of each row")] = None
+    edge_column: Annotated[
+        str | None,
+        Help("column of a table that names the edge of each client; decides edges and clients_per_edge"),
+    ] = None
+    test_column: Annotated[
+        str | None, Help("column of a table: true or 1 for rows to test on, false or 0 for the others")
+    ] = None
+    drop: Annotated[tuple[str, ...] | None, Help("columns of a table to leave out: [id,name]")] = None
+
+
+TABLE_KEYS = ("target", "client_column", "edge_column", "test_column", "drop")  # options of tables alone

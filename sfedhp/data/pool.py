@@ -29,6 +29,18 @@ class Counts(NamedTuple):
     validation: int
 
 
+class Names(NamedTuple):
+    """What a source calls things, each in the order of their numbers; empty where it has no names."""
+
+    features: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ()
+
+
+NO_NAMES = Names()
+
+
 @dataclass(frozen=True, eq=False)
 class Pool:
     """All rows of a source, with what the source itself says about who holds them."""
@@ -41,6 +53,13 @@ class Pool:
     test: NDArray[np.bool_] | None = None  # which rows are for testing, where the source says so
     counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
     notes: tuple[str, ...] = ()  # lines worth printing
+    names: Names = NO_NAMES
+    are_numbers: NDArray[np.bool_] | None = None  # which columns of a table are not just 0 or 1
+    edge_of: NDArray[np.int64] | None = None  # the edge of each client, where the source says so
+
+    def client_name(self, client: int) -> str:
+        """A client as messages call it."""
+        return f"client {self.names.clients[client]!r}" if self.names.clients else f"client {client}"
 
 
 def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None) -> Pool:

@@ -15,9 +15,11 @@ from sfedhp.data.pool import Pool
 from sfedhp.data.published_files import DataFile, State
 from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
 from sfedhp.data.synthetic import CLASSES, synthetic
+from sfedhp.data.table import SUFFIXES, is_table, read_table
 
 IMAGE_SETS: dict[str, ImageSet] = {"mnist": MNIST, "fmnist": FMNIST, "cifar10": CIFAR10}
 SYNTHETIC = "synthetic"
+FILES = (".npz", *SUFFIXES)  # how the names of a user's own files end
 
 
 class Listed(NamedTuple):
@@ -62,6 +64,8 @@ def load(options: DataOptions, *, clients: int, seed: int, folder: Path | str | 
         return synthetic(options.synthetic_alpha, options.synthetic_beta, clients=clients, seed=seed)
     if options.source.endswith(".npz"):
         return read_npz(Path(options.source).expanduser())
+    if is_table(options.source):
+        return read_table(Path(options.source).expanduser(), options)
     raise _unknown(options.source)
 
 
@@ -149,5 +153,6 @@ def _bytes_of(path: Path) -> bytes:
 def _unknown(name: str) -> InputError:
     known = [embedded.NAME, *IMAGE_SETS, SYNTHETIC]
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)} or a file ending in .npz."
+    files = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
+    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)} or a file ending in {files}."
     return InputError(f"There is no data source {name!r}: {hint}")

@@ -1,4 +1,4 @@
-"""Scaling of pixels; statistics are those of the training images alone."""
+"""Scaling of pixels and of the columns of tables; statistics are those of the training rows alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,45 @@ class Scaling(NamedTuple):
         return scaled
 
 
+class ColumnScaling(NamedTuple):
+    """A missing value of a column becomes the mean of the known ones; then x becomes (x − shift)/spread."""
+
+    mean: NDArray[np.float64]
+    shift: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    def apply(self, inputs: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The scaled inputs in this type; computed in float64, for a column may have a large offset."""
+        filled = np.where(np.isnan(inputs), self.mean, inputs)
+        return ((filled - self.shift) / self.spread).astype(dtype)
+
+
+def column_scaling_of(
+    kind: str, inputs: NDArray[Any], training: Rows, are_numbers: NDArray[np.bool_]
+) -> ColumnScaling:
+    """How to scale the columns of a table, by the option `scale`: `standard` or `none`.
+
+    Only numbers are standardized: what is 0 or 1 stays. A number that is the same in all training rows
+    becomes 0 everywhere, because no model can learn what it means.
+    """
+    rows = inputs[np.unique(training)]
+    known = ~np.isnan(rows)
+    count = np.maximum(known.sum(0), 1)
+    mean = np.where(known, rows, 0).sum(0) / count
+    if kind == "none":
+        return ColumnScaling(mean, np.zeros_like(mean), np.ones_like(mean))
+    deviation = np.sqrt((np.where(known, rows - mean, 0) ** 2).sum(0) / count)
+    low, high = np.where(known, rows, np.inf).min(0), np.where(known, rows, -np.inf).max(0)
+    # The sums of equal values may be rounded, and so the deviation may be above 0.
+    spread = np.where((low < high) & (deviation > 0), deviation, np.inf)
+    return ColumnScaling(mean, np.where(are_numbers, mean, 0), np.where(are_numbers, spread, 1))
+
+
 def scaling_of(kind: str, inputs: NDArray[Any], training: Rows) -> Scaling:
     """The scaling of the option `scale`; `none`, and floating inputs, are not scaled."""
     if kind == "none" or inputs.dtype != np.uint8:
         return Scaling(np.zeros(()), np.ones(()))
-    if kind == "unit":
+    if kind in ("auto", "unit"):
         return Scaling(np.zeros(()), np.full((), float(_WHITE)))
     mean, square = _moments(inputs, training)
     if kind == "standard":

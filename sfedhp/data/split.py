@@ -71,9 +71,11 @@ def _rank_within(labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[
 
 def _check_both(pool: Pool, client: int, rows: Rows, is_test: NDArray[np.bool_]) -> None:
     if is_test.all():
-        raise InputError(f"{pool.name}: client {client} has no rows to train on ({len(rows)} to test).")
+        raise InputError(
+            f"{pool.name}: {pool.client_name(client)} has no rows to train on ({len(rows)} to test)."
+        )
     if not is_test.any():
         raise InputError(
-            f"{pool.name}: client {client} has no rows to test on: "
+            f"{pool.name}: {pool.client_name(client)} has no rows to test on: "
             "a client needs at least one row to train on and one to test on."
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sfedhp.config import Experiment, check_sampling
 from sfedhp.core.errors import InputError
+from sfedhp.data.table import is_table
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.roles.loading import INITIAL
 from sfedhp.deploy.site import Site, client_name, edge_name, write_site
@@ -52,6 +53,11 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         raise InputError(
             f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "
             f"takes part; remove it, or simulate with `sfedhp run`."
+        )
+    if is_table(experiment.data.source):
+        raise InputError(
+            f"data.source = {experiment.data.source!r} is a table, which cannot be deployed yet: give the "
+            f"rows as numbers in an .npz, or simulate with `sfedhp run`."
         )
     seats = torch.arange(experiment.edges * experiment.clients_per_edge)
     seats = seats.reshape(experiment.edges, experiment.clients_per_edge)

@@ -145,7 +145,7 @@ def _tables(prefix: str, kind: Any) -> Iterator[tuple[str, str]]:
 
 def _plain_types(kind: Any) -> Iterator[Any]:
     origin = typing.get_origin(kind)
-    if origin is typing.Literal or origin is None:
+    if origin in (typing.Literal, tuple, None):
         yield kind
     else:
         parts = typing.get_args(kind)

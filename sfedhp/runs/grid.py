@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -42,8 +43,8 @@ def grid(words: Iterable[str]) -> list[GridPoint]:
                 raise InputError(f"seeds={values} is not a number of repeats: write for example seeds=3.")
             seeds = [f"seed={seed}" for seed in range(int(values))]
             _add_once("seed", word, varied)
-        elif "," in values or "+" in keys:
-            axis = [tuple((key, value) for key in keys.split("+")) for value in values.split(",")]
+        elif len(parts := _values(values)) > 1 or "+" in keys:
+            axis = [tuple((key, value) for key in keys.split("+")) for value in parts]
             if len(set(axis)) < len(axis):
                 raise InputError(f"{word} has the same value twice: give each once.")
             axes.append(axis)
@@ -60,6 +61,11 @@ def grid(words: Iterable[str]) -> list[GridPoint]:
         repeats = [(*own, seed) for seed in seeds] or [tuple(own)]
         points += [GridPoint(setting, (*files, *fixed, *repeat)) for repeat in repeats]
     return points
+
+
+def _values(text: str) -> list[str]:
+    """The values between commas; a list in brackets is one value."""
+    return re.split(r",(?![^\[]*\])", text)
 
 
 def _add_once(key: str, word: str, varied: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ read as the type of its key. What does not fit a key is refused by the dataclass
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 import tomllib
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
+from sfedhp.core.options import NAMES
 from sfedhp.runs.config_keys import (
     Option,
     check_key,
@@ -193,9 +195,19 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
             return int(text.partition(".")[0])
         if kind is float and (number := _float(text)) is not None:
             return number
+        if kind == NAMES:
+            return _list(text)
         if kind is bool and text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
     return text
+
+
+def _list(text: str) -> tuple[str, ...]:
+    """The parts of `[a,b]` or `a,b`; one with a comma of its own stands in double quotes."""
+    text = text.strip()
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    parts = next(csv.reader([inner], skipinitialspace=True), [])
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def _float(text: str) -> float | None:

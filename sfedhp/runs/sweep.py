@@ -18,7 +18,7 @@ from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
 from sfedhp.runs.folder import check_vacant, create, holds_run, open_history
 from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive
-from sfedhp.runs.prepare import Data, Prepared, prepare, prepare_stack
+from sfedhp.runs.prepare import Data, Prepared, prepare, prepare_stack, with_data_of
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome
 from sfedhp.runs.stacking import stack_key
@@ -125,7 +125,8 @@ def check_sweep(
             # Two are enough to see whether they can be stacked.
             resolved[shape] = _prepare([experiments[place] for place in stack[:2]], data, model).experiment
         for place in stack:
-            known = replace(experiments[place], data=resolved[shape].data, model=resolved[shape].model)
+            known = with_data_of(experiments[place], resolved[shape])
+            known = replace(known, model=resolved[shape].model)
             _check_folder(paths[place], known)
 
 

@@ -48,6 +48,7 @@ def test_every_client_holds_exactly_its_labels_in_exact_numbers(rule):
         np.testing.assert_array_equal(counts(federation, part), holds * number)
     assert resolved == DataOptions(
         rule=rule,
+        scale="unit",
         partition="paper",
         labels_per_client=2,
         train_per_label=50,

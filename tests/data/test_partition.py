@@ -161,7 +161,7 @@ def test_counts_without_meaning_are_left_out_and_said():
         "data.labels_per_client has no meaning for the partition iid: left out.",
         "data.train_per_label has no meaning for the partition iid: left out.",
     )
-    assert resolved == DataOptions(partition="iid", validation_per_label=0)
+    assert resolved == DataOptions(partition="iid", validation_per_label=0, scale="unit")
 
 
 def test_too_few_rows_for_the_clients():

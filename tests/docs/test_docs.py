@@ -24,7 +24,13 @@ from sfedhp.runs.settings import read_settings
 from tests.support.pages import DOCS, PAGES, blocks, prose, tables
 from tests.support.paths import ROOT
 
-RUNNABLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "extend.md", DOCS / "personalize.md"]
+RUNNABLE = [
+    ROOT / "README.md",
+    DOCS / "quickstart.md",
+    DOCS / "extend.md",
+    DOCS / "personalize.md",
+    DOCS / "tables.md",
+]
 STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

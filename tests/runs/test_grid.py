@@ -55,3 +55,12 @@ def test_nothing_is_given_twice(words, sentence):
 
 def test_what_does_not_vary_may_be_said_again():
     assert grid(["rounds=5", "rounds=6", "a=1,2"])[0].words == ("rounds=5", "rounds=6", "a=1")
+
+
+def test_a_list_in_brackets_is_one_value():
+    assert [point.words for point in grid(["drop=[a,b]"])] == [("drop=[a,b]",)]
+    assert [point.words for point in grid(["drop=[a,b],[c],d"])] == [
+        ("drop=[a,b]",),
+        ("drop=[c]",),
+        ("drop=d",),
+    ]

@@ -257,3 +257,30 @@ def test_choices_may_be_one_kind_among_others():
     either = typing.Annotated[typing.Literal["a", "b"] | None, "bounds"]
     assert Option("key", either, None, "").choices == ("a", "b")
     assert Option("key", float | None, None, "").choices == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[id,name]", ("id", "name")),
+        ("id,name", ("id", "name")),
+        (" [ id , full name ] ", ("id", "full name")),
+        ('["a,b", c]', ("a,b", "c")),
+        ("id", ("id",)),
+        ("[]", ()),
+    ],
+)
+def test_a_list_of_names_is_read_from_a_word(text, names):
+    assert read_settings([f"data.drop={text}"]).experiment().data.drop == names
+
+
+def test_a_list_of_names_is_read_from_a_file_and_written_again(config):
+    experiment = read_settings([config('[data]\ndrop = ["id", "name"]\n')]).experiment()
+    assert experiment.data.drop == ("id", "name")
+    again = read_settings([config(to_toml(to_dict(experiment)))]).experiment()
+    assert again == experiment
+    assert hash(again.data) == hash(experiment.data)
+    with pytest.raises(InputError, match=r"data.drop = \('id', 3\) is not a list of names: write \[a, b\]"):
+        read_settings([config('[data]\ndrop = ["id", 3]\n')]).experiment()
+    with pytest.raises(InputError, match=r"data.drop = 'id' is not a list of names"):
+        read_settings([config('[data]\ndrop = "id"\n')]).experiment()

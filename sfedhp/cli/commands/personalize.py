@@ -13,6 +13,7 @@ from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.formats import counted
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.data.table import is_table
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.models import save_model
@@ -89,6 +90,8 @@ def _source(settings: Settings) -> Path:
         if entry.key not in _KEYS and entry.key != METHOD and not entry.key.startswith("algorithm."):
             raise InputError(f"{entry.key} has no effect here: set only {', '.join(_KEYS)} and algorithm.….")
     files = [entry.value for entry in settings.entries if entry.key == SOURCE]
+    if files and is_table(files[-1]):
+        raise InputError(f"{files[-1]} is a table, which a newcomer cannot give yet: give an .npz.")
     if not files or not files[-1].endswith(".npz"):
         raise InputError("The newcomer's rows are missing: give them as data.source=FILE.npz.")
     return Path(files[-1])

@@ -1,0 +1,299 @@
+"""A user's own table, `.csv` or `.parquet`: what each column is for, and the numbers it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.core.errors import InputError
+from sfedhp.data.columns import Column, Table, first_text, has_decimal_commas, listed, sorted_names
+from sfedhp.data.csv_file import read_csv
+from sfedhp.data.options import TABLE_KEYS, DataOptions
+from sfedhp.data.parquet_file import read_parquet
+from sfedhp.data.pool import Names, Pool
+
+_READERS = {".csv": read_csv, ".parquet": read_parquet}
+SUFFIXES = tuple(_READERS)
+MOST_VALUES = 50  # categories of a column of text, classes of a target of whole numbers
+_TESTS = {"true": True, "1": True, "false": False, "0": False}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class _Features(NamedTuple):
+    """What a column becomes."""
+
+    names: list[str]
+    values: list[NDArray[np.float64]]  # (rows,) each; NaN where a number is missing
+    are_numbers: list[bool]  # to be standardized; others are 0 or 1
+    notes: list[str]
+
+
+def is_table(source: str) -> bool:
+    """Whether a source is a file with columns of names."""
+    return source.endswith(SUFFIXES)
+
+
+def check_table_options(options: DataOptions) -> None:
+    """Refuse options that contradict the source or one another.
+
+    Raises:
+        InputError: names the options.
+    """
+    if not is_table(options.source):
+        for key in TABLE_KEYS:
+            if getattr(options, key) is not None:
+                raise InputError(
+                    f"data.{key} is for tables ({', '.join(SUFFIXES)}), and data.source = "
+                    f"{options.source!r} is none: leave it out."
+                )
+        return
+    if options.client_column is None and options.partition == "given":
+        raise InputError("data.partition = 'given' needs data.client_column for a table: name the column.")
+    if options.client_column is not None and options.partition not in ("auto", "given"):
+        raise InputError(
+            f"data.client_column says who holds which row, and so does data.partition = "
+            f"{options.partition!r}: leave one out."
+        )
+    if options.edge_column is not None and options.client_column is None:
+        raise InputError("data.edge_column needs data.client_column: name the column of the clients too.")
+    if options.edge_column is not None and options.edge_order != "consecutive":
+        raise InputError(
+            f"data.edge_column says which edge a client is under, and so does data.edge_order = "
+            f"{options.edge_order!r}: leave one out."
+        )
+    if options.scale not in ("auto", "standard", "none"):
+        raise InputError(f"data.scale = {options.scale!r} is for images: use standard or none for a table.")
+
+
+def read_table(path: Path, options: DataOptions) -> Pool:
+    """The rows of the file, its columns turned into numbers as `options` say.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    table = next(read for suffix, read in _READERS.items() if path.name.endswith(suffix))(path)
+    if options.target is None:
+        names = listed([column.name for column in table.columns])
+        raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")
+    roles = _roles(table, options)
+    features = _features(table, {*(column.name for column in roles.values()), *(options.drop or ())})
+    labels, classes = _classes(table, roles["target"])
+    client, clients = _named(table, roles.get("client_column"))
+    edge, edges = _named(table, roles.get("edge_column"))
+    test = _tests(table, roles.get("test_column"))
+    edge_of = None
+    if client is not None and edge is not None:
+        edge_of = _edge_of(table, client, edge, clients, edges)
+        # Ids go edge by edge, so that clients take their seats in order.
+        order = np.argsort(edge_of, kind="stable")
+        client, edge_of = np.argsort(order)[client], edge_of[order]
+        clients = tuple(clients[old] for old in order)
+    return Pool(
+        name=table.name,
+        inputs=np.stack(features.values, axis=1),
+        labels=labels,
+        classes=len(classes),
+        client=client,
+        test=test,
+        notes=tuple(features.notes),
+        names=Names(tuple(features.names), classes, clients, edges),
+        are_numbers=np.array(features.are_numbers, np.bool_),
+        edge_of=edge_of,
+    )
+
+
+def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
+    """The columns that are no inputs, by the option that names them."""
+    keys = ("target", "client_column", "edge_column", "test_column")
+    given = {key: getattr(options, key) for key in keys if getattr(options, key) is not None}
+    roles = {key: table.find(f"data.{key}", name) for key, name in given.items()}
+    for name in options.drop or ():
+        table.find("data.drop", name)
+    taken: dict[str, str] = dict.fromkeys(options.drop or (), "drop")
+    for key, column in roles.items():
+        if column.name in taken:
+            raise InputError(
+                f"data.{taken[column.name]} and data.{key} both name the column {column.name!r}: "
+                f"a column has one use."
+            )
+        taken[column.name] = key
+    return roles
+
+
+def _features(table: Table, others: set[str]) -> _Features:
+    """The inputs: all columns but these."""
+    parts = [_feature(table, column) for column in table.columns if column.name not in others]
+    if not parts:
+        raise InputError(f"{table.name} has no column left to predict from: drop fewer.")
+    found = _Features(
+        [name for part in parts for name in part.names],
+        [values for part in parts for values in part.values],
+        [each for part in parts for each in part.are_numbers],
+        [note for part in parts for note in part.notes],
+    )
+    for name in found.names:
+        if found.names.count(name) > 1:
+            raise InputError(
+                f"{table.name}: two inputs would have the name {name!r}: rename the column of that name."
+            )
+    return found
+
+
+def _feature(table: Table, column: Column) -> _Features:
+    missing, notes = column.missing, []
+    drop = f"or leave it out with data.drop={column.name}"
+    if missing.all():
+        raise InputError(f"{table.name}: column {column.name!r} is empty: fill it, {drop}.")
+    if column.kind == "time":
+        example = next(text for text in column.texts if text is not None)
+        raise InputError(
+            f"{table.name}: column {column.name!r} holds dates or times ({example}): turn it into numbers, "
+            f"{drop}."
+        )
+    if column.kind == "other":
+        raise InputError(
+            f"{table.name}: column {column.name!r} holds neither numbers nor text: change it, {drop}."
+        )
+    if column.kind == "text":
+        _check_categories(table, column, drop)
+        if (row := first_text(column)) is not None:
+            notes.append(
+                f"{table.name}: column {column.name!r} is read as text because of {column.texts[row]!r} in "
+                f"{table.place(row)}; leave values that are missing empty."
+            )
+        categories = sorted_names({text for text in column.texts if text is not None})
+        texts = np.array(column.texts, object)
+        names = [f"{column.name} = {category}" for category in categories]
+        values = [(texts == category).astype(np.float64) for category in categories]
+    else:
+        # The comparison is False for NaN too, and a missing value is NaN.
+        wrong = ~missing & ~(np.abs(column.numbers) <= _LARGEST)
+        if wrong.any():
+            raise InputError(
+                f"{table.name}: column {column.name!r} holds an infinite or huge (above 3e38) number in "
+                f"{table.place(int(wrong.argmax()))}: correct it, or leave it empty."
+            )
+        names, values = [column.name], [column.numbers]
+    are_numbers = [column.kind == "number"] * len(names)
+    if missing.any():
+        names.append(f"{column.name} missing")
+        values.append(missing.astype(np.float64))
+        are_numbers.append(False)
+    return _Features(names, values, are_numbers, notes)
+
+
+def _check_categories(table: Table, column: Column, drop: str) -> None:
+    if has_decimal_commas(column):
+        raise InputError(
+            f"{table.name}: column {column.name!r} has numbers with a decimal comma: write a decimal point, "
+            f"{drop}."
+        )
+    count = len({text for text in column.texts if text is not None})
+    if count > MOST_VALUES:
+        row = first_text(column)
+        why = "" if row is None else f" (text because of {column.texts[row]!r} in {table.place(row)})"
+        raise InputError(
+            f"{table.name}: column {column.name!r} has {count} different texts{why}, and at most "
+            f"{MOST_VALUES} can be categories: group them, {drop}."
+        )
+
+
+def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The label of each row, and the names of the classes in their order."""
+    _check_complete(table, target, "data.target")
+    if target.kind in ("time", "other"):
+        raise InputError(
+            f"{table.name}: the target {target.name!r} holds neither text nor whole numbers, and only "
+            f"classes can be predicted: choose another column."
+        )
+    if target.kind == "number":
+        whole = np.isfinite(target.numbers) & (target.numbers == np.round(target.numbers))
+        values, labels = np.unique(target.numbers, return_inverse=True)
+        if not whole.all() or len(values) > MOST_VALUES:
+            what = f"{len(values)} different numbers" if whole.all() else "numbers that are not whole"
+            raise InputError(
+                f"{table.name}: the target {target.name!r} has {what}, and regression is not available yet: "
+                f"choose a target of at most {MOST_VALUES} classes."
+            )
+        names = tuple(str(int(value)) for value in values)
+    else:
+        texts = [str(text).lower() if target.kind == "boolean" else str(text) for text in target.texts]
+        names = sorted_names(set(texts))
+        labels = _codes(texts, names)
+    if len(names) < 2:
+        raise InputError(
+            f"{table.name}: the target {target.name!r} is {names[0]!r} in every row: there must be two "
+            f"classes or more."
+        )
+    return labels.astype(np.int64), names
+
+
+def _named(table: Table, column: Column | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """The number of each row's client or edge, and their names in order; None where no column says so."""
+    if column is None:
+        return None, ()
+    _check_complete(table, column, "data.client_column and data.edge_column")
+    texts = [str(text) for text in column.texts]
+    names = sorted_names(set(texts))
+    return _codes(texts, names), names
+
+
+def _codes(texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    number = {name: code for code, name in enumerate(names)}
+    return np.array([number[text] for text in texts], np.int64)
+
+
+def _tests(table: Table, column: Column | None) -> NDArray[np.bool_] | None:
+    """Which rows are for testing."""
+    if column is None:
+        return None
+    _check_complete(table, column, "data.test_column")
+    for row, text in enumerate(column.texts):
+        if str(text).lower() not in _TESTS:
+            raise InputError(
+                f"{table.name}: column {column.name!r} has {text!r} in {table.place(row)}: write true or "
+                f"false, or 1 or 0, for rows to test on and to train on."
+            )
+    return np.array([_TESTS[str(text).lower()] for text in column.texts], np.bool_)
+
+
+def _check_complete(table: Table, column: Column, key: str) -> None:
+    missing = column.missing
+    if missing.any():
+        row = int(missing.argmax())
+        raise InputError(
+            f"{table.name}: column {column.name!r} has no value in {table.place(row)}, and {key} needs one "
+            f"in every row: fill it in, or remove the row."
+        )
+
+
+def _edge_of(
+    table: Table,
+    client: NDArray[np.int64],
+    edge: NDArray[np.int64],
+    clients: Sequence[str],
+    edges: Sequence[str],
+) -> NDArray[np.int64]:
+    """The edge of each client."""
+    edge_of = np.empty(len(clients), np.int64)
+    edge_of[client] = edge
+    wrong = edge_of[client] != edge
+    if wrong.any():
+        row = int(wrong.argmax())
+        one, other = edges[edge[row]], edges[edge_of[client[row]]]
+        raise InputError(
+            f"{table.name}: client {clients[client[row]]!r} is under two edges, {one!r} and {other!r}: give "
+            f"each client one edge, or two clients two names."
+        )
+    sizes = np.bincount(edge_of, minlength=len(edges))
+    if len(set(sizes.tolist())) > 1:
+        counts = listed([f"{name}: {size}" for name, size in zip(edges, sizes, strict=True)])
+        raise InputError(
+            f"{table.name}: the edges have different numbers of clients ({counts}), and uneven sites are not "
+            f"supported yet: make them equal, or leave data.edge_column out."
+        )
+    return edge_of
