@@ -252,9 +252,9 @@ def test_edges_follow_from_the_data(tmp_path: Path) -> None:
     assert resolved == experiment
     assert fingerprint(again) == fingerprint(federation)
     assert again.notes == ()
-    for wrong in ({"edges": 3}, {"clients_per_edge": 4}):
+    for wrong in (Experiment(data=options, edges=3), Experiment(data=options, clients_per_edge=4)):
         with pytest.raises(InputError, match=r"= \d, but data.edge_column = 'hospital' gives 2: leave"):
-            federation_of(Experiment(data=options, **wrong))
+            federation_of(wrong)
     held_out = dataclasses.replace(options, held_out=1)
     federation, experiment = federation_of(Experiment(data=held_out))
     assert federation.seats.tolist() == [[0], [1]]
@@ -388,7 +388,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["target", "client_column", "edge_column", "test_column", "drop"])
 def test_keys_of_tables_are_refused_for_other_sources(key: str) -> None:
-    options = DataOptions(**{key: ("a",) if key == "drop" else "a"})
+    given: dict[str, Any] = {key: ("a",) if key == "drop" else "a"}
+    options = DataOptions(**given)
     with pytest.raises(InputError, match=rf"data.{key} is for tables \(.csv, .parquet\)"):
         federate(options, edges=2, clients_per_edge=2, seed=0)
 
@@ -415,7 +416,7 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
         "smokes": [text == "True" for text in columns["smokes"]],
         "held": [text == "True" for text in columns["held"]],
     }
-    options = {"test_column": "held", "drop": ()}
+    options: dict[str, Any] = {"test_column": "held", "drop": ()}
     one, other = load(written(tmp_path, columns), **options), load(parquet(tmp_path, **typed), **options)
     assert one.names == other.names
     assert one.names.features[0] == "age"

@@ -38,6 +38,7 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
       sfedhp run algorithm=fedavg rounds=100
       sfedhp run experiment.toml algorithm.edge_rounds=5 --out results/five
       sfedhp run data.source=my.npz model.name=mlr --json
+      sfedhp run data.source=my.csv data.target=diagnosis
     """
     try:
         prepared = _prepare(words, out)
