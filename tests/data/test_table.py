@@ -23,7 +23,7 @@ import sfedhp
 from sfedhp.cli import main
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
-from sfedhp.data import DataOptions, Federation, federate, hold_out
+from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
 from sfedhp.data.columns import MISSING
 from sfedhp.data.newcomer import load_newcomer
 from sfedhp.data.scaling import column_scaling_of
@@ -511,3 +511,20 @@ def test_newcomers_and_deployments_are_refused(tmp_path: Path) -> None:
     assert run.finished
     with pytest.raises(click.ClickException, match="is a table, which a newcomer cannot give yet"):
         main.main(["personalize", str(tmp_path / "run"), "data.source=new.csv"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_the_new_default_scale_changes_nothing_for_arrays(kind: type[np.generic]) -> None:
+    inputs, labels = np.arange(60).reshape(20, 3).astype(kind), np.arange(20) % 2
+    division: dict[str, Any] = {"edges": 1, "clients_per_edge": 2, "seed": 0}
+    before, recorded = from_arrays(inputs, labels, options=DataOptions(scale="unit"), **division)
+    after, resolved = from_arrays(inputs, labels, **division)
+    assert resolved == recorded
+    assert fingerprint(after) == fingerprint(before)
+    np.testing.assert_array_equal(
+        after.scaled(np.arange(20), "float32"), before.scaled(np.arange(20), "float32")
+    )
+    # A config of an earlier version has none of the new keys, and is written without them.
+    config = to_dict(Experiment(data=recorded))
+    assert not {"target", "client_column", "edge_column", "test_column", "drop"} & config["data"].keys()
+    assert from_dict(config).data == recorded
