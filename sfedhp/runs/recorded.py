@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.runs.checkpoints import read_about
 from sfedhp.runs.folder import holds_run, read_config, read_history
 from sfedhp.runs.hints import hints
@@ -42,6 +43,18 @@ class RecordedRun:
         if self.scores is not None:
             return len(self.scores.clients)
         return int(self.config["edges"] * self.config["clients_per_edge"])
+
+    @property
+    def sentence(self) -> str:
+        """What was run, and how it ended."""
+        config, rounds = self.config, self.config["rounds"]
+        end = f", {self.rounds_done} done" if not self.finished and not self.error else ""
+        diverged = f"; {self.error}" if self.error else ""
+        return (
+            f"{config[METHOD]} on {config[SOURCE]}: {counted(config['edges'], 'edge')} with "
+            f"{counted(self.clients, 'client')}, {counted(rounds, 'round')}{end}, "
+            f"seed {config['seed']}{diverged}."
+        )
 
     @property
     def summary(self) -> Row:

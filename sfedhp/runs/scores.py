@@ -29,7 +29,17 @@ from sfedhp.runs.records import Row
 
 _CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
 SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
-_CLIENT_COLUMNS: Final = ("client", "edge", "seat", "rows", "test_rows", "labels", *KINDS, "loss")
+_CLIENT_COLUMNS: Final = (
+    "client",
+    "edge",
+    "seat",
+    "rows",
+    "test_rows",
+    "labels",
+    *KINDS,
+    "loss",
+    "label_rows",
+)
 _CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
 
 Matrix = Sequence[Sequence[int]]  # test rows by true class (first) and predicted class
@@ -42,6 +52,25 @@ class Scores(NamedTuple):
     clients: list[Row]  # in the order of edges and seats; None where a client or the method has no figure
     classes: list[Row]
     confusion: Mapping[str, Matrix]  # by kind of model
+
+    @property
+    def used(self) -> str:
+        """The kind of model that a client would use: PM, else EM, else GM."""
+        return next((kind for kind in KINDS if kind in self.confusion), KINDS[0])
+
+    def ranked_clients(self) -> list[Row]:
+        """The clients from the worst served to the best, by the model that each would use.
+
+        `worst_decile` is added: whether a client is one of the worst tenth, at least one. Clients without a
+        figure are last.
+        """
+        kind = self.used
+        known = sorted((row for row in self.clients if row[kind] is not None), key=lambda row: row[kind])
+        tenth = math.ceil(0.1 * len(known))
+        return [
+            *(row | {"worst_decile": place < tenth} for place, row in enumerate(known)),
+            *(row | {"worst_decile": False} for row in self.clients if row[kind] is None),
+        ]
 
 
 def write_scores(prepared: Prepared, runs: Iterable[tuple[int, Path | None, State | None]]) -> None:
@@ -145,6 +174,7 @@ def _client_rows(
             {"client": holding.client, "edge": edge, "seat": seat}
             | {"rows": sum(holding.train), "test_rows": sum(holding.test), "labels": labels}
             | figures
+            | {"label_rows": " ".join(str(count) for count in holding.train if count)}
         )
     return table
 
@@ -184,7 +214,8 @@ def _read_table(path: Path) -> list[dict[str, str]]:
 
 def _client(row: Mapping[str, str]) -> Row:
     counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
-    return counts | {"labels": row["labels"]} | {name: _figure(row[name]) for name in (*KINDS, "loss")}
+    texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None of earlier versions
+    return counts | texts | {name: _figure(row[name]) for name in (*KINDS, "loss")}
 
 
 def _class(row: Mapping[str, str]) -> Row:

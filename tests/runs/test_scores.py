@@ -98,7 +98,9 @@ def test_a_row_is_that_of_the_clients_own_model_and_rows(tmp_path, method):
         assert (row["client"], row["rows"], row["test_rows"]) == tuple(
             map(str, (client, len(held), len(test)))
         )
-        assert row["labels"] == " ".join(map(str, np.unique(federation.labels[held])))
+        own, counts = np.unique(federation.labels[held], return_counts=True)
+        assert row["labels"] == " ".join(map(str, own))
+        assert row["label_rows"] == " ".join(map(str, counts))
         inputs = torch.from_numpy(federation.scaled(test, "float64"))
         labels = torch.from_numpy(federation.labels[test])
         models = {
@@ -248,3 +250,13 @@ def test_damaged_files_are_refused_with_what_to_do(tmp_path, name, content):
     (tmp_path / "run" / name).write_text(content)
     with pytest.raises(InputError, match="cannot be read: delete them, and `sfedhp resume"):
         read_scores(tmp_path / "run")
+
+
+def test_a_folder_of_an_earlier_version_has_no_rows_of_labels(tmp_path):
+    sfedhp.run(RAGGED, data=ragged(), out=tmp_path / "run")
+    path = tmp_path / "run/clients.csv"
+    lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    scores = read_scores(tmp_path / "run")
+    assert scores is not None
+    assert {row["label_rows"] for row in scores.clients} == {None}

@@ -19,8 +19,8 @@ from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse,
 from sfedhp.cli.options import json_option
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import print_json, results
-from sfedhp.cli.output.formats import counted
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.nn.models import MODELS
 from sfedhp.runs.environment import device_of
 

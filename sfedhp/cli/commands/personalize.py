@@ -10,9 +10,9 @@ from safetensors import SafetensorError, safe_open
 
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_json, print_notes, results
-from sfedhp.cli.output.formats import counted
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.data.table import is_table
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import read_experiment

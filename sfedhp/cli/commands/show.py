@@ -9,7 +9,7 @@ import click
 
 from sfedhp.cli.options import json_option
 from sfedhp.cli.output.console import print_json, print_notes
-from sfedhp.cli.output.recorded import describe, print_recorded, print_recorded_runs, ranked_clients
+from sfedhp.cli.output.recorded import print_recorded, print_recorded_runs
 from sfedhp.runs.folder import holds_run
 from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
 
@@ -49,7 +49,7 @@ def show(folder: Path, all_clients: bool, as_json: bool) -> None:
 def _content(run: RecordedRun) -> dict[str, Any]:
     """What is shown of every run."""
     return {
-        "run": describe(run),
+        "run": run.sentence,
         "edges": run.config["edges"],
         "clients_total": run.clients,
         "error": run.error,
@@ -63,7 +63,7 @@ def _scores(run: RecordedRun) -> dict[str, Any]:
     scores = run.scores
     return {
         "scores_round": scores and scores.round,
-        "clients": scores and ranked_clients(scores),
+        "clients": scores and scores.ranked_clients(),
         "classes": scores and scores.classes,
         "confusion": scores and scores.confusion,
         "note": run.missing_scores,

@@ -13,13 +13,13 @@ from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_json, print_notes
-from sfedhp.cli.output.formats import counted
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.output.sweep import SweepRun, print_sweep
 from sfedhp.cli.paths import new_folder
 from sfedhp.cli.progress import round_progress
 from sfedhp.config import Experiment, with_own_sampling
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.grid import GridPoint, grid

@@ -9,8 +9,8 @@ from rich.filesize import decimal
 
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.formats import duration
 from sfedhp.cli.output.summaries import explain_best
+from sfedhp.core.formats import duration
 from sfedhp.runs.metrics import KINDS
 
 _METHOD = 11  # the longest name of a method with its mark

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.formats import counted, percent
 from sfedhp.cli.output.run import print_accuracies, print_folder
+from sfedhp.core.formats import percent
 from sfedhp.runs.metrics import KINDS
-from sfedhp.runs.provenance import METHOD, SOURCE
+from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.recorded import RecordedRun
-from sfedhp.runs.records import Row
 from sfedhp.runs.scores import Scores
 
 AT_MOST = 30  # clients that are printed, unless all are asked for
@@ -25,7 +23,7 @@ _LABELS = 8  # least width of the labels of a client
 def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
     """Print what was run, the final figures, the clients, the classes and where the files are."""
     console = results()
-    console.print(describe(run), style="bold", soft_wrap=True)
+    console.print(run.sentence, style="bold", soft_wrap=True)
     print_accuracies(console, run.summary)
     console.print()
     if run.scores is not None:
@@ -57,39 +55,13 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
     print_table(results(), columns, lines)
 
 
-def describe(run: RecordedRun) -> str:
-    """What was run, and how it ended, in one sentence."""
-    config, rounds = run.config, run.config["rounds"]
-    end = f", {run.rounds_done} done" if not run.finished and not run.error else ""
-    diverged = f"; {run.error}" if run.error else ""
-    return (
-        f"{config[METHOD]} on {config[SOURCE]}: {counted(config['edges'], 'edge')} with "
-        f"{counted(run.clients, 'client')}, {counted(rounds, 'round')}{end}, seed {config['seed']}{diverged}."
-    )
-
-
-def ranked_clients(scores: Scores) -> list[Row]:
-    """The clients from the worst served to the best, by the model each would use: PM, else EM, else GM.
-
-    `worst_decile` is added: whether a client is one of the worst tenth, at least one. Clients without a
-    figure are last.
-    """
-    kind = next((kind for kind in KINDS if kind in scores.confusion), KINDS[0])
-    known = sorted((row for row in scores.clients if row[kind] is not None), key=lambda row: row[kind])
-    tenth = math.ceil(0.1 * len(known))
-    return [
-        *(row | {"worst_decile": place < tenth} for place, row in enumerate(known)),
-        *(row | {"worst_decile": False} for row in scores.clients if row[kind] is None),
-    ]
-
-
 def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> None:
     columns = [
         *(Column("client"), Column("edge"), Column("rows", spare=3), Column("test rows", spare=4)),
         *(Column("labels", words=_LABELS, spare=2), Column("PM"), Column("EM"), Column("GM")),
         *(Column("loss", spare=1), Column("", words=len("worst decile"))),
     ]
-    ranked = ranked_clients(scores)
+    ranked = scores.ranked_clients()
     shown = ranked if all_clients else ranked[:AT_MOST]
     rows = [
         [

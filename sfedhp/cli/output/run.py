@@ -11,8 +11,8 @@ from rich.filesize import decimal
 
 from sfedhp.cli.output.columns import Column, pack, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.formats import counted, duration, percent
 from sfedhp.cli.output.summaries import explain_best
+from sfedhp.core.formats import counted, duration, percent
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.results import Run
 

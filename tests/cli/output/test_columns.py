@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from sfedhp.cli.output.columns import Column, pack, print_table
-from sfedhp.cli.output.formats import counted
+from sfedhp.core.formats import counted
 
 COLUMNS = [
     Column("name", words=6),

@@ -1,4 +1,4 @@
-"""How numbers are written in tables."""
+"""How numbers are written in tables and pages."""
 
 from __future__ import annotations
 
