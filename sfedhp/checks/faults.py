@@ -25,7 +25,7 @@ from sfedhp.checks.problem import (
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Batch, Clock
-from sfedhp.nn.losses import Loss, cross_entropy
+from sfedhp.nn.losses import Loss
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
 from sfedhp.runs.evaluation import Evaluator
@@ -164,5 +164,5 @@ def learns(algorithm: Algorithm) -> None:
 class _Still(Task):
     """Clients whose loss is flat."""
 
-    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
         return self.weight_decay * dense(model)

@@ -21,8 +21,8 @@ class Batch(NamedTuple):
     """Rows that clients compute with; the leading axes are the stack."""
 
     inputs: Tensor  # (..., rows, *shape)
-    labels: Tensor  # (..., rows)
-    real: Tensor  # (..., rows) bool: False where a row only pads a shorter client
+    labels: Tensor  # (..., rows, *target): a class has no axes of its own, other targets have one
+    real: Tensor  # (..., rows) bool: False where a row only pads a shorter client; it tells rows and stack
 
 
 def tuple_like(template: Parts, parts: Sequence[Any]) -> Parts:

@@ -179,4 +179,5 @@ def _stacked_problem(
         factored=factored,
         may_pad=task.may_pad,
         lookahead=None if descent.lookahead is None else factor(descent.lookahead),
+        loss=task.loss,
     )

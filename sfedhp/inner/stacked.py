@@ -20,7 +20,7 @@ from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.types import Batch
 from sfedhp.inner.anchor_mix import AnchorMix, Factor, StepCoefficients
 from sfedhp.inner.layers import DenseLayer, FixedInputLayer, LayerState, LookaheadLayer, LowRankLayer
-from sfedhp.nn.losses import CrossEntropyGrad
+from sfedhp.nn.losses import Loss, LossGrad, cross_entropy, loss_grad_of
 from sfedhp.nn.mlp import Layers, LinearSlice
 
 
@@ -39,6 +39,7 @@ class StackedProblem(NamedTuple):
     may_pad: bool = True  # whether a mini-batch may hold padding rows
     # α: take the gradient at θ − α ∇ℓ(θ; D), on a mini-batch other than D. None: take it at θ.
     lookahead: Factor | None = None
+    loss: Loss = cross_entropy
 
     @property
     def may_stay_low_rank(self) -> bool:
@@ -75,13 +76,12 @@ def gradient_descent(problem: StackedProblem) -> Tensor | Factored:
     return _factored(layers, held, problem, mix) if any(held) else _flat(layers, problem)
 
 
-def _rows_and_loss_grad(
-    problem: StackedProblem, number: int, rate: Factor
-) -> tuple[Tensor, CrossEntropyGrad]:
+def _rows_and_loss_grad(problem: StackedProblem, number: int, rate: Factor) -> tuple[Tensor, LossGrad]:
     """A mini-batch's rows (clients, rows, features), and the gradient of its loss times −rate."""
     batch = problem.batch(number)
-    rows = batch.inputs.reshape(problem.lead.numel(), batch.labels.shape[-1], -1)
-    return rows, CrossEntropyGrad(batch, rows, problem.layers[-1].outputs, -1 * rate, problem.may_pad)
+    rows = batch.inputs.reshape(problem.lead.numel(), batch.real.shape[-1], -1)
+    outputs = problem.layers[-1].outputs
+    return rows, loss_grad_of(problem.loss, batch, rows, outputs, -1 * rate, problem.may_pad)
 
 
 def _choose_form(layer: LinearSlice, problem: StackedProblem, mix: AnchorMix, rows: Tensor) -> LayerState:
@@ -106,7 +106,7 @@ def _choose_form(layer: LinearSlice, problem: StackedProblem, mix: AnchorMix, ro
 
 
 def _forward_backward(
-    layers: Sequence[LayerState | LookaheadLayer], rows: Tensor, loss_grad: CrossEntropyGrad
+    layers: Sequence[LayerState | LookaheadLayer], rows: Tensor, loss_grad: LossGrad
 ) -> list[Layer]:
     """Every layer's inputs H and output gradients times −rate A: together the change of a step.
 

@@ -30,7 +30,7 @@ def gradient(
         loss: ℓ.
         may_pad: whether rows of the batch may be padding.
     """
-    lead = batch.labels.shape[:-1]
+    lead = batch.real.shape[:-1]
     leaves = _leaves(network, model, lead)
     with torch.enable_grad():
         outputs, moved = _train(network, leaves, statistics, batch, may_pad)
@@ -49,7 +49,7 @@ def hessian_product(
     may_pad: bool,
 ) -> Tensor:
     """∇²ℓ(x; D) v of every client for a direction v (*lead, d): (*lead, d). Arguments as in `gradient`."""
-    lead = batch.labels.shape[:-1]
+    lead = batch.real.shape[:-1]
     leaves = _leaves(network, model, lead)
     parts = split(direction, network.weights).values()
     with torch.enable_grad():
@@ -96,7 +96,7 @@ def _train(
     Batch norm averages over all rows it is given. So if rows may be padding, clients with equally many real
     rows (which come first) go through the network together, with those rows only.
     """
-    *lead, width = batch.labels.shape
+    *lead, width = batch.real.shape
     axes = len(lead)
     if not (network.s and may_pad):
         return network.run(leaves, statistics, batch.inputs, torch.Size(lead), train=True)

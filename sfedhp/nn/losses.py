@@ -11,10 +11,10 @@ from torch.nn.functional import log_softmax
 from sfedhp.core.types import Batch
 from sfedhp.nn.matmul import prefers_column_major
 
-# Scores (..., rows, classes), labels (..., rows) and which rows are real (..., rows) to one loss a client,
-# (...).
+# Scores (..., rows, outputs), labels (..., rows, *target) and which rows are real (..., rows) to one loss a
+# client, (...).
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-# Scores (clients, rows, classes) to the gradients of the clients' losses with respect to them.
+# Scores (clients, rows, outputs) to the gradients of the clients' losses with respect to them.
 LossGrad = Callable[[Tensor], Tensor]
 
 
@@ -24,14 +24,33 @@ def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
 
 
-def loss_grad_by_autograd(loss: Loss, batch: Batch) -> LossGrad:
-    """The gradient of any loss on a batch with respect to the scores."""
+def loss_grad_of(
+    loss: Loss, batch: Batch, rows: Tensor, outputs: int, factor: float | Tensor = 1.0, may_pad: bool = True
+) -> LossGrad:
+    """The gradient of a loss on a batch with respect to the scores, times a factor.
+
+    Args:
+        loss: ℓ; the cross-entropy has a gradient written by hand.
+        batch: the batch of the whole stack.
+        rows: its inputs as (clients, rows, features).
+        outputs: scores of a row.
+        factor: of all gradients, or one for each client, (clients, 1, 1).
+        may_pad: whether some rows may be padding.
+    """
+    if loss is cross_entropy:
+        return CrossEntropyGrad(batch, rows, outputs, factor, may_pad)
+    return loss_grad_by_autograd(loss, batch, factor)
+
+
+def loss_grad_by_autograd(loss: Loss, batch: Batch, factor: float | Tensor = 1.0) -> LossGrad:
+    """The gradient of any loss on a batch with respect to the scores, times a factor."""
 
     def loss_grad(scores: Tensor) -> Tensor:
-        leaf = scores.view(*batch.labels.shape, -1).requires_grad_()
+        leaf = scores.detach().view(*batch.real.shape, -1).requires_grad_()
         with torch.enable_grad():
             total = loss(leaf, batch.labels, batch.real).sum()
-        return torch.autograd.grad(total, leaf)[0].view_as(scores)
+        grad = torch.autograd.grad(total, leaf)[0].reshape(scores.shape)
+        return grad if isinstance(factor, float) and factor == 1 else grad * factor
 
     return loss_grad
 

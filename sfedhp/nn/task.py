@@ -17,7 +17,7 @@ from sfedhp.core.vectors import density
 from sfedhp.nn import autograd, mlp
 from sfedhp.nn.conv.network import ConvNet
 from sfedhp.nn.kernels import available
-from sfedhp.nn.losses import CrossEntropyGrad, Loss, cross_entropy, loss_grad_by_autograd
+from sfedhp.nn.losses import Loss, cross_entropy, loss_grad_by_autograd, loss_grad_of
 from sfedhp.nn.mlp import Layers, distinct_models
 from sfedhp.nn.network import Network
 from sfedhp.nn.rows import take_rows
@@ -57,7 +57,7 @@ class Task:
 
     network: Network
     inputs: Tensor  # (..., rows, *shape)
-    labels: Tensor  # (..., rows)
+    labels: Tensor  # (..., rows, *target)
     sizes: Tensor  # (...): how many rows are real; the rest is padding
     stream: Tensor  # (...): the key of seed and client id
     batch_size: int  # 0: all rows
@@ -67,11 +67,17 @@ class Task:
     force_autograd: bool = False  # use autograd even where a pass written by hand exists
     classes: int = 0  # number of classes; for methods whose network does not end in class scores
     density_threshold: float = DENSITY_THRESHOLD  # τ: a smaller weight counts as zero
+    loss: Loss = cross_entropy  # ℓ
 
     @property
     def lead(self) -> torch.Size:
         """The shape of the stack."""
         return self.sizes.shape
+
+    @property
+    def rows(self) -> int:
+        """The rows of each client, padding included."""
+        return self.inputs.shape[len(self.lead)]
 
     @property
     def layers(self) -> Layers:
@@ -103,8 +109,7 @@ class Task:
     @property
     def may_pad(self) -> bool:
         """Whether a mini-batch may hold padding rows."""
-        width = self.labels.shape[-1]
-        return self.rows_may_pad(min(self.batch_size or width, width))
+        return self.rows_may_pad(min(self.batch_size or self.rows, self.rows))
 
     def rows_may_pad(self, rows: int) -> bool:
         """Whether some of the first `rows` rows of a client may be padding.
@@ -137,23 +142,25 @@ class Task:
         wanted = self.batch_size if count is None else count
         if not wanted:
             return self.everything()
-        width = self.labels.shape[-1]
-        rows, real = choose(keys, self.sizes, width, wanted, self.rows_may_pad(width))
-        return Batch(take_rows(self.inputs, rows), self.labels.gather(-1, rows), real)
+        rows, real = choose(keys, self.sizes, self.rows, wanted, self.rows_may_pad(self.rows))
+        one_each = self.labels.ndim == rows.ndim
+        labels = self.labels.gather(-1, rows) if one_each else take_rows(self.labels, rows)
+        return Batch(take_rows(self.inputs, rows), labels, real)
 
     def everything(self) -> Batch:
         """All rows of every client."""
-        rows = torch.arange(self.labels.shape[-1], device=self.labels.device)
+        rows = torch.arange(self.rows, device=self.labels.device)
         return Batch(self.inputs, self.labels, rows < self.sizes.unsqueeze(-1))
 
-    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
         """∇ℓ(x; D) + μ x of every client, (..., d), where μ is the weight decay.
 
         Args:
             model: x, (..., d) or what expands to that.
             batch: D.
-            loss: ℓ.
+            loss: ℓ; None: the task's.
         """
+        loss = loss or self.loss
         if layers := self.layers:
             grads = self._mlp_gradient(layers, model, batch, loss)
         elif convnet := self.convnet:
@@ -166,9 +173,10 @@ class Task:
         """The share (...) of weights of models (..., d) that do not count as zero."""
         return density(dense(model), self.density_threshold)
 
-    def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss = cross_entropy) -> Tensor:
-        """(∇²ℓ(x; D) + μ I) v of every client for a direction v (..., d): (..., d)."""
-        statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.labels.shape[-1])
+    def curvature(self, model: Tensor, batch: Batch, direction: Tensor, loss: Loss | None = None) -> Tensor:
+        """(∇²ℓ(x; D) + μ I) v of every client for a direction v (..., d): (..., d); ℓ as in `gradient`."""
+        statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.real.shape[-1])
+        loss = loss or self.loss
         products = autograd.hessian_product(self.network, model, statistics, batch, direction, loss, may_pad)
         return products + self.weight_decay * direction
 
@@ -193,13 +201,11 @@ class Task:
 
     def _mlp_gradient(self, layers: Layers, model: Tensor | Factored, batch: Batch, loss: Loss) -> Tensor:
         """∇ℓ (..., d) by `nn.mlp`."""
-        rows = batch.inputs.reshape(self.lead.numel(), batch.labels.shape[-1], -1)
-        known = None
-        if loss is cross_entropy:
-            may_pad = self.rows_may_pad(rows.shape[1])
-            known = CrossEntropyGrad(batch, rows, layers[-1].outputs, may_pad=may_pad)
+        rows = batch.inputs.reshape(self.lead.numel(), batch.real.shape[-1], -1)
+        may_pad = self.rows_may_pad(rows.shape[1])
+        loss_grad = loss_grad_of(loss, batch, rows, layers[-1].outputs, may_pad=may_pad)
         models = mlp.stack_models(layers, model, self.lead, rows.shape[1])
-        grads = mlp.gradient(layers, models, rows, known or loss_grad_by_autograd(loss, batch))
+        grads = mlp.gradient(layers, models, rows, loss_grad)
         return grads.view(*self.lead, -1)
 
     def _convnet_gradient(self, convnet: ConvNet, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
@@ -210,7 +216,7 @@ class Task:
             distinct_models(model, self.lead),
             self._statistics(model).reshape(clients, self.network.s),
             flat,
-            may_pad=self.rows_may_pad(batch.labels.shape[-1]),
+            may_pad=self.rows_may_pad(batch.real.shape[-1]),
             loss_grad=None if loss is cross_entropy else loss_grad_by_autograd(loss, batch),
         )
         if self.network.s:
@@ -219,7 +225,7 @@ class Task:
 
     def _autograd_gradient(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         """∇ℓ (..., d) by autograd; updates the statistics."""
-        statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.labels.shape[-1])
+        statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.real.shape[-1])
         grads, moved = autograd.gradient(self.network, model, statistics, batch, loss, may_pad)
         if self.network.s:
             self.statistics = moved

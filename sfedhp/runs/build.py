@@ -25,7 +25,7 @@ class Rows(NamedTuple):
     """Rows of a client, or of every client of a stack, padded to the longest."""
 
     inputs: Tensor  # (*lead, rows, *shape)
-    labels: Tensor  # (*lead, rows)
+    labels: Tensor  # (*lead, rows, *target)
     sizes: Tensor  # (*lead): how many rows are real
 
 

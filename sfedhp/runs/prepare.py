@@ -205,7 +205,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         return (torch.stack(list(tensors)) if stacked else tensors[0]).to(device)
 
     def joined_rows(held: Sequence[Rows]) -> Rows:
-        width = max(rows.labels.shape[-1] for rows in held)
+        width = max(rows.inputs.shape[2] for rows in held)
         padded = [_pad(rows, width) for rows in held]
         return Rows(*(joined(tensors) for tensors in zip(*padded, strict=True)))
 
@@ -237,7 +237,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     evaluator = Evaluator(
         simulator=simulator,
         test=arranged(joined_rows([part.test for part in parts])),
-        validation=arranged(validation) if validation.labels.shape[-1] else None,
+        validation=arranged(validation) if validation.sizes.any() else None,
         options=experiment.evaluation,
         density_threshold=experiment.density_threshold,
     )
@@ -249,7 +249,7 @@ def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:
     """How many clients of each run are computed together: as the user says, or as many as memory holds."""
     if experiment.engine.clients_at_once:
         return experiment.engine.clients_at_once
-    rows = task.labels.shape[-1]
+    rows = task.rows
     row = task.inputs[(0,) * len(task.lead)][:1]
     fit = clients_that_fit(task.network, row, min(experiment.batch_size or rows, rows), runs)
     return min(fit, task.lead[-2:].numel())
@@ -269,9 +269,9 @@ def _device(experiment: Experiment) -> torch.device:
 
 def _pad(rows: Rows, width: int) -> Rows:
     """The same rows in a wider table."""
-    more = width - rows.labels.shape[-1]
-    if not more:
-        return rows
-    shape = (*rows.labels.shape[:-1], more, *rows.inputs.shape[3:])
-    inputs = torch.cat([rows.inputs, rows.inputs.new_zeros(shape)], 2)
-    return Rows(inputs, torch.cat([rows.labels, rows.labels.new_zeros(shape[:3])], 2), rows.sizes)
+    more = width - rows.inputs.shape[2]
+
+    def padded(held: Tensor) -> Tensor:
+        return torch.cat([held, held.new_zeros(*held.shape[:2], more, *held.shape[3:])], 2)
+
+    return Rows(padded(rows.inputs), padded(rows.labels), rows.sizes) if more else rows

@@ -53,7 +53,7 @@ def measure(task: Task, model: Tensor) -> Curvature:
         # The Hessian of linear scores is bounded by the data, and is zero along equal scores (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)
     few = _sampled(task, LOSS_CLIENTS)
-    rows = min(LOSS_ROWS, few.labels.shape[-1])
+    rows = min(LOSS_ROWS, few.rows)
     whole = largest_eigenvalue(few, model, few.batch(Clock(0), count=rows))
     return Curvature(float(whole.max()), 0.0, False)
 

@@ -338,3 +338,18 @@ def test_ten_rounds_on_either_path_are_equal(algorithm, weight_decay):
     for first, second in ((fast.served.state, plain.served.state), (fast.personal, plain.personal)):
         if not isinstance(second, tuple):
             assert_close(dense(first), dense(second), rtol=1e-9, atol=1e-9)
+
+
+def _halved(scores, targets, real):
+    each = (scores - targets).square().mean(-1) / 2
+    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
+
+
+@pytest.mark.parametrize("new_batch_each_step", [False, True])
+def test_the_fast_paths_take_the_same_steps_for_every_loss(new_batch_each_step):
+    whole = task()
+    whole = replace(whole, labels=normal(2, 3, ROWS, 3, seed=7), loss=_halved)
+    problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "new_batch_each_step": new_batch_each_step}
+    anchor = anchors(whole)["edge"]
+    assert path(whole, Descent(**problem)) != "plain"
+    same(solve(whole, anchor, **problem), solve(replace(whole, force_autograd=True), anchor, **problem))

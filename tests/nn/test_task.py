@@ -186,6 +186,24 @@ def test_any_loss_can_be_differentiated_by_hand():
     assert_close(by_hand, task(force_autograd=True).gradient(models(), batch, squared))
 
 
+def halved(scores, targets, real):
+    each = (scores - targets).square().mean(-1) / 2
+    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
+
+
+@pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
+def test_targets_may_be_vectors_and_the_loss_of_the_task_is_the_default(network):
+    targets = torch.randn(*LEAD, ROWS, CLASSES, dtype=torch.float64)
+    stack = replace(task(network), labels=targets, loss=halved)
+    batch, given, running = stack.batch(CLOCK, 3), models(network), torch.zeros(network.s)
+    grads = stack.gradient(given, batch)
+    for place in ((0, 0), (0, 1), (1, 2)):
+        own = by_module(
+            network, given[place], running, only(batch, place), lambda *pair: functional.mse_loss(*pair) / 2
+        )
+        assert_close(grads[place], own, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_one_model_for_all_is_that_model_for_each(plain):
     shared = models()[0, 0].expand(*LEAD, -1)

@@ -14,7 +14,7 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Batch
 from sfedhp.engine.simulator import Simulator
-from sfedhp.nn.losses import Loss, cross_entropy
+from sfedhp.nn.losses import Loss
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.theory.constants import Constants
@@ -24,7 +24,7 @@ from sfedhp.theory.constants import Constants
 class Quadratics(Task):
     """ℓ_ij(θ) = mean over rows of ½ (a·θ − b)², plus weight decay; `inputs` holds a and `labels` b."""
 
-    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss = cross_entropy) -> Tensor:
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
         """∇ℓ(θ; D) = mean of (a·θ − b) a, plus the weight decay's part."""
         flat = dense(model).expand(*self.lead, self.network.d)
         off = (batch.inputs @ flat.unsqueeze(-1)).squeeze(-1) - batch.labels

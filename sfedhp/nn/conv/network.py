@@ -67,7 +67,7 @@ class ConvNet(NamedTuple):
         """
         fuse = convolution is None and not may_pad and self.can_fuse(batch.inputs.shape[2:], models.device)
         convolution = convolution or convolution_for(models.device)
-        clients, width = batch.labels.shape
+        clients, width = batch.real.shape
         flat_grad, moved = models.new_zeros(clients, models.shape[-1]), running_stats.clone()
         waiting = []
         for who, count in _chunks(convolution, batch, clients // models.shape[0], may_pad):
@@ -153,7 +153,7 @@ def _chunks(
 
     Clients of a chunk are consecutive, have equally many real rows, and share a model if `members` > 1.
     """
-    clients, width = batch.labels.shape
+    clients, width = batch.real.shape
     if not convolution.rows_at_once:
         yield slice(0, clients), width
         return
