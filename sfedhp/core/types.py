@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
+
+from sfedhp.core.keys import key
 
 Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
@@ -23,6 +25,16 @@ class Batch(NamedTuple):
     inputs: Tensor  # (..., rows, *shape)
     labels: Tensor  # (..., rows, *target): a class has no axes of its own, other targets have one
     real: Tensor  # (..., rows) bool: False where a row only pads a shorter client; it tells rows and stack
+    keys: Tensor | None = None  # (...) int64, of this draw; dropout masks follow from it. None: no dropout
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with a function applied to every tensor, such as a choice of clients."""
+        keys = None if self.keys is None else function(self.keys)
+        return Batch(function(self.inputs), function(self.labels), function(self.real), keys)
+
+    def at_step(self, step: int) -> Batch:
+        """The same rows for a further gradient step on them, which has dropout masks of its own."""
+        return self if self.keys is None or not step else self._replace(keys=key(self.keys, step))
 
 
 def tuple_like(template: Parts, parts: Sequence[Any]) -> Parts:

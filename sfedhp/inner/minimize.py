@@ -124,7 +124,8 @@ def _loss_gradient(
 ) -> Tensor:
     """∇ℓ(θ; D), or ∇ℓ(θ − α ∇ℓ(θ; D); D′) with a lookahead."""
     if descent.lookahead is None:
-        return task.gradient(point, batch(step if descent.new_batch_each_step else 0))
+        rows = batch(step) if descent.new_batch_each_step else batch(0).at_step(step)
+        return task.gradient(point, rows)
     ahead = point - descent.lookahead * task.gradient(point, batch(2 * step))
     return task.gradient(ahead, batch(2 * step + 1))
 

@@ -141,14 +141,14 @@ class Task:
         keys = key(self.stream, ROLES[role], clock.cloud_round, clock.edge_round, step)
         wanted = self.batch_size if count is None else count
         if not wanted:
-            return self.everything()
+            return self.everything()._replace(keys=keys)
         rows, real = choose(keys, self.sizes, self.rows, wanted, self.rows_may_pad(self.rows))
         one_each = self.labels.ndim == rows.ndim
         labels = self.labels.gather(-1, rows) if one_each else take_rows(self.labels, rows)
-        return Batch(take_rows(self.inputs, rows), labels, real)
+        return Batch(take_rows(self.inputs, rows), labels, real, keys)
 
     def everything(self) -> Batch:
-        """All rows of every client."""
+        """All rows of every client, without a key: gradients on them are free of dropout."""
         rows = torch.arange(self.rows, device=self.labels.device)
         return Batch(self.inputs, self.labels, rows < self.sizes.unsqueeze(-1))
 
@@ -211,7 +211,7 @@ class Task:
     def _convnet_gradient(self, convnet: ConvNet, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         """∇ℓ (..., d) by `nn.conv`; updates the statistics."""
         clients, axes = self.lead.numel(), len(self.lead)
-        flat = Batch(*(part.reshape(clients, *part.shape[axes:]) for part in batch))
+        flat = batch.map(lambda part: part.reshape(clients, *part.shape[axes:]))
         grads, moved = convnet.gradient(
             distinct_models(model, self.lead),
             self._statistics(model).reshape(clients, self.network.s),

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.core.keys import ROLES, choose, key
-from sfedhp.core.types import Batch, Clock
+from sfedhp.core.types import Clock
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 
@@ -51,7 +51,7 @@ def by_module(network, model, statistics, batch, loss):
 
 
 def only(batch, place):
-    return Batch(*(part[place] for part in batch))
+    return batch.map(lambda part: part[place])
 
 
 def test_a_mini_batch_is_distinct_rows_of_the_client():

@@ -37,7 +37,7 @@ def perceptron(size=5, hidden=4, classes=3):
 
 def whole_hessian(task, model, batch, place):
     alone = task.map(lambda tensor: tensor[place])
-    one = type(batch)(*(part[place] for part in batch))
+    one = batch.map(lambda part: part[place])
 
     def loss(flat):
         weights = {

@@ -71,7 +71,7 @@ class ConvNet(NamedTuple):
         flat_grad, moved = models.new_zeros(clients, models.shape[-1]), running_stats.clone()
         waiting = []
         for who, count in _chunks(convolution, batch, clients // models.shape[0], may_pad):
-            some = Batch(*(part[who, :count] for part in batch))
+            some = Batch(batch.inputs[who, :count], batch.labels[who, :count], batch.real[who, :count])
             own = _models_of(models, who, clients)
             work: TrainingPass
             if fuse:
