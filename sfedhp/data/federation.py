@@ -16,11 +16,12 @@ from torch.utils.data import Dataset
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import check_options
+from sfedhp.data.encoding import Encoding
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition
 from sfedhp.data.pool import NO_NAMES, Names, Pool, Rows, pool_of, with_classes
 from sfedhp.data.registry import FILES, load
-from sfedhp.data.scaling import ColumnScaling, Scaling, column_scaling_of, scaling_of
+from sfedhp.data.scaling import Scaling, scaling_of
 from sfedhp.data.seating import seat
 from sfedhp.data.table import check_table_options, is_table
 
@@ -49,13 +50,14 @@ class Federation:
     validation: tuple[Rows, ...]  # may be empty arrays
     seats: NDArray[np.int64]  # (edges, seats of an edge): the client id on each, -1 for an empty one
     notes: tuple[str, ...]  # lines to print
-    scale: Scale  # as resolved: "none" for floating inputs that are not columns of a table
+    scale: Scale  # as resolved, never "auto"
     names: Names = NO_NAMES  # of a table's columns, classes, clients and edges
-    are_numbers: NDArray[np.bool_] | None = None  # as in `Pool`; inputs of a table are NaN where missing
+    encoding: Encoding | None = None  # as in `Pool`
+    given_scaling: Scaling | None = None  # that others computed; None: it follows from the training rows
 
     def scaled(self, rows: Rows, dtype: DTypeLike) -> NDArray[Any]:
         """The inputs of these rows, ready for a model."""
-        return self._scaling.apply(self.inputs[rows], np.dtype(dtype))
+        return self.scaling.apply(self.inputs[rows], np.dtype(dtype))
 
     def describe(self) -> list[Holding]:
         """What each client holds, edge by edge."""
@@ -124,11 +126,12 @@ class Federation:
                 )
 
     @cached_property
-    def _scaling(self) -> Scaling | ColumnScaling:
-        if self.are_numbers is not None:
-            training = np.concatenate(self.train)
-            return column_scaling_of(self.scale, self.inputs, training, self.are_numbers)
-        return scaling_of(self.scale, self.inputs, np.concatenate(self.train))
+    def scaling(self) -> Scaling:
+        """What is done to inputs before a model sees them."""
+        if self.given_scaling is not None:
+            return self.given_scaling
+        are_numbers = None if self.encoding is None else self.encoding.are_numbers
+        return scaling_of(self.scale, self.inputs, np.concatenate(self.train), are_numbers)
 
     def _count(self, rows: Rows) -> tuple[int, ...]:
         return tuple(np.bincount(self.labels[rows], minlength=self.classes).tolist())
@@ -255,16 +258,15 @@ def _assemble(
     holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
     seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
     notes = [*pool.notes, *split.notes]
-    if pool.are_numbers is not None:
+    if pool.encoding is not None:
         options = dataclasses.replace(options, scale="standard" if options.scale == "auto" else options.scale)
     elif pool.inputs.dtype == np.uint8:
         options = dataclasses.replace(options, scale="unit" if options.scale == "auto" else options.scale)
     else:
-        if options.scale not in ("auto", "unit", "none"):
-            notes.append(
-                f"data.scale = {options.scale!r} is for images of uint8: floating inputs stay as they are."
-            )
-        options = dataclasses.replace(options, scale="none")
+        if options.scale == "per_pixel":
+            notes.append("data.scale = 'per_pixel' is for images of uint8: floating inputs stay as they are.")
+        standard = options.scale == "standard"
+        options = dataclasses.replace(options, scale="standard" if standard else "none")
     federation = Federation(
         inputs=pool.inputs,
         labels=pool.labels,
@@ -276,14 +278,14 @@ def _assemble(
         notes=(),
         scale=options.scale,
         names=pool.names,
-        are_numbers=pool.are_numbers,
+        encoding=pool.encoding,
     )
     clients = f"{len(split.train)} clients"
     if options.held_out:
         newcomers = clients_to_hold_out(federation, options.held_out)
         federation = federation.without(newcomers)
         clients += f", {len(newcomers)} of which are held out"
-    if pool.are_numbers is not None:
+    if pool.encoding is not None:
         _check_learnable(federation, pool.name)
     if empty := int((federation.seats < 0).sum()):
         notes.append(f"{empty} of {federation.seats.size} seats are empty: {pool.name} has {clients}.")

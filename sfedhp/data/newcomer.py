@@ -74,7 +74,7 @@ def load_newcomer(
     if pool.inputs.dtype == np.uint8 and options.scale in ("standard", "per_pixel"):
         scaling = _scaling_of_run(options, edges, clients_per_edge, seed)
     else:
-        scaling = scaling_of(options.scale, pool.inputs, train)
+        scaling = scaling_of(options.scale, pool.inputs, train, None)
     return Newcomer(
         _scaled(pool, train, scaling, dtype),
         pool.labels[train],
@@ -123,7 +123,7 @@ def _scaling_of_run(options: DataOptions, edges: int, clients_per_edge: int, see
             f"the newcomer's images yourself and give them as floats."
         )
     federation, _ = federate(options, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
-    return scaling_of(options.scale, federation.inputs, np.concatenate(federation.train))
+    return federation.scaling
 
 
 def _scaled(pool: Pool, rows: NDArray[np.int64], scaling: Scaling, dtype: str) -> NDArray[Any]:

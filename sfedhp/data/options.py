@@ -48,8 +48,8 @@ class DataOptions:
     scale: Annotated[
         Scale,
         Help(
-            "scaling of pixels and columns: unit (/255), standard (by channel or column), per_pixel or none; "
-            "auto: unit for pixels, standard for tables; other floats are never scaled"
+            "scaling of inputs: unit (pixels / 255), standard (mean 0 and deviation 1 of each channel or "
+            "column), per_pixel or none; auto: unit for pixels, standard for tables, none for other floats"
         ),
     ] = "auto"
     test_share: Annotated[

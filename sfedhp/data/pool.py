@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
+from sfedhp.data.encoding import Encoding
 
 Rows = NDArray[np.int64]  # row numbers of a pool
 _NEEDED = ("inputs", "labels")
@@ -54,7 +55,7 @@ class Pool:
     counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
     notes: tuple[str, ...] = ()  # lines worth printing
     names: Names = NO_NAMES
-    are_numbers: NDArray[np.bool_] | None = None  # which columns of a table are not just 0 or 1
+    encoding: Encoding | None = None  # of a table's columns, whose inputs are NaN where a number is missing
     edge_of: NDArray[np.int64] | None = None  # the edge of each client, where the source says so
 
     def client_name(self, client: int) -> str:

@@ -1,89 +1,176 @@
-"""Scaling of pixels and of the columns of tables; statistics are those of the training rows alone."""
+"""What is done to numbers before a model sees them: pixels, floats, the columns of tables, and targets."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.data.pool import Rows
+from sfedhp.core.errors import InputError
+from sfedhp.data.options import Scale
+from sfedhp.data.sums import Sums
 
-_CHUNK = 1024  # images that are squared at a time
 _WHITE = 255
+NEEDS_SUMS = ("standard", "per_pixel")  # scales that depend on the training rows of all clients
 
 
-class Scaling(NamedTuple):
-    """A value x becomes (x − shift)/spread."""
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """A missing value becomes `fill`; then x becomes (x − shift)/spread.
 
+    A feature that was the same in all training rows has the spread ∞ and becomes 0 everywhere, because no
+    model can learn what it means.
+    """
+
+    kind: Scale  # as resolved, never "auto"
+    pixels: bool  # it is made for uint8
     shift: NDArray[np.float64]
     spread: NDArray[np.float64]
+    fill: NDArray[np.float64] | None = None  # of each column of a table
+
+    @classmethod
+    def of_pixels(cls, kind: Scale, sums: Sums | None) -> Self:
+        """Of images of uint8, by the option `scale`.
+
+        Args:
+            kind: `unit` (also for `auto`), `standard` (by channel), `per_pixel` or `none`.
+            sums: of the training images; None where the kind needs none.
+        """
+        if kind not in NEEDS_SUMS:
+            white = 1.0 if kind == "none" else float(_WHITE)
+            return cls("none" if kind == "none" else "unit", True, np.zeros(()), np.full((), white))
+        assert sums is not None, f"{kind} needs sums"
+        # The first axis of (channels, height, width) is the channel; any other shape is one channel.
+        every = tuple(range(sums.total.ndim))
+        axes = () if kind == "per_pixel" else (1, 2) if len(every) == 3 else every
+        mean, variance = sums.moments(axes)
+        if mean.size == 1:
+            mean, variance = mean.reshape(()), variance.reshape(())
+        spread = np.sqrt(variance)
+        # What never changes has spread 0: for a pixel 0.001 of white is added, a channel is divided by 1.
+        spread = spread + 0.001 * _WHITE if kind == "per_pixel" else np.where(spread > 0, spread, 1)
+        return cls(kind, True, mean, spread)
+
+    @classmethod
+    def of_floats(cls, kind: Scale, sums: Sums | None) -> Self:
+        """Of floating inputs that are no table, and of targets: nothing but `standard` changes them.
+
+        It is by feature: each of (features,), the last axis of (time, features), the first of
+        (channels, height, width).
+
+        Args:
+            kind: the option `scale`.
+            sums: of the training rows; None where nothing is scaled.
+        """
+        if kind != "standard":
+            return cls("none", False, np.zeros(()), np.ones(()))
+        assert sums is not None, f"{kind} needs sums"
+        dimensions = sums.total.ndim
+        mean, variance = sums.moments({0: (), 1: (), 2: (0,)}.get(dimensions, tuple(range(1, dimensions))))
+        return cls("standard", False, mean, _or_infinite(np.sqrt(variance)))
+
+    @classmethod
+    def of_columns(cls, kind: Scale, sums: Sums, are_numbers: NDArray[np.bool_]) -> Self:
+        """Of the columns of a table: `standard` or `none`. A missing value becomes the mean of the others.
+
+        Args:
+            kind: the option `scale`.
+            sums: of the training rows.
+            are_numbers: which columns are standardized; what is 0 or 1 stays.
+        """
+        mean, variance = sums.moments()
+        if kind == "none":
+            return cls(kind, False, np.zeros_like(mean), np.ones_like(mean), mean)
+        spread = _or_infinite(np.sqrt(variance))
+        return cls(kind, False, np.where(are_numbers, mean, 0), np.where(are_numbers, spread, 1), mean)
 
     def apply(self, inputs: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The scaled inputs in this type."""
-        scaled = inputs.astype(dtype)
-        scaled -= self.shift.astype(dtype)
-        scaled /= self.spread.astype(dtype)
-        return scaled
+        """The scaled inputs in this type, in new memory.
 
-
-class ColumnScaling(NamedTuple):
-    """A missing value of a column becomes the mean of the known ones; then x becomes (x − shift)/spread."""
-
-    mean: NDArray[np.float64]
-    shift: NDArray[np.float64]
-    spread: NDArray[np.float64]
-
-    def apply(self, inputs: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The scaled inputs in this type; computed in float64, for a column may have a large offset."""
-        filled = np.where(np.isnan(inputs), self.mean, inputs)
+        Floats are scaled in float64, because a column may have a large offset; pixels in the type itself.
+        """
+        if self.pixels:
+            scaled = inputs.astype(dtype)
+            scaled -= self.shift.astype(dtype)
+            scaled /= self.spread.astype(dtype)
+            return scaled
+        if self.kind == "none" and self.fill is None:
+            return inputs.astype(dtype)
+        filled = inputs if self.fill is None else np.where(np.isnan(inputs), self.fill, inputs)
         return ((filled - self.shift) / self.spread).astype(dtype)
 
+    def check(self, name: str, inputs: NDArray[Any]) -> None:
+        """Refuse pixels where floats were trained, and floats where pixels were.
 
-def column_scaling_of(
-    kind: str, inputs: NDArray[Any], training: Rows, are_numbers: NDArray[np.bool_]
-) -> ColumnScaling:
-    """How to scale the columns of a table, by the option `scale`: `standard` or `none`.
+        Args:
+            name: how the message calls the data.
+            inputs: not scaled.
 
-    Only numbers are standardized: what is 0 or 1 stays. A number that is the same in all training rows
-    becomes 0 everywhere, because no model can learn what it means.
+        Raises:
+            InputError: says what to give.
+        """
+        if (inputs.dtype == np.uint8) == self.pixels:
+            return
+        found, trained = ("uint8", "floats") if inputs.dtype == np.uint8 else (str(inputs.dtype), "uint8")
+        raise InputError(
+            f"{name}: `inputs` are {found}, but the model was trained on {trained}: give rows in the type "
+            f"and range of the training data; they are scaled as it was."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scaling as JSON can hold it; null stands for a spread of ∞."""
+        values: dict[str, Any] = {
+            "kind": self.kind,
+            "pixels": self.pixels,
+            "shift": self.shift.tolist(),
+            "spread": _finite(self.spread.tolist()),
+        }
+        return values if self.fill is None else {**values, "fill": self.fill.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The scaling that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one.
+        """
+        spread = np.array(values["spread"], np.float64)  # None becomes NaN
+        return cls(
+            values["kind"],
+            bool(values["pixels"]),
+            np.array(values["shift"], np.float64),
+            np.where(np.isnan(spread), np.inf, spread),
+            np.array(values["fill"], np.float64) if "fill" in values else None,
+        )
+
+
+def scaling_of(
+    kind: Scale, inputs: NDArray[Any], training: NDArray[np.int64], are_numbers: NDArray[np.bool_] | None
+) -> Scaling:
+    """The scaling of a federation's inputs, from those of its training rows alone.
+
+    Args:
+        kind: the option `scale`, as resolved.
+        inputs: all rows.
+        training: the numbers of those that some client trains on.
+        are_numbers: which columns of a table are not just 0 or 1; None: it is no table.
     """
-    rows = inputs[np.unique(training)]
-    known = ~np.isnan(rows)
-    count = np.maximum(known.sum(0), 1)
-    mean = np.where(known, rows, 0).sum(0) / count
-    if kind == "none":
-        return ColumnScaling(mean, np.zeros_like(mean), np.ones_like(mean))
-    deviation = np.sqrt((np.where(known, rows - mean, 0) ** 2).sum(0) / count)
-    low, high = np.where(known, rows, np.inf).min(0), np.where(known, rows, -np.inf).max(0)
-    # The sums of equal values may be rounded, and so the deviation may be above 0.
-    spread = np.where((low < high) & (deviation > 0), deviation, np.inf)
-    return ColumnScaling(mean, np.where(are_numbers, mean, 0), np.where(are_numbers, spread, 1))
-
-
-def scaling_of(kind: str, inputs: NDArray[Any], training: Rows) -> Scaling:
-    """The scaling of the option `scale`; `none`, and floating inputs, are not scaled."""
-    if kind == "none" or inputs.dtype != np.uint8:
-        return Scaling(np.zeros(()), np.ones(()))
-    if kind in ("auto", "unit"):
-        return Scaling(np.zeros(()), np.full((), float(_WHITE)))
-    mean, square = _moments(inputs, training)
-    if kind == "standard":
-        # The first axis of (channels, height, width) is the channel; any other shape is one channel.
-        axes = (1, 2) if mean.ndim == 3 else None
-        mean, square = mean.mean(axes, keepdims=True), square.mean(axes, keepdims=True)
-    spread = np.sqrt(np.maximum(square - mean**2, 0))
-    # What never changes has spread 0: for a pixel 0.001 of white is added, a channel is divided by 1.
-    spread = spread + 0.001 * _WHITE if kind == "per_pixel" else np.where(spread > 0, spread, 1)
-    return Scaling(mean, spread)
-
-
-def _moments(inputs: NDArray[Any], training: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean of each pixel and of its square, from exact integer sums."""
     rows = np.unique(training)
-    total, squares = np.zeros((2, *inputs.shape[1:]), np.int64)
-    for first in range(0, len(rows), _CHUNK):
-        images = inputs[rows[first : first + _CHUNK]].astype(np.int64)
-        total += images.sum(0)
-        squares += (images**2).sum(0)
-    return total / len(rows), squares / len(rows)
+    if are_numbers is not None:
+        return Scaling.of_columns(kind, Sums.of(inputs[rows]), are_numbers)
+    sums = Sums.of(inputs[rows]) if kind in NEEDS_SUMS else None
+    return Scaling.of_pixels(kind, sums) if inputs.dtype == np.uint8 else Scaling.of_floats(kind, sums)
+
+
+def _or_infinite(spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(spread > 0, spread, np.inf)
+
+
+def _finite(values: Any) -> Any:
+    """Nested lists with None for what is infinite, which JSON has no number for."""
+    if isinstance(values, list):
+        return [_finite(value) for value in values]
+    return None if values == np.inf else values

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.columns import Column, Table, first_text, has_decimal_commas, listed, sorted_names
+from sfedhp.data.columns import Column, Table, listed, sorted_names
 from sfedhp.data.csv_file import read_csv
+from sfedhp.data.encoding import MOST_VALUES, Encoding, notes_on
 from sfedhp.data.options import TABLE_KEYS, DataOptions
 from sfedhp.data.parquet_file import read_parquet
 from sfedhp.data.pool import Names, Pool
 
 _READERS = {".csv": read_csv, ".parquet": read_parquet}
 SUFFIXES = tuple(_READERS)
-MOST_VALUES = 50  # categories of a column of text, classes of a target of whole numbers
 _TESTS = {"true": True, "1": True, "false": False, "0": False}
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-class _Features(NamedTuple):
-    """What a column becomes."""
-
-    names: list[str]
-    values: list[NDArray[np.float64]]  # (rows,) each; NaN where a number is missing
-    are_numbers: list[bool]  # to be standardized; others are 0 or 1
-    notes: list[str]
 
 
 def is_table(source: str) -> bool:
@@ -80,7 +69,8 @@ def read_table(path: Path, options: DataOptions) -> Pool:
         names = listed([column.name for column in table.columns])
         raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")
     roles = _roles(table, options)
-    features = _features(table, {*(column.name for column in roles.values()), *(options.drop or ())})
+    others = {*(column.name for column in roles.values()), *(options.drop or ())}
+    encoding = Encoding.of(table, others)
     labels, classes = _classes(table, roles["target"])
     client, clients = _named(table, roles.get("client_column"))
     edge, edges = _named(table, roles.get("edge_column"))
@@ -94,14 +84,14 @@ def read_table(path: Path, options: DataOptions) -> Pool:
         clients = tuple(clients[old] for old in order)
     return Pool(
         name=table.name,
-        inputs=np.stack(features.values, axis=1),
+        inputs=encoding.apply(table),
         labels=labels,
         classes=len(classes),
         client=client,
         test=test,
-        notes=tuple(features.notes),
-        names=Names(tuple(features.names), classes, clients, edges),
-        are_numbers=np.array(features.are_numbers, np.bool_),
+        notes=tuple(notes_on(table, encoding)),
+        names=Names(encoding.inputs, classes, clients, edges),
+        encoding=encoding,
         edge_of=edge_of,
     )
 
@@ -122,84 +112,6 @@ def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
             )
         taken[column.name] = key
     return roles
-
-
-def _features(table: Table, others: set[str]) -> _Features:
-    """The inputs: all columns but these."""
-    parts = [_feature(table, column) for column in table.columns if column.name not in others]
-    if not parts:
-        raise InputError(f"{table.name} has no column left to predict from: drop fewer.")
-    found = _Features(
-        [name for part in parts for name in part.names],
-        [values for part in parts for values in part.values],
-        [each for part in parts for each in part.are_numbers],
-        [note for part in parts for note in part.notes],
-    )
-    for name in found.names:
-        if found.names.count(name) > 1:
-            raise InputError(
-                f"{table.name}: two inputs would have the name {name!r}: rename the column of that name."
-            )
-    return found
-
-
-def _feature(table: Table, column: Column) -> _Features:
-    missing, notes = column.missing, []
-    drop = f"or leave it out with data.drop={column.name}"
-    if missing.all():
-        raise InputError(f"{table.name}: column {column.name!r} is empty: fill it, {drop}.")
-    if column.kind == "time":
-        example = next(text for text in column.texts if text is not None)
-        raise InputError(
-            f"{table.name}: column {column.name!r} holds dates or times ({example}): turn it into numbers, "
-            f"{drop}."
-        )
-    if column.kind == "other":
-        raise InputError(
-            f"{table.name}: column {column.name!r} holds neither numbers nor text: change it, {drop}."
-        )
-    if column.kind == "text":
-        _check_categories(table, column, drop)
-        if (row := first_text(column)) is not None:
-            notes.append(
-                f"{table.name}: column {column.name!r} is read as text because of {column.texts[row]!r} in "
-                f"{table.place(row)}; leave values that are missing empty."
-            )
-        categories = sorted_names({text for text in column.texts if text is not None})
-        texts = np.array(column.texts, object)
-        names = [f"{column.name} = {category}" for category in categories]
-        values = [(texts == category).astype(np.float64) for category in categories]
-    else:
-        # The comparison is False for NaN too, and a missing value is NaN.
-        wrong = ~missing & ~(np.abs(column.numbers) <= _LARGEST)
-        if wrong.any():
-            raise InputError(
-                f"{table.name}: column {column.name!r} holds an infinite or huge (above 3e38) number in "
-                f"{table.place(int(wrong.argmax()))}: correct it, or leave it empty."
-            )
-        names, values = [column.name], [column.numbers]
-    are_numbers = [column.kind == "number"] * len(names)
-    if missing.any():
-        names.append(f"{column.name} missing")
-        values.append(missing.astype(np.float64))
-        are_numbers.append(False)
-    return _Features(names, values, are_numbers, notes)
-
-
-def _check_categories(table: Table, column: Column, drop: str) -> None:
-    if has_decimal_commas(column):
-        raise InputError(
-            f"{table.name}: column {column.name!r} has numbers with a decimal comma: write a decimal point, "
-            f"{drop}."
-        )
-    count = len({text for text in column.texts if text is not None})
-    if count > MOST_VALUES:
-        row = first_text(column)
-        why = "" if row is None else f" (text because of {column.texts[row]!r} in {table.place(row)})"
-        raise InputError(
-            f"{table.name}: column {column.name!r} has {count} different texts{why}, and at most "
-            f"{MOST_VALUES} can be categories: group them, {drop}."
-        )
 
 
 def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -26,7 +26,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
 from sfedhp.data.columns import MISSING
 from sfedhp.data.newcomer import load_newcomer
-from sfedhp.data.scaling import column_scaling_of
+from sfedhp.data.scaling import scaling_of
 from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.folder import read_experiment
@@ -162,7 +162,7 @@ def test_scaled_columns_are_finite_and_have_mean_zero(values: list[float], data:
     inputs = np.array(values)[:, None]
     rows = st.integers(0, len(values) - 1)
     training = np.array(data.draw(st.lists(rows, min_size=1, unique=True)))
-    scaling = column_scaling_of("standard", inputs, training, np.array([True]))
+    scaling = scaling_of("standard", inputs, training, np.array([True]))
     scaled = scaling.apply(inputs, np.dtype("float64"))
     assert np.isfinite(scaled).all()
     assert abs(scaled[training].mean()) < 1e-6
@@ -182,7 +182,7 @@ def test_any_text_is_a_category_or_refused(tmp_path: Path, values: list[str]) ->
         sentence = str(error)
         assert re.fullmatch(r"my\.csv: .*\.", sentence, re.DOTALL)
         return
-    if federation.are_numbers is not None and not federation.are_numbers.any():
+    if federation.encoding is not None and not federation.encoding.are_numbers.any():
         for row, value in enumerate(values):
             value = value.strip()
             name = "x missing" if value.lower() in MISSING else f"x = {value}"

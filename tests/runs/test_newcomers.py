@@ -269,7 +269,7 @@ def test_standardized_pixels_take_the_runs_statistics():
     experiment = replace(SMALL, data=replace(DATA, scale="per_pixel"))
     found = newcomer_of(experiment, arrays(test=np.arange(12) < 4))
     full = federation(experiment, scale="per_pixel")
-    expected = (arrays()["inputs"][4:] - full._scaling.shift) / full._scaling.spread
+    expected = (arrays()["inputs"][4:] - full.scaling.shift) / full.scaling.spread
     assert np.allclose(found.inputs, expected)
     unknown = replace(SMALL, data=replace(DATA, scale="per_pixel", source="arrays"))
     with pytest.raises(InputError, match="came from Python"):
