@@ -12,23 +12,26 @@ from typing import Annotated, Any, final
 
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.options import Count, Help, Rate, Strength
+from sfedhp.algorithms.base import ClientResult
+from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.algorithms.steps import StepRule
+from sfedhp.core.options import Help, Strength
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 
 @final
 @dataclass(frozen=True)
-class FedProx(Algorithm):
+class FedProx(LocalSGD):
     """FedAvg with a proximal term: a client's steps are pulled back to the global model it started from."""
 
-    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
     proximity: Annotated[Strength, Help("μ, pull of a client towards the global model")] = 0.001
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + μ/2 ‖x − w‖², from w, a new D each step."""
-        descent = Descent(self.local_steps, self.local_rate, self.proximity, new_batch_each_step=True)
-        return ClientResult(minimize(task, clock, received, descent))
+        return ClientResult(minimize(task, clock, received, self.descent(self.proximity)))
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The SGD steps, pulled to w."""
+        return (self.local_step_rule(pull=self.option("proximity")),)

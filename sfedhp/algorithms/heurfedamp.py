@@ -14,24 +14,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.base import ClientResult, Upload
+from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
-from sfedhp.core.options import Count, Help, Rate, Share, Strength
+from sfedhp.core.options import Help, Share, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread
-from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 
 @final
 @dataclass(frozen=True)
-class HeurFedAMP(Algorithm):
+class HeurFedAMP(LocalSGD):
     """Every client gets its own cloud model: a mean in which clients with similar models weigh more."""
 
     state_per_member = True
-    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
     proximity: Annotated[Strength, Help("λ/α, pull of a client towards its cloud model")] = 0.1
     self_weight: Annotated[Share, Help("ξ_ii, weight of a client's own model in its cloud model")] = 0.5
     attention: Annotated[
@@ -66,13 +65,12 @@ class HeurFedAMP(Algorithm):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + λ/(2α) ‖x − u_i‖², from u_i, a new D each step."""
-        descent = Descent(self.local_steps, self.local_rate, self.proximity, new_batch_each_step=True)
-        model = minimize(task, clock, received, descent)
+        model = minimize(task, clock, received, self.descent(self.proximity))
         return ClientResult(model, model)
 
     def step_rules(self) -> tuple[StepRule, ...]:
         """The SGD steps; σ belongs to the cloud."""
-        return (StepRule("a local step", self.option("local_rate"), self.option("proximity")),)
+        return (self.local_step_rule(pull=self.option("proximity")),)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w_i of this round, the model the client uploaded."""

@@ -12,24 +12,23 @@ from typing import Annotated, Any, final
 
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.core.options import Count, Help, Rate
+from sfedhp.algorithms.base import ClientResult
+from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.core.options import Count, Help
 from sfedhp.core.types import Clock
-from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 
 @final
 @dataclass(frozen=True)
-class HierFAVG(Algorithm):
+class HierFAVG(LocalSGD):
     """FedAvg with edge servers: edges average their clients several times, then the cloud averages them."""
 
     tiers = 3
-    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("κ₁, SGD steps per edge round, each on a new mini-batch")] = 5
     edge_rounds: Annotated[Count, Help("κ₂, edge rounds per cloud round")] = 4
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """κ₁ SGD steps from the edge's model; both means are the defaults, weighted by training-set size."""
-        descent = Descent(self.local_steps, self.local_rate, new_batch_each_step=True)
-        return ClientResult(minimize(task, clock, received, descent))
+        return ClientResult(minimize(task, clock, received, self.descent()))

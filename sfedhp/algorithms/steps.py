@@ -26,6 +26,7 @@ class StepRule:
     new_batch_each_step: bool = True  # else all K steps use one mini-batch
     uses_data: bool = True  # whether ∇ℓ is part of the step; else x only moves towards its anchor
     nesterov: bool = False  # whether steps have Nesterov's momentum
+    momentum: Option | None = None  # m of v ← m v + g, x ← x − η v
 
     @property
     def pulled_share(self) -> float:

@@ -25,6 +25,7 @@ ROLES: Final = {
     "query": 6,
     "gibbs": 7,
     "client": 8,
+    "epoch": 9,
 }
 
 _GOLDEN: Final = -7046029254386353131  # 0x9e3779b97f4a7c15 as a signed number
@@ -90,6 +91,13 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = T
         hashes = torch.where(rows < sizes.unsqueeze(-1), hashes, _LARGEST)
     chosen = torch.topk(hashes, count, dim=-1, largest=False, sorted=True).indices
     return chosen, rows[:count] < sizes.unsqueeze(-1)
+
+
+def shuffle(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
+    """A random order of the first `size` of `width` rows for each key, (..., width); the rest is behind."""
+    rows = _numbers(width, sizes.device)
+    hashes = torch.where(rows < sizes.unsqueeze(-1), key(keys.unsqueeze(-1), rows), _LARGEST)
+    return hashes.argsort(dim=-1, stable=True)
 
 
 @lru_cache(maxsize=64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -16,6 +16,7 @@ from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, toward
 from sfedhp.inner.anchor_mix import Factor, StepCoefficients
 from sfedhp.inner.stacked import StackedProblem, gradient_descent
+from sfedhp.nn.epochs import Epochs
 from sfedhp.nn.mlp import distinct_models
 from sfedhp.nn.task import Task
 
@@ -38,6 +39,21 @@ class Descent:
     tolerance: float = 0.0  # ν: a client stops before a step with ‖∇H‖² ≤ ν; 0: never
     lookahead: Scalar | None = None  # α of Per-FedAvg: the gradient at θ − α ∇ℓ(θ; D), on a D′; None: at θ
     new_batch_each_step: bool = False  # else all steps use the first mini-batch
+    epochs: int = (
+        0  # passes over a client's rows, each step on the next of its mini-batches; 0: `steps` steps
+    )
+    momentum: Scalar = 0.0  # of `torch.optim.SGD`; the velocity starts at zero
+    clip: Scalar = 0.0  # a client's longest gradient, as `torch.nn.utils.clip_grad_norm_`; 0: any length
+
+    def __post_init__(self) -> None:
+        plain = self.solver == "gradient" and self.penalty == "smooth" and not self.tolerance
+        if self.sgd and not (plain and self.lookahead is None):
+            raise ValueError("epochs, momentum and clip are for plain steps: leave out the other solvers")
+
+    @property
+    def sgd(self) -> bool:
+        """Whether it needs more than steps of one length on drawn mini-batches: epochs, momentum, clip."""
+        return bool(self.epochs) or not absent(self.momentum) or not absent(self.clip)
 
     @property
     def sparse(self) -> bool:
@@ -74,6 +90,8 @@ def minimize(
     def batch(number: int) -> Batch:
         return task.batch(clock, first_batch + number)
 
+    if descent.sgd:
+        return _sgd_steps(task, clock, batch, anchor, anchor if start is None else dense(start), descent)
     if path(task, descent) == "plain" or not descent.steps:
         return _plain_steps(task, batch, anchor, anchor if start is None else dense(start), descent)
     return gradient_descent(_stacked_problem(task, batch, anchor, start, descent, factored))
@@ -87,7 +105,7 @@ def path(task: Task, descent: Descent) -> Path:
         layer by layer and moved in place; "plain": flat vectors and the task's gradient, for any network.
     """
     exact_l1 = descent.sparse and descent.penalty == "l1"
-    if not task.layers or descent.solver != "gradient" or descent.tolerance or exact_l1:
+    if not task.layers or descent.solver != "gradient" or descent.tolerance or exact_l1 or descent.sgd:
         return "plain"
     looks_ahead = descent.lookahead is not None
     if looks_ahead and task.weight_decay:
@@ -112,6 +130,55 @@ def _plain_steps(
             moved = torch.where(active, moved, point)
         previous, point = point, moved
     return point
+
+
+def _sgd_steps(
+    task: Task,
+    clock: Clock,
+    batch: Callable[[int], Batch],
+    anchor: Tensor,
+    start: Tensor,
+    descent: Descent,
+) -> Tensor:
+    """Steps as a loop over `torch.optim.SGD` takes them, on flat vectors:
+
+        g = clip(∇ℓ(θ; D) + γ ∇φ_ρ(θ) + λ (θ − anchor)) + μ θ,   v ← m v + g,   θ ← θ − η v,
+
+    where μ is the weight decay, which torch adds behind the clipping, and m the momentum. With epochs, a
+    client whose mini-batches are used up stays where it is, and so do its running statistics.
+    """
+    epochs = Epochs.of(task, clock, descent.epochs) if descent.epochs else None
+    batch, steps = (epochs.batch, epochs.steps) if epochs else (batch, descent.steps)
+    short = epochs is not None and epochs.may_pad
+    undecayed = replace(task, weight_decay=0.0, min_rows=0 if short else task.min_rows)
+    point, velocity = start, torch.zeros_like(start)
+    for step in range(steps):
+        rows, statistics = batch(step if epochs or descent.new_batch_each_step else 0), undecayed.statistics
+        gradient = undecayed.gradient(point, rows)
+        if not absent(descent.proximity):
+            gradient = gradient + descent.proximity * (point - anchor)
+        if descent.sparse:
+            gradient = gradient + descent.sparsity * smooth_l1_grad(point, descent.smoothing)
+        if not absent(descent.clip):
+            gradient = _clipped(gradient, descent.clip)
+        if task.weight_decay:
+            gradient = gradient + task.weight_decay * point
+        velocity = gradient if absent(descent.momentum) else descent.momentum * velocity + gradient
+        moved = point - descent.rate * velocity
+        if short:
+            active = rows.real.any(-1, keepdim=True)
+            moved = torch.where(active, moved, point)
+            if statistics is not None and undecayed.statistics is not None:
+                undecayed.statistics = torch.where(active, undecayed.statistics, statistics)
+        point = moved
+    task.statistics = undecayed.statistics
+    return point
+
+
+def _clipped(gradient: Tensor, longest: Scalar) -> Tensor:
+    """The gradient, shortened where its norm is above `longest`; torch's 1e-6 avoids a division by 0."""
+    share: Tensor = longest / (gradient.norm(dim=-1, keepdim=True) + 1e-6)
+    return gradient * share.clamp_max(1.0)
 
 
 def _extrapolated(point: Tensor, previous: Tensor, step: int) -> Tensor:

@@ -165,7 +165,15 @@ class Network:
         # Batch norm updates its buffers in place: it gets copies, which then are the updated statistics.
         buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
         counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
-        outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
+        try:
+            outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise InputError(
+                "Batch norm cannot normalize a mini-batch of one row: choose a batch_size above 1, with "
+                "local_epochs one that leaves no client one row for its last mini-batch, or use group norm."
+            ) from None
         if not isinstance(outputs, Tensor):
             raise InputError(
                 f"The model {type(self.module).__name__} returns a {type(outputs).__name__}: its forward "

@@ -54,6 +54,8 @@ def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
 
 def _stable_below(rule: StepRule) -> float:
     """What η times a curvature must stay below, so that steps do not overshoot more each time."""
+    if rule.momentum is not None:
+        return 2 * (1 + rule.momentum.value)  # the heavy ball's: 2 without momentum
     if not rule.nesterov or rule.repeats is None:
         return 2.0
     # With momentum m the limit is (2 + 2m)/(1 + 2m); m is k/(k + 3) in step k, so largest in the last one.

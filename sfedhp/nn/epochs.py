@@ -1,0 +1,63 @@
+"""Passes over the rows of every client, each in a new order and cut into mini-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.keys import ROLES, key, shuffle
+from sfedhp.core.types import Batch, Clock
+from sfedhp.nn.rows import take_rows
+from sfedhp.nn.task import Task
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The mini-batches of some epochs of a task, as a `DataLoader` with `shuffle=True` would cut them.
+
+    A client with n rows and batches of B makes ⌈n/B⌉ steps an epoch, the last with the rows that are left.
+    Clients of a stack go on independently: each begins its next epoch when its own rows are used up.
+    """
+
+    task: Task
+    count: int  # epochs
+    order: Tensor  # (..., epochs · rows): row numbers, epoch by epoch, the padding behind the real rows
+    batch_size: int  # B
+
+    @classmethod
+    def of(cls, task: Task, clock: Clock, count: int) -> Epochs:
+        """The epochs of a task, in an order drawn by (seed, client id, clock, epoch) and nothing else."""
+        width, epochs = task.labels.shape[-1], torch.arange(count, device=task.labels.device)
+        keys = key(task.stream, ROLES["epoch"], clock.cloud_round, clock.edge_round)
+        order = shuffle(key(keys.unsqueeze(-1), epochs), task.sizes.unsqueeze(-1), width)
+        return cls(task, count, order.flatten(-2), min(task.batch_size or width, width))
+
+    @property
+    def steps(self) -> int:
+        """The steps of the largest client; others make fewer."""
+        sizes = self.task.sizes
+        # A GPU is not asked how many rows clients really have: that could not be recorded as a CUDA graph.
+        largest = self._width if sizes.is_cuda else int(sizes.max())
+        return self.count * -(-largest // self.batch_size)
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether some mini-batch may have fewer rows than B: the last of an epoch, or one of a client that
+        is done."""
+        return self.task.rows_may_pad(self._width) or self._width % self.batch_size > 0
+
+    def batch(self, step: int) -> Batch:
+        """The mini-batch of each client's step of this number; without a real row where a client is done."""
+        sizes, width = self.task.sizes.unsqueeze(-1), self._width
+        steps = torch.div(sizes + self.batch_size - 1, self.batch_size, rounding_mode="floor").clamp_min(1)
+        epoch = torch.div(step, steps, rounding_mode="floor")
+        place = step % steps * self.batch_size + torch.arange(self.batch_size, device=sizes.device)
+        real = (place < sizes) & (epoch < self.count)
+        rows = self.order.gather(-1, torch.where(real, epoch * width + place, 0))
+        return Batch(take_rows(self.task.inputs, rows), self.task.labels.gather(-1, rows), real)
+
+    @property
+    def _width(self) -> int:
+        return self.task.labels.shape[-1]

@@ -1,0 +1,163 @@
+"""SGD with epochs, momentum and clipping: equal to a loop over `torch.optim.SGD`, client by client."""
+
+import copy
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.factored import dense
+from sfedhp.core.keys import key
+from sfedhp.core.scalars import PerRun
+from sfedhp.core.types import Clock
+from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.nn.epochs import Epochs
+from sfedhp.nn.network import Network
+from sfedhp.nn.task import Task
+
+CLOCK = Clock(4, 1)
+SIZES = torch.tensor([[9, 4, 1], [7, 0, 8]])
+WIDTH, FEATURES, CLASSES, BATCH = 9, 6, 3, 3
+OPTIONS = {
+    "epochs": {"epochs": 2},
+    "epochs, momentum": {"epochs": 2, "momentum": 0.9},
+    "epochs, momentum, clip, pull": {"epochs": 3, "momentum": 0.5, "clip": 0.4, "proximity": 0.3},
+    "steps, momentum": {"steps": 5, "momentum": 0.9},
+    "steps, clip": {"steps": 5, "clip": 0.3},
+}
+
+
+class BatchNormNet(nn.Module):
+    """A network with running statistics whose gradients autograd computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(FEATURES, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.norm(self.first(rows))))
+
+
+def module(kind="mlp"):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        if kind == "norm":
+            return BatchNormNet().double()
+        if kind == "conv":
+            parts = [nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)]
+            return nn.Sequential(*parts, nn.Flatten(), nn.Linear(16, CLASSES)).double()
+        return nn.Sequential(nn.Linear(FEATURES, 5), nn.ReLU(), nn.Linear(5, CLASSES)).double()
+
+
+def task(kind="mlp", sizes=SIZES, **options):
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, 4, 4) if kind == "conv" else (FEATURES,)
+    inputs = torch.randn(*sizes.shape, WIDTH, *shape, dtype=torch.float64, generator=generator)
+    labels = torch.randint(CLASSES, (*sizes.shape, WIDTH), generator=generator)
+    stream = key(1, torch.arange(sizes.numel()).reshape(sizes.shape))
+    network = Network(module(kind))
+    statistics = network.initial()[1].expand(*sizes.shape, network.s)
+    return Task(network, inputs, labels, sizes, stream, BATCH, statistics=statistics, **options)
+
+
+def descent(**options):
+    return Descent(options.pop("steps", 99), 0.2, new_batch_each_step=True, **options)
+
+
+def solve(whole, anchor, steps):
+    """`minimize` at this clock, as a tensor."""
+    return dense(minimize(whole, CLOCK, anchor, steps))
+
+
+def batches_of(whole, options, place):
+    """The (inputs, labels) of one client's steps."""
+    if "epochs" in options:
+        epochs = Epochs.of(whole, CLOCK, options["epochs"])
+        drawn = [epochs.batch(step) for step in range(epochs.steps)]
+    else:
+        drawn = [whole.batch(CLOCK, step) for step in range(options["steps"])]
+    for batch in drawn:
+        real = batch.real[place]
+        if real.any():
+            yield batch.inputs[place][real], batch.labels[place][real]
+
+
+def torch_loop(own, batches, options, weight_decay):
+    """What anybody would write; the module is trained in place."""
+    anchor = [parameter.detach().clone() for parameter in own.parameters()]
+    optimizer = torch.optim.SGD(
+        own.parameters(), lr=0.2, momentum=options.get("momentum", 0.0), weight_decay=weight_decay
+    )
+    own.train()
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(own(inputs), labels)
+        pull = sum(((a - b) ** 2).sum() for a, b in zip(own.parameters(), anchor, strict=True))
+        (loss + options.get("proximity", 0.0) / 2 * pull).backward()
+        if "clip" in options:
+            nn.utils.clip_grad_norm_(own.parameters(), options["clip"])
+        optimizer.step()
+    return torch.cat([parameter.detach().flatten() for parameter in own.parameters()])
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(
+    ("kind", "decay", "plain"),
+    [("mlp", 0.0, False), ("mlp", 0.1, True), ("norm", 0.1, True), ("conv", 0.1, False)],
+)
+def test_every_client_ends_where_a_torch_loop_on_the_same_mini_batches_ends(options, kind, decay, plain):
+    # torch refuses to normalize one row, so that no last mini-batch may be one.
+    sizes = SIZES if kind != "norm" else SIZES + (SIZES % BATCH == 1).long()
+    whole = task(kind, sizes, weight_decay=decay, force_autograd=plain)
+    own = module(kind)
+    initial = Network(own).initial()[0]
+    found = solve(whole, initial.expand(*sizes.shape, -1), descent(**options))
+    for place in itertools.product(range(2), range(3)):
+        if not sizes[place]:
+            continue
+        trained = copy.deepcopy(own)
+        expected = torch_loop(trained, batches_of(whole, options, place), options, decay)
+        assert_close(found[place], expected, rtol=0, atol=1e-10)
+        assert whole.statistics is not None
+        assert_close(whole.statistics[place], Network(trained).initial()[1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_a_client_alone_computes_what_it_computes_in_a_stack(kind):
+    options = {"epochs": 2, "momentum": 0.9, "clip": 0.5}
+    whole = task(kind)
+    anchor = Network(module(kind)).initial()[0].expand(*SIZES.shape, -1)
+    together = solve(whole, anchor, descent(**options))
+    for place in itertools.product(range(2), range(3)):
+        size = int(SIZES[place])
+        if size:
+            alone = task(kind).map(lambda tensor, place=place: tensor[place])
+            alone = replace(alone, inputs=alone.inputs[:size], labels=alone.labels[:size])
+            model = solve(alone, anchor[place], descent(**options))
+            assert_close(model, together[place], rtol=0, atol=1e-12)
+            assert_close(alone.statistics, whole.statistics[place], rtol=0, atol=1e-12)
+
+
+def test_runs_of_a_stack_may_differ_in_momentum_and_clip():
+    whole = task()
+    anchor = Network(module()).initial()[0].expand(*SIZES.shape, -1)
+    stacked = solve(whole, anchor, descent(epochs=1, momentum=PerRun([0.9, 0.5]), clip=PerRun([0.3, 9.0])))
+    for run, (momentum, clip) in enumerate([(0.9, 0.3), (0.5, 9.0)]):
+        alone = solve(task(), anchor, descent(epochs=1, momentum=momentum, clip=clip))
+        assert_close(stacked[run], alone[run], rtol=0, atol=1e-14)
+
+
+def test_a_last_mini_batch_of_one_row_cannot_be_normalized():
+    whole = task("norm", torch.tensor([7]))
+    with pytest.raises(InputError, match="leaves no client one row"):
+        minimize(whole, CLOCK, Network(module("norm")).initial()[0].expand(1, -1), descent(epochs=1))
+
+
+@pytest.mark.parametrize("other", [{"solver": "nesterov"}, {"tolerance": 0.1}, {"lookahead": 0.1}])
+def test_options_that_have_no_meaning_together_are_refused(other):
+    with pytest.raises(ValueError, match="plain steps"):
+        descent(momentum=0.9, **other)
