@@ -153,7 +153,8 @@ def _sgd_steps(
     undecayed = replace(task, weight_decay=0.0, min_rows=0 if short else task.min_rows)
     point, velocity = start, torch.zeros_like(start)
     for step in range(steps):
-        rows, statistics = batch(step if epochs or descent.new_batch_each_step else 0), undecayed.statistics
+        rows = batch(step) if epochs or descent.new_batch_each_step else batch(0).at_step(step)
+        statistics = undecayed.statistics
         gradient = undecayed.gradient(point, rows)
         if not absent(descent.proximity):
             gradient = gradient + descent.proximity * (point - anchor)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from sfedhp.core.keys import ROLES, key, shuffle
 from sfedhp.core.types import Batch, Clock
-from sfedhp.nn.rows import take_rows
 from sfedhp.nn.task import Task
 
 
@@ -22,6 +21,7 @@ class Epochs:
     """
 
     task: Task
+    clock: Clock
     count: int  # epochs
     order: Tensor  # (..., epochs · rows): row numbers, epoch by epoch, the padding behind the real rows
     batch_size: int  # B
@@ -29,35 +29,32 @@ class Epochs:
     @classmethod
     def of(cls, task: Task, clock: Clock, count: int) -> Epochs:
         """The epochs of a task, in an order drawn by (seed, client id, clock, epoch) and nothing else."""
-        width, epochs = task.labels.shape[-1], torch.arange(count, device=task.labels.device)
-        keys = key(task.stream, ROLES["epoch"], clock.cloud_round, clock.edge_round)
-        order = shuffle(key(keys.unsqueeze(-1), epochs), task.sizes.unsqueeze(-1), width)
-        return cls(task, count, order.flatten(-2), min(task.batch_size or width, width))
+        epochs = torch.arange(count, device=task.labels.device)
+        keys = key(task.stream.unsqueeze(-1), ROLES["epoch"], clock.cloud_round, clock.edge_round, epochs)
+        order = shuffle(keys, task.sizes.unsqueeze(-1), task.rows)
+        return cls(task, clock, count, order.flatten(-2), min(task.batch_size or task.rows, task.rows))
 
     @property
     def steps(self) -> int:
         """The steps of the largest client; others make fewer."""
         sizes = self.task.sizes
         # A GPU is not asked how many rows clients really have: that could not be recorded as a CUDA graph.
-        largest = self._width if sizes.is_cuda else int(sizes.max())
+        largest = self.task.rows if sizes.is_cuda else int(sizes.max())
         return self.count * -(-largest // self.batch_size)
 
     @property
     def may_pad(self) -> bool:
         """Whether some mini-batch may have fewer rows than B: the last of an epoch, or one of a client that
         is done."""
-        return self.task.rows_may_pad(self._width) or self._width % self.batch_size > 0
+        return self.task.rows_may_pad(self.task.rows) or self.task.rows % self.batch_size > 0
 
     def batch(self, step: int) -> Batch:
         """The mini-batch of each client's step of this number; without a real row where a client is done."""
-        sizes, width = self.task.sizes.unsqueeze(-1), self._width
+        sizes, width = self.task.sizes.unsqueeze(-1), self.task.rows
         steps = torch.div(sizes + self.batch_size - 1, self.batch_size, rounding_mode="floor").clamp_min(1)
         epoch = torch.div(step, steps, rounding_mode="floor")
         place = step % steps * self.batch_size + torch.arange(self.batch_size, device=sizes.device)
         real = (place < sizes) & (epoch < self.count)
         rows = self.order.gather(-1, torch.where(real, epoch * width + place, 0))
-        return Batch(take_rows(self.task.inputs, rows), self.task.labels.gather(-1, rows), real)
-
-    @property
-    def _width(self) -> int:
-        return self.task.labels.shape[-1]
+        turn = self.clock.cloud_round, self.clock.edge_round
+        return self.task.take(rows, real, key(self.task.stream, ROLES["batch"], *turn, step))

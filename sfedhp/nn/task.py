@@ -143,6 +143,10 @@ class Task:
         if not wanted:
             return self.everything()._replace(keys=keys)
         rows, real = choose(keys, self.sizes, self.rows, wanted, self.rows_may_pad(self.rows))
+        return self.take(rows, real, keys)
+
+    def take(self, rows: Tensor, real: Tensor, keys: Tensor) -> Batch:
+        """The rows of these numbers (..., count) as a batch; see `Batch` for the rest."""
         one_each = self.labels.ndim == rows.ndim
         labels = self.labels.gather(-1, rows) if one_each else take_rows(self.labels, rows)
         return Batch(take_rows(self.inputs, rows), labels, real, keys)
