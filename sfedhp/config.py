@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
 from sfedhp.data.options import DataOptions
@@ -68,8 +69,14 @@ class Experiment:
         int, Bounds(0, 2**62), Help("seed of the data split, the initial weights and all sampling")
     ] = 0
     rounds: Annotated[Count, Help("T, number of cloud rounds")] = 30
-    edges: Annotated[Count, Help("N, number of edge servers")] = 4
-    clients_per_edge: Annotated[Count, Help("J, number of clients per edge")] = 5
+    edges: Annotated[Count, Help("N, number of edge servers")] = DEFAULT_EDGES
+    clients_per_edge: Annotated[
+        int | tuple[int, ...],
+        Bounds(1),
+        Help(
+            "J, number of clients per edge; a list such as [2,4] gives each edge its own, and decides edges"
+        ),
+    ] = DEFAULT_CLIENTS_PER_EDGE
     sampled_edges: Annotated[
         CountOrOff, Help("S, edges sampled for the cloud's mean in each round (three-tier methods); 0: all")
     ] = 0
@@ -92,20 +99,35 @@ class Experiment:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
+        if isinstance(self.clients_per_edge, list):  # as TOML and JSON have it
+            object.__setattr__(self, "clients_per_edge", tuple(self.clients_per_edge))
         check_options(self)
         for name in SECTIONS:
             check_options(getattr(self, name), f"{name}.")
-        clients = self.edges * self.clients_per_edge
+        sizes = edge_sizes(self.edges, self.clients_per_edge)
+        # One form for one federation: [3, 3] is 3 clients under each of two edges.
+        object.__setattr__(self, "edges", len(sizes))
+        object.__setattr__(self, "clients_per_edge", as_option(sizes))
         if self.sampled_edges > self.edges:
             raise InputError(
                 f"sampled_edges = {self.sampled_edges} is more than the {self.edges} edges: "
                 f"lower it, or set 0 for all."
             )
-        if self.sampled_clients > clients:
+        if self.sampled_clients > self.clients:
             raise InputError(
-                f"sampled_clients = {self.sampled_clients} is more than the {clients} clients: "
+                f"sampled_clients = {self.sampled_clients} is more than the {self.clients} clients: "
                 f"lower it, or set 0 for all."
             )
+
+    @property
+    def edge_sizes(self) -> tuple[int, ...]:
+        """How many clients each edge has; `clients_per_edge` is one number where all have equally many."""
+        return edge_sizes(self.edges, self.clients_per_edge)
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are under all edges."""
+        return sum(self.edge_sizes)
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -112,6 +112,7 @@ def test_every_key_of_a_section_has_a_help_text(section):
         Experiment(algorithm=FedAvg(local_steps=3), seed=2**40, data=DataOptions(source='a "quoted" ä.npz')),
         Experiment(algorithm=SFedHP(smoothing=1e-7), density_threshold=1e-3, dtype="float64"),
         Experiment(links=LinksOptions(ChannelOptions("lte-m", loss=0.0), ChannelOptions(bandwidth=1e6))),
+        Experiment(edges=3, clients_per_edge=(2, 4, 1)),
     ],
 )
 def test_a_config_file_gives_the_experiment_back(experiment):
@@ -157,6 +158,18 @@ def test_the_density_threshold_reaches_the_task_and_is_no_key_of_the_method():
         ({"rounds": 0}, "rounds = 0 is out of range: it must be at least 1."),
         ({"sampled_edges": 5}, "sampled_edges = 5 is more than the 4 edges"),
         ({"sampled_clients": 21}, "sampled_clients = 21 is more than the 20 clients"),
+        ({"clients_per_edge": (2, 4), "edges": 3}, r"edges = 3, but clients_per_edge = \[2, 4\] has 2 num"),
+        ({"clients_per_edge": (2, 0)}, r"clients_per_edge = \[2, 0\] is out of range: each must be at l"),
+        (
+            {"clients_per_edge": ()},
+            r"clients_per_edge = \[\] is out of range: every edge must have at least 1",
+        ),
+        ({"clients_per_edge": (2, 1.5)}, r"is neither a whole number nor a list of them: write one, or a"),
+        (
+            {"clients_per_edge": (2, 4), "sampled_clients": 7},
+            "sampled_clients = 7 is more than the 6 clients",
+        ),
+        ({"clients_per_edge": (2, 4), "sampled_edges": 3}, "sampled_edges = 3 is more than the 2 edges"),
         ({"dtype": "float16"}, "dtype = 'float16' is not known: use float32 or float64."),
         ({"data": DataOptions(scale="loud")}, "data.scale = 'loud' is not known"),  # type: ignore[arg-type]
     ],
@@ -164,6 +177,19 @@ def test_the_density_threshold_reaches_the_task_and_is_no_key_of_the_method():
 def test_values_out_of_range_are_refused(wrong, sentence):
     with pytest.raises(InputError, match=sentence):
         Experiment(**wrong)
+
+
+def test_each_edge_may_have_its_own_number_of_clients():
+    uneven = Experiment(clients_per_edge=[2, 4])  # type: ignore[arg-type]  # as TOML has it
+    assert (uneven.edges, uneven.clients_per_edge, uneven.edge_sizes, uneven.clients) == (
+        2,
+        (2, 4),
+        (2, 4),
+        6,
+    )
+    assert hash(uneven) == hash(Experiment(edges=2, clients_per_edge=(2, 4)))
+    assert Experiment(clients_per_edge=(3, 3)) == Experiment(edges=2, clients_per_edge=3)
+    assert Experiment().edge_sizes == (5, 5, 5, 5)
 
 
 def test_negative_rates_are_refused_where_they_are_made():

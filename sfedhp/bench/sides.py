@@ -80,6 +80,6 @@ def stacked(experiment: Experiment) -> Stacked:
     with np.load(Path(experiment.data.source)) as file:
         train = ~file["test"]
         inputs, labels = file["inputs"][train], file["labels"][train]
-    lead = (experiment.edges, experiment.clients_per_edge, -1)
+    lead = (experiment.edges, max(experiment.edge_sizes), -1)
     pixels = torch.from_numpy(inputs).to(experiment.torch_dtype).div_(255)
     return Stacked(pixels.view(*lead, *inputs.shape[1:]), torch.from_numpy(labels).view(lead))

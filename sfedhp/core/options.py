@@ -42,6 +42,7 @@ class Help:
 
 
 NAMES = tuple[str, ...]  # a list of names; in a config file ["a", "b"], as a word [a,b] or a,b
+COUNTS = tuple[int, ...]  # a list of whole numbers; in a config file [2, 4], as a word [2,4] or 2,4
 
 # Kinds of options, for the fields of algorithms and sections.
 Count: TypeAlias = Annotated[int, Bounds(1)]
@@ -93,6 +94,8 @@ def check_options(options: Any, section: str = "") -> None:
         if not any(_is_of(value, kind) for kind in kinds):
             raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
         if bounds is not None:
+            if isinstance(value, tuple) and not all(bounds.admits(one) for one in value):
+                raise InputError(f"{name} = {list(value)} is out of range: each must be {bounds}.")
             # A `PerRun` has a value for each run; other types (None, text) have no bounds.
             numbers = [value] if isinstance(value, int | float) else getattr(value, "tolist", list)()
             for one in numbers:
@@ -118,8 +121,9 @@ def _is_of(value: Any, kind: Any) -> bool:
         return any(isinstance(value, type(known)) and value == known for known in typing.get_args(kind))
     if kind in (int, float):
         return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    if kind == NAMES:
-        return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    if kind in (NAMES, COUNTS):
+        each_kind = str if kind == NAMES else int
+        return isinstance(value, tuple) and all(_is_of(each, each_kind) for each in value)
     try:
         return isinstance(value, typing.get_origin(kind) or kind)
     except TypeError:  # `Any` or a protocol, which isinstance does not take
@@ -137,6 +141,8 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
             return f"is not known: use {words}."
     if NAMES in kinds:
         return "is not a list of names: write [a, b]; in a file with each name in quotes."
+    if COUNTS in kinds:
+        return "is neither a whole number nor a list of them: write one, or a list such as [2, 4]."
     if int in kinds or float in kinds:
         whole = "whole " if float not in kinds else ""
         if bounds is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sfedhp.core.edge_sizes import as_option, edge_sizes, shown
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import check_options
 from sfedhp.data.encoding import Encoding
@@ -22,7 +23,7 @@ from sfedhp.data.partition import partition
 from sfedhp.data.pool import NO_NAMES, Names, Pool, Rows, pool_of, with_classes
 from sfedhp.data.registry import FILES, load
 from sfedhp.data.scaling import Scaling, scaling_of
-from sfedhp.data.seating import seat
+from sfedhp.data.seating import seat, seats_by_edge, sizes_of_source
 from sfedhp.data.table import check_table_options, is_table
 
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
@@ -54,6 +55,7 @@ class Federation:
     names: Names = NO_NAMES  # of a table's columns, classes, clients and edges
     encoding: Encoding | None = None  # as in `Pool`
     given_scaling: Scaling | None = None  # that others computed; None: it follows from the training rows
+    edge_sizes: tuple[int, ...] = ()  # clients of each edge, also those held out, where the source says so
 
     def scaled(self, rows: Rows, dtype: DTypeLike) -> NDArray[Any]:
         """The inputs of these rows, ready for a model."""
@@ -96,17 +98,21 @@ class Federation:
             else self.names,
         )
 
-    def check_seats(self, edges: int, clients_per_edge: int) -> None:
+    def check_seats(self, sizes: Sequence[int]) -> None:
         """Refuse an experiment of another size; it may have more seats per edge than the federation.
+
+        Args:
+            sizes: the seats of each edge of the experiment.
 
         Raises:
             InputError: says which size fits.
         """
-        rows, width = self.seats.shape
-        if rows != edges or width > clients_per_edge:
+        taken = [int(np.flatnonzero(row >= 0)[-1]) + 1 if (row >= 0).any() else 1 for row in self.seats]
+        if len(taken) != len(sizes) or any(own > there for own, there in zip(taken, sizes, strict=True)):
+            own, other = shown(as_option(taken)), shown(as_option(sizes))
             raise InputError(
-                f"The federation has {rows} × {width} seats (edges × clients), the experiment {edges} × "
-                f"{clients_per_edge}: set edges = {rows} and clients_per_edge = {width}."
+                f"The federation has {len(taken)} × {own} seats (edges × clients), the experiment "
+                f"{len(sizes)} × {other}: set edges = {len(taken)} and clients_per_edge = {own}."
             )
 
     def check_sampling(self, edges: int, clients: int) -> None:
@@ -141,7 +147,7 @@ def federate(
     options: DataOptions,
     *,
     edges: int,
-    clients_per_edge: int,
+    clients_per_edge: int | Sequence[int],
     seed: int,
     folder: Path | str | None = None,
     classes: int | None = None,
@@ -150,8 +156,9 @@ def federate(
 
     Args:
         options: the source, and who holds what of it.
-        edges: servers between the cloud and the clients; with `options.edge_column` the data decides.
-        clients_per_edge: seats under each of them; likewise.
+        edges: servers between the cloud and the clients; where the data names them, it decides, and another
+            number than the default is refused.
+        clients_per_edge: seats under all of them, or a list with those of each; likewise.
         seed: decides every draw.
         folder: of the published image sets; None: as `data_folder` says.
         classes: of a user's file, where they are known; None: as many as its labels reach.
@@ -159,7 +166,7 @@ def federate(
     Raises:
         InputError: one sentence on what is wrong and what to do.
     """
-    _check(options, edges, clients_per_edge, seed)
+    _check(options, seed)
     if options.source == ARRAYS:
         raise InputError(
             "This data came from Python arrays: give them again with from_arrays or from_dataset."
@@ -167,19 +174,14 @@ def federate(
     if options.source.endswith(FILES):
         # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
-    pool = load(options, clients=edges * clients_per_edge, seed=seed, folder=folder)
+    sizes = edge_sizes(edges, clients_per_edge)
+    pool = load(options, clients=sum(sizes), seed=seed, folder=folder)
     if options.source.endswith(".npz"):
         pool = with_classes(pool, classes)
     elif is_table(options.source) and classes is not None:
         raise InputError(
             f"{pool.name} is a table, and a client of a deployment cannot have its own yet: give an .npz."
         )
-    if pool.edge_of is not None:
-        given = (edges, clients_per_edge)
-        edges, clients_per_edge = len(pool.names.edges), len(pool.names.clients) // len(pool.names.edges)
-        if given != (edges, clients_per_edge):
-            note = f"data.edge_column gives edges = {edges} and clients_per_edge = {clients_per_edge}."
-            pool = dataclasses.replace(pool, notes=(*pool.notes, note))
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -191,7 +193,7 @@ def from_arrays(
     test: Any = None,
     options: DataOptions | None = None,
     edges: int,
-    clients_per_edge: int,
+    clients_per_edge: int | Sequence[int],
     seed: int,
 ) -> tuple[Federation, DataOptions]:
     """A federation of a user's arrays; also the options as resolved.
@@ -203,14 +205,14 @@ def from_arrays(
         test: (rows,) of bool, the rows to test on; None: `options` decides.
         options: who holds what; None: the defaults.
         edges: servers between the cloud and the clients.
-        clients_per_edge: seats under each of them.
+        clients_per_edge: seats under all of them, or a list with those of each.
         seed: decides every draw.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
     """
     options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
-    _check(options, edges, clients_per_edge, seed)
+    _check(options, seed)
     pool = with_classes(pool_of("the data", inputs, labels, client, test), None)
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
@@ -239,25 +241,29 @@ def _row(value: Any) -> Tensor | NDArray[Any]:
     return value if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _check(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> None:
+def _check(options: DataOptions, seed: int) -> None:
     check_options(options, "data.")
     check_table_options(options)
-    for name, value, least in (
-        ("edges", edges, 1),
-        ("clients_per_edge", clients_per_edge, 1),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise InputError(f"{name} = {value} is out of range: it must be at least {least}.")
+    if seed < 0:
+        raise InputError(f"seed = {seed} is out of range: it must be at least 0.")
 
 
 def _assemble(
-    pool: Pool, options: DataOptions, edges: int, clients_per_edge: int, seed: int
+    pool: Pool, options: DataOptions, edges: int, clients_per_edge: int | Sequence[int], seed: int
 ) -> tuple[Federation, DataOptions]:
-    split, options = partition(pool, options, clients=edges * clients_per_edge, seed=seed)
-    holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
-    seats = seat(holdings, options.edge_order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
+    given = edge_sizes(edges, clients_per_edge)
+    named = sizes_of_source(pool, edges, clients_per_edge)
+    sizes = named or given
+    split, options = partition(pool, options, clients=sum(sizes), seed=seed)
+    if pool.edge_of is None:
+        holdings = np.stack([np.bincount(pool.labels[rows], minlength=pool.classes) for rows in split.train])
+        seats = seat(holdings, options.edge_order, sizes=sizes, seed=seed)
+    else:
+        seats = seats_by_edge(pool.edge_of)
     notes = [*pool.notes, *split.notes]
+    if named and named != given:
+        each = shown(as_option(named))
+        notes.append(f"{pool.edge_source} gives edges = {len(named)} and clients_per_edge = {each}.")
     if pool.encoding is not None:
         options = dataclasses.replace(options, scale="standard" if options.scale == "auto" else options.scale)
     elif pool.inputs.dtype == np.uint8:
@@ -279,6 +285,7 @@ def _assemble(
         scale=options.scale,
         names=pool.names,
         encoding=pool.encoding,
+        edge_sizes=named,
     )
     clients = f"{len(split.train)} clients"
     if options.held_out:
@@ -287,8 +294,9 @@ def _assemble(
         clients += f", {len(newcomers)} of which are held out"
     if pool.encoding is not None:
         _check_learnable(federation, pool.name)
-    if empty := int((federation.seats < 0).sum()):
-        notes.append(f"{empty} of {federation.seats.size} seats are empty: {pool.name} has {clients}.")
+    there = sum(sizes) - len(sizes) * options.held_out
+    if empty := there - int((federation.seats >= 0).sum()):
+        notes.append(f"{empty} of {there} seats are empty: {pool.name} has {clients}.")
     return dataclasses.replace(federation, notes=tuple(notes)), options
 
 

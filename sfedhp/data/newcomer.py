@@ -34,7 +34,7 @@ def load_newcomer(
     options: DataOptions,
     *,
     edges: int,
-    clients_per_edge: int,
+    clients_per_edge: int | Sequence[int],
     seed: int,
     dtype: str,
 ) -> Newcomer:
@@ -115,7 +115,9 @@ def hold_out(
     )
 
 
-def _scaling_of_run(options: DataOptions, edges: int, clients_per_edge: int, seed: int) -> Scaling:
+def _scaling_of_run(
+    options: DataOptions, edges: int, clients_per_edge: int | Sequence[int], seed: int
+) -> Scaling:
     """How the run scaled its images: with the statistics of its training images."""
     if options.source == ARRAYS:
         raise InputError(

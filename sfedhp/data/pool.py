@@ -57,6 +57,7 @@ class Pool:
     names: Names = NO_NAMES
     encoding: Encoding | None = None  # of a table's columns, whose inputs are NaN where a number is missing
     edge_of: NDArray[np.int64] | None = None  # the edge of each client, where the source says so
+    edge_source: str = ""  # what says so, in words
 
     def client_name(self, client: int) -> str:
         """A client as messages call it."""

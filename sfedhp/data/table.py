@@ -93,6 +93,7 @@ def read_table(path: Path, options: DataOptions) -> Pool:
         names=Names(encoding.inputs, classes, clients, edges),
         encoding=encoding,
         edge_of=edge_of,
+        edge_source=f"data.edge_column = {options.edge_column!r}",
     )
 
 
@@ -200,12 +201,5 @@ def _edge_of(
         raise InputError(
             f"{table.name}: client {clients[client[row]]!r} is under two edges, {one!r} and {other!r}: give "
             f"each client one edge, or two clients two names."
-        )
-    sizes = np.bincount(edge_of, minlength=len(edges))
-    if len(set(sizes.tolist())) > 1:
-        counts = listed([f"{name}: {size}" for name, size in zip(edges, sizes, strict=True)])
-        raise InputError(
-            f"{table.name}: the edges have different numbers of clients ({counts}), and uneven sites are not "
-            f"supported yet: make them equal, or leave data.edge_column out."
         )
     return edge_of

@@ -42,13 +42,11 @@ class Site:
         """The names of a server's members, by seat."""
         experiment = self.experiment
         if self.role == "edge":
-            return [client_name(self.edge, seat) for seat in range(experiment.clients_per_edge)]
+            return [client_name(self.edge, seat) for seat in range(experiment.edge_sizes[self.edge])]
         if experiment.algorithm.tiers == 3:
             return [edge_name(edge) for edge in range(experiment.edges)]
         return [
-            client_name(edge, seat)
-            for edge in range(experiment.edges)
-            for seat in range(experiment.clients_per_edge)
+            client_name(edge, seat) for edge, size in enumerate(experiment.edge_sizes) for seat in range(size)
         ]
 
     @property

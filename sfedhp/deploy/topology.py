@@ -59,13 +59,15 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"data.source = {experiment.data.source!r} is a table, which cannot be deployed yet: give the "
             f"rows as numbers in an .npz, or simulate with `sfedhp run`."
         )
-    seats = torch.arange(experiment.edges * experiment.clients_per_edge)
-    seats = seats.reshape(experiment.edges, experiment.clients_per_edge)
     shape, classes = tuple(file.inputs), file.classes
-    if not classes:
+    if classes:
+        ids = iter(range(experiment.clients))
+        seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
+    else:
         federation, experiment = federation_of(experiment)
         shape, classes = federation.inputs.shape[1:], federation.classes
-        seats = torch.from_numpy(federation.seats)
+        rows = zip(federation.seats.tolist(), experiment.edge_sizes, strict=True)
+        seats = [row[:size] for row, size in rows]
     network = build_network(experiment, shape, classes)
     sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
     probe_network(experiment, network, sample, classes)
@@ -74,7 +76,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         experiment, model=replace(experiment.model, initial=type(experiment.model)().initial)
     )
     tiers = experiment.algorithm.tiers
-    flat = tuple(seats.flatten().tolist()) if tiers == 2 else ()
+    flat = tuple(client for row in seats for client in row) if tiers == 2 else ()
     shared = (file.name, experiment, file.limits, shape, classes)
     cloud = Site("cloud", "cloud", *shared, clients=flat)
     edges = tuple(
@@ -86,8 +88,8 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             client_name(edge, seat),
             *shared,
             edge=edge,
-            seat=seat if tiers == 3 else edge * experiment.clients_per_edge + seat,
-            client=int(client),
+            seat=seat if tiers == 3 else sum(experiment.edge_sizes[:edge]) + seat,
+            client=client,
         )
         for edge, row in enumerate(seats)
         for seat, client in enumerate(row)

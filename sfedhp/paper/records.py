@@ -67,7 +67,7 @@ def make_record(
     run = outcome.run
     # The paper counts the messages of one edge, or of one client where there are no edges.
     experiment = run.experiment
-    members = experiment.edges * (1 if experiment.algorithm.tiers == 3 else experiment.clients_per_edge)
+    members = experiment.edges if experiment.algorithm.tiers == 3 else experiment.clients
     at_cloud = [direction for direction in Direction if direction.at_cloud]
     rows: list[dict[str, Any]] = []
     sent, formula = 0, 0.0

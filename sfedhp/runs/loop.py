@@ -108,7 +108,7 @@ def _conclude(prepared: Prepared, run: RunInStack) -> Outcome:
     assert state is not None, "`drive`, or who reads a checkpoint, sets it"
     run.history.close()
     place = (run.index,) if simulator.runs else ()
-    models = Models(simulator, state, experiment.edges, experiment.clients_per_edge, place)
+    models = Models(simulator, state, experiment.edge_sizes, place)
     if run.folder is not None:
         models.save(run.folder / "models")
         update_environment(run.folder, captured=str(simulator.graph_status))

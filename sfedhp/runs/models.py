@@ -37,13 +37,12 @@ class Models:
         self,
         simulator: Simulator,
         state: State,
-        edges: int,
-        clients_per_edge: int,
+        edge_sizes: Sequence[int],
         run: tuple[int, ...] = (),
     ):
         self._simulator, self._state = simulator, state
         self._network = simulator.task.network
-        self._seats = (edges, clients_per_edge)
+        self._edge_sizes = edge_sizes  # seats of each edge
         self._run = run  # its place in a stack of runs; empty without one
 
     def global_model(self) -> nn.Module | None:
@@ -85,9 +84,8 @@ class Models:
                 save_model(folder / f"{name}.safetensors", module, self._simulator.task.classes)
 
     def _all(self) -> Iterator[tuple[str, nn.Module | None]]:
-        edges, clients = self._seats
         yield "global", self.global_model()
-        for edge in range(edges):
+        for edge, clients in enumerate(self._edge_sizes):
             yield f"edge-{edge}", self.edge_model(edge)
             for client in range(clients):
                 yield f"client-{edge}-{client}", self.client_model(edge, client)

@@ -174,7 +174,7 @@ def adapt(
     network = Network(models[chosen])
     received, statistics = (part.to(dtype) for part in network.initial())
     rows = Rows(inputs, labels, torch.tensor(len(labels)))
-    keys = client_keys(experiment, torch.tensor(experiment.edges * experiment.clients_per_edge))
+    keys = client_keys(experiment, torch.tensor(experiment.clients))
     task = replace(build_task(experiment, network, rows, keys, classes), statistics=statistics)
     fit = _fit(experiment.algorithm, received, task, losses[chosen], math.log(classes))
     if fit is None:

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from sfedhp.config import Experiment, check_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
-from sfedhp.data import DataOptions, Federation, federate, from_arrays, from_dataset
+from sfedhp.data import Federation, federate, from_arrays, from_dataset
 from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
@@ -125,7 +125,7 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
     elif isinstance(data, str | PathLike):
         raise InputError(f"data is not a path: name the file with sfedhp.DataOptions(source={str(data)!r}).")
     elif isinstance(data, Federation):
-        data.check_seats(experiment.edges, experiment.clients_per_edge)
+        data.check_seats(experiment.edge_sizes)
         scale = data.scale if experiment.data.scale == "auto" else experiment.data.scale
         federation, options = data, replace(experiment.data, source=ARRAYS, scale=scale)
     elif isinstance(data, Mapping):
@@ -133,8 +133,9 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         federation, options = from_arrays(**data, **division)
     else:
         federation, options = from_dataset(data, **division)
-    if options.edge_column is not None:
-        experiment = _with_sites(experiment, federation, options)
+    if federation.edge_sizes and not isinstance(data, Federation):
+        sizes = federation.edge_sizes
+        experiment = replace(experiment, edges=len(sizes), clients_per_edge=sizes)
     federation.check_sampling(experiment.sampled_edges, experiment.sampled_clients)
     return federation, replace(experiment, data=options)
 
@@ -144,23 +145,6 @@ def with_data_of(experiment: Experiment, resolved: Experiment) -> Experiment:
     return replace(
         experiment, data=resolved.data, edges=resolved.edges, clients_per_edge=resolved.clients_per_edge
     )
-
-
-def _with_sites(experiment: Experiment, federation: Federation, options: DataOptions) -> Experiment:
-    """The experiment with as many edges, and clients of each, as its data has.
-
-    Raises:
-        InputError: it has other numbers, and they are not the defaults.
-    """
-    edges, clients = federation.seats.shape
-    for name, found in (("edges", edges), ("clients_per_edge", clients + options.held_out)):
-        given = getattr(experiment, name)
-        if given not in (found, getattr(Experiment, name)):
-            raise InputError(
-                f"{name} = {given}, but data.edge_column = {options.edge_column!r} gives {found}: leave "
-                f"{name} out."
-            )
-    return replace(experiment, edges=edges, clients_per_edge=clients + options.held_out)
 
 
 class _Parts(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.edge_sizes import edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
 from sfedhp.runs.checkpoints import read_about
@@ -15,6 +16,8 @@ from sfedhp.runs.hints import hints
 from sfedhp.runs.provenance import METHOD, SOURCE, flat
 from sfedhp.runs.records import Row, summarize
 from sfedhp.runs.scores import Scores, read_scores
+
+_KINDS = {METHOD: str, SOURCE: str, "clients_per_edge": int | list}  # types in config.toml; of others int
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class RecordedRun:
         """How many clients there are; of a folder without scores, how many seats."""
         if self.scores is not None:
             return len(self.scores.clients)
-        return int(self.config["edges"] * self.config["clients_per_edge"])
+        return sum(edge_sizes(self.config["edges"], self.config["clients_per_edge"]))
 
     @property
     def sentence(self) -> str:
@@ -96,7 +99,7 @@ def read_run(folder: Path) -> RecordedRun:
     missing = [
         key
         for key in ("rounds", "edges", "clients_per_edge", "seed", METHOD, SOURCE)
-        if not isinstance(config.get(key), str if key in (METHOD, SOURCE) else int)
+        if not isinstance(config.get(key), _KINDS.get(key, int))
     ]
     if history is None or missing:
         lacks = "history.jsonl" if history is None else f"{missing[0]} in its config.toml"

@@ -49,8 +49,8 @@ class Run:
     def client_models(self) -> list[list[nn.Module | None]]:
         """The model of each client, by edge and seat; None where the method has none or the seat is empty."""
         return [
-            [self.models.client_model(edge, seat) for seat in range(self.experiment.clients_per_edge)]
-            for edge in range(self.experiment.edges)
+            [self.models.client_model(edge, seat) for seat in range(size)]
+            for edge, size in enumerate(self.experiment.edge_sizes)
         ]
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
-from sfedhp.core.options import NAMES
+from sfedhp.core.options import COUNTS, NAMES
 from sfedhp.runs.config_keys import (
     Option,
     check_key,
@@ -33,6 +33,7 @@ from sfedhp.runs.provenance import METHOD
 from sfedhp.wire.direction import Direction
 
 STUDY = "reproduce"  # a table of an experiment file that describes a study of the paper and sets no key
+_WHOLE = re.compile(r"[+-]?\d+")
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 
 
@@ -197,6 +198,8 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
             return number
         if kind == NAMES:
             return _list(text)
+        if kind == COUNTS and (parts := _list(text)) and all(map(_WHOLE.fullmatch, parts)):
+            return tuple(map(int, parts))
         if kind is bool and text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
     return text

@@ -45,7 +45,7 @@ def test_describe_leaves_empty_seats_out():
 def test_seats_are_a_permutation_of_the_ids(edges, clients_per_edge, missing, order, seed):
     clients = edges * clients_per_edge - min(missing, clients_per_edge - 1)
     holdings = np.random.default_rng(seed).integers(1, 9, (clients, 4))
-    seats = seat(holdings, order, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
+    seats = seat(holdings, order, sizes=[clients_per_edge] * edges, seed=seed)
     assert seats.shape == (edges, clients_per_edge)
     flat = seats.ravel()
     assert sorted(flat[:clients]) == list(range(clients))
@@ -57,7 +57,7 @@ def test_seats_are_a_permutation_of_the_ids(edges, clients_per_edge, missing, or
 
 def test_label_groups_put_alike_clients_on_one_edge():
     holdings = np.eye(4, dtype=int)[[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]] * 7
-    seats = seat(holdings, "labels", edges=4, clients_per_edge=3, seed=0)
+    seats = seat(holdings, "labels", sizes=[3] * 4, seed=0)
     assert [set(members % 4) for members in seats] == [{0}, {1}, {2}, {3}]
     federation, _ = federate(DataOptions(edge_order="labels"), edges=4, clients_per_edge=5, seed=0)
     labels_on_edges = [{client % 10 for client in members} for members in federation.seats.tolist()]
@@ -66,7 +66,51 @@ def test_label_groups_put_alike_clients_on_one_edge():
 
 def test_an_edge_without_clients_is_refused_with_what_to_set():
     with pytest.raises(InputError, match=r"5 clients at 4 per edge fill only 2 of 3 edges: set edges=2"):
-        seat(np.ones((5, 2), int), "consecutive", edges=3, clients_per_edge=4, seed=0)
+        seat(np.ones((5, 2), int), "consecutive", sizes=[4, 4, 4], seed=0)
+    with pytest.raises(
+        InputError, match=r"\[4, 2\] has seats for 6 clients, and 4 clients fill only 1 of 2 edges"
+    ):
+        seat(np.ones((4, 2), int), "consecutive", sizes=[4, 2], seed=0)
+    with pytest.raises(
+        InputError, match=r"clients_per_edge = \[2, 0\] is out of range: every edge must have"
+    ):
+        from_arrays(INPUTS, LABELS, edges=2, clients_per_edge=[2, 0], seed=0)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    missing=st.integers(0, 5),
+    order=st.sampled_from(["consecutive", "random", "labels"]),
+    seed=st.integers(0, 2**32),
+)
+def test_edges_may_have_different_numbers_of_clients(sizes, missing, order, seed):
+    clients = sum(sizes) - min(missing, sizes[-1] - 1)
+    holdings = np.random.default_rng(seed).integers(1, 9, (clients, 4))
+    seats = seat(holdings, order, sizes=sizes, seed=seed)
+    assert seats.shape == (len(sizes), max(sizes))
+    assert (seats >= 0).sum(1).tolist() == [*sizes[:-1], sizes[-1] - (sum(sizes) - clients)]
+    taken = [row[:size] for row, size in zip(seats.tolist(), sizes, strict=True)]
+    assert sorted(client for row in taken for client in row if client >= 0) == list(range(clients))
+    assert all((row[size:] == -1).all() for row, size in zip(seats, sizes, strict=True))
+
+
+def test_label_groups_follow_uneven_edges():
+    holdings = np.eye(2, dtype=int)[[0, 1, 1, 0, 1, 1]] * 7
+    seats = seat(holdings, "labels", sizes=[2, 4], seed=0)
+    assert [set(row[row >= 0]) for row in seats] == [{0, 3}, {1, 2, 4, 5}]
+
+
+def test_uneven_edges_of_arrays_and_a_list_that_contradicts():
+    uneven: dict[str, Any] = {"clients_per_edge": [2, 4], "seed": 0}
+    federation, _ = from_arrays(INPUTS, LABELS, edges=2, **uneven)
+    assert federation.seats.tolist() == [[0, 1, -1, -1], [2, 3, 4, 5]]
+    assert not [note for note in federation.notes if "empty" in note], "no seat of these is missing a client"
+    federation.check_seats([2, 4])
+    federation.check_seats([3, 4])
+    with pytest.raises(InputError, match=r"set edges = 2 and clients_per_edge = \[2, 4\]"):
+        federation.check_seats([4, 2])
+    with pytest.raises(InputError, match=r"edges = 3, but clients_per_edge = \[2, 4\] has 2 numbers"):
+        from_arrays(INPUTS, LABELS, edges=3, **uneven)
 
 
 Scale = Literal["unit", "standard", "per_pixel", "none"]

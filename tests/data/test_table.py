@@ -247,7 +247,7 @@ def test_edges_follow_from_the_data(tmp_path: Path) -> None:
     for client, name in enumerate(federation.names.clients):
         held = np.concatenate([federation.train[client], federation.test[client]])
         assert {f"w{row % 4}" for row in held} == {name}
-    assert federation.notes == ("data.edge_column gives edges = 2 and clients_per_edge = 2.",)
+    assert federation.notes == ("data.edge_column = 'hospital' gives edges = 2 and clients_per_edge = 2.",)
     again, resolved = federation_of(experiment)
     assert resolved == experiment
     assert fingerprint(again) == fingerprint(federation)
@@ -263,6 +263,24 @@ def test_edges_follow_from_the_data(tmp_path: Path) -> None:
     assert federation_of(experiment)[1] == experiment
     stack = prepare_stack([Experiment(data=options, seed=seed) for seed in (0, 0, 1)])
     assert {(each.edges, each.clients_per_edge) for each in stack.experiments} == {(2, 2)}
+
+
+def test_edges_of_the_data_may_have_different_numbers_of_clients(tmp_path: Path) -> None:
+    wards = {"ward": column(lambda row: f"w{row % 3}"), "hospital": column(lambda row: "BAA"[row % 3])}
+    source = written(tmp_path, {**PLAIN, **wards, "sick": column(lambda row: row // 3 % 2)})
+    options = DataOptions(source, target="sick", client_column="ward", edge_column="hospital")
+    federation, experiment = federation_of(Experiment(data=options))
+    assert (experiment.edges, experiment.clients_per_edge) == (2, (2, 1))
+    assert federation.names.clients == ("w1", "w2", "w0")
+    assert federation.seats.tolist() == [[0, 1], [2, -1]]
+    assert federation.notes == (
+        "data.edge_column = 'hospital' gives edges = 2 and clients_per_edge = [2, 1].",
+    )
+    assert federation_of(Experiment(data=options, clients_per_edge=(2, 1)))[1] == experiment
+    with pytest.raises(
+        InputError, match=r"clients_per_edge = \[1, 2\], but data.edge_column = 'hospital' gives"
+    ):
+        federation_of(Experiment(data=options, clients_per_edge=(1, 2)))
 
 
 # --- what is refused
@@ -320,11 +338,6 @@ EXAMPLES = [
     (
         "client 'w1' is under two edges, 'A' and 'C'",
         {**PLAIN, **changed("hospital", 21, "C", SITES)},
-        {"client_column": "ward", "edge_column": "hospital"},
-    ),
-    (
-        "the edges have different numbers of clients (A: 1, B: 2), and uneven sites are not supported yet",
-        {**PLAIN, "ward": column(lambda row: row % 3), "hospital": column(lambda row: "ABB"[row % 3])},
         {"client_column": "ward", "edge_column": "hospital"},
     ),
     (

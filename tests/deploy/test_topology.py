@@ -41,6 +41,24 @@ def test_sites_and_their_hash(tmp_path):
         read_site(tmp_path / "edge-0")
 
 
+@pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
+def test_an_edge_has_its_own_number_of_clients(file, tmp_path):
+    layout = lay_out(file, experiment(clients_per_edge=[1, 3]))
+    assert [site.below for site in layout.edges] == [
+        ["client-0-0"],
+        ["client-1-0", "client-1-1", "client-1-2"],
+    ]
+    assert [(site.name, site.seat, site.client) for site in layout.clients] == [
+        *(("client-0-0", 0, 0), ("client-1-0", 0, 1), ("client-1-1", 1, 2), ("client-1-2", 2, 3)),
+    ]
+    layout.write(layout.cloud, tmp_path)
+    assert read_site(tmp_path) == layout.cloud
+    flat = lay_out(file, experiment("fedavg", clients_per_edge=[1, 3]))
+    assert flat.cloud.below == [site.name for site in flat.clients]
+    assert [site.seat for site in flat.clients] == [0, 1, 2, 3]
+    assert flat.cloud.clients == (0, 1, 2, 3)
+
+
 def test_two_servers_on_one_port_are_refused():
     same = (Address(port=9000), Address(port=9000))
     with pytest.raises(InputError, match="same port"):

@@ -214,6 +214,9 @@ def test_every_key_can_be_set_by_its_own_default():
         ("wire.difference=0", False),
         ("device=1", "1"),
         ("dtype=float64", "float64"),
+        ("clients_per_edge=3", 3),
+        ("clients_per_edge=[2,4]", (2, 4)),
+        ("clients_per_edge=2, 4", (2, 4)),
     ],
 )
 def test_text_is_read_as_the_type_of_its_key(word, value):
@@ -234,6 +237,11 @@ def test_text_is_read_as_the_type_of_its_key(word, value):
         ("algorithm.edge_rate=1e999", "algorithm.edge_rate = '1e999' is not a finite number: write one."),
         ("wire.difference=maybe", "wire.difference = 'maybe' is neither true nor false: use one of them."),
         ("data.train_per_label=none", "data.train_per_label = 'none' is not a whole number"),
+        (
+            "clients_per_edge=[2,x]",
+            r"clients_per_edge = '\[2,x\]' is neither a whole number nor a list of them",
+        ),
+        ("clients_per_edge=[2,-1]", r"clients_per_edge = \[2, -1\] is out of range: each must be at least 1"),
     ],
 )
 def test_text_of_another_type_is_refused(word, sentence):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -144,6 +145,28 @@ def test_more_actors_than_cpus_are_refused(case):
     spread = case.simulator(PFedMe(), worker_factory=partial(on_ray, address="", actors=1000))
     with pytest.raises(InputError, match=r"engine\.actors = 1000 is more than the"):
         next(spread.run(1))
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), PFedMe(local_rounds=2)])
+def test_edges_with_two_and_four_clients_give_the_same_as_one_process(method):
+    experiment = sfedhp.Experiment(
+        rounds=2,
+        clients_per_edge=(2, 4),
+        dtype="float64",
+        algorithm=method,
+        data=DataOptions(train_per_label=10, test_per_label=10, validation_per_label=5),
+        model=sfedhp.ModelOptions(name="mlr"),
+    )
+    alone = sfedhp.run(experiment)
+    spread = sfedhp.run(replace(experiment, engine=EngineOptions(kind="ray", actors=2)))
+    assert [len(edge) for edge in spread.client_models] == [2, 4]
+    for edge, others in zip(alone.client_models, spread.client_models, strict=True):
+        for one, other in zip(edge, others, strict=True):
+            assert one is not None
+            assert other is not None
+            for name, value in one.state_dict().items():
+                torch.testing.assert_close(other.state_dict()[name], value, rtol=1e-9, atol=1e-12)
+    assert [row["pm"] for row in alone.history] == [row["pm"] for row in spread.history]
 
 
 def test_a_run_is_recorded_resumed_and_saved_as_in_one_process(tmp_path):

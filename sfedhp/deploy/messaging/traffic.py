@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from sfedhp.wire.ledger import Entry
 
@@ -43,5 +44,6 @@ class Traffic:
 
 
 def stack(servers: Sequence[Traffic], flow: str) -> Entry:
-    """The counters of one flow of several servers, (servers, members) each."""
-    return Entry(*(torch.stack(parts) for parts in zip(*(each.entry(flow) for each in servers), strict=True)))
+    """The counters of one flow of several servers, (servers, most members of one) each; 0 for no member."""
+    entries = [each.entry(flow) for each in servers]
+    return Entry(*(pad_sequence(list(parts), batch_first=True) for parts in zip(*entries, strict=True)))

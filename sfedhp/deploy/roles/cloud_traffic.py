@@ -21,7 +21,7 @@ class RoundTraffic:
     def add(self, seat: int, metadata: dict[str, Any]) -> None:
         """Add the traffic between an edge and its clients to what the edge reported of this round before."""
         if "books" in metadata:
-            name, clients = self._site.below[seat], self._site.experiment.clients_per_edge
+            name, clients = self._site.below[seat], self._site.experiment.edge_sizes[seat]
             self._edges.setdefault(name, Traffic(clients)).merge(metadata["books"])
 
     def close(self, own: Traffic) -> tuple[Row, dict[str, Any]]:
@@ -35,8 +35,8 @@ class RoundTraffic:
         training: dict[Direction, Entry] = {up.down: own.entry("down"), up: own.entry("up")}
         scoring = {f"score_{up.down}": own.entry("score_down"), f"score_{up}": own.entry("score_up")}
         if tiers == 3:
-            nothing = Traffic(self._site.experiment.clients_per_edge)
-            edges = [self._edges.get(name, nothing) for name in self._site.below]
+            sizes = zip(self._site.below, self._site.experiment.edge_sizes, strict=True)
+            edges = [self._edges.get(name) or Traffic(clients) for name, clients in sizes]
             for flow, direction in (("down", Direction.EDGE_CLIENT), ("up", Direction.CLIENT_EDGE)):
                 training[direction] = stack(edges, flow)
                 scoring[f"score_{direction}"] = stack(edges, f"score_{flow}")

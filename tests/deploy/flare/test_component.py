@@ -37,6 +37,19 @@ def test_a_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
         same_bytes(fleet)
 
 
+@pytest.mark.slow
+def test_edges_with_two_and_four_clients_give_the_simulators_models(tmp_path):
+    what = experiment(clients_per_edge=[2, 4])
+    run = sfedhp.run(what)
+    with Fleet(tmp_path / "kits", what) as fleet:
+        assert len(list(fleet.kits.glob("client-*"))) == 6
+        fleet.start()
+        assert fleet.watch(150), f"the run did not end by itself\n{fleet.story()}"
+        assert [row["missing"] for row in fleet.rows()] == [{}] * 3
+        assert same_models(fleet, run)
+        same_bytes(fleet)
+
+
 WAYS = {"work": ("sent", "received"), "reply": ("received", "sent")}
 WAYS |= {"score": WAYS["work"], "scores": WAYS["reply"]}
 
@@ -55,7 +68,7 @@ def same_bytes(fleet):
             name = f"{upper}_{lower}" if down else f"{lower}_{upper}"
             name = f"score_{name}" if kind.startswith("score") else name
             booked = np.sum([row[name] for row in columns], axis=0)
-            booked = booked[int(server.rpartition("-")[2])] if upper == "edge" else booked
+            booked = booked[int(server.rpartition("-")[2])][: len(members)] if upper == "edge" else booked
             halves = [f"{member}/bridge" if lower == "edge" else member for member in members]
             assert booked.tolist() == [fleet.exchanged(half)[at_member][kind] for half in halves], name
             assert sum(booked) == own[at_server][kind] > 0, name

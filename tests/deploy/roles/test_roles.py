@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -38,6 +40,25 @@ def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
             assert (kind in row) == (kind in expected), kind
             if kind in row:
                 assert row[kind] == pytest.approx(expected[kind]), kind
+
+
+@pytest.mark.parametrize("name", ["sfedhp", "fedavg", "heurfedamp"])
+def test_edges_with_two_and_four_clients_give_the_simulators_models_and_bytes(name, tmp_path):
+    what = experiment(name, clients_per_edge=[2, 4], rounds=2)
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    assert len(federation.layout.clients) == 6
+    federation.start()
+    federation.finish()
+    assert same_models(federation, run) or name == "fedavg"
+    for row, expected in zip(federation.rows(), run.history, strict=True):
+        assert row["missing"] == {}
+        for kind in ("pm", "em", "gm", "pm_macro", "pm_worst", "train_loss"):
+            assert row.get(kind) == pytest.approx(expected.get(kind)), kind
+    if name == "sfedhp":
+        ledger = (tmp_path / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
+        sent = json.loads(ledger[-1])["client_edge"]
+        assert [[bool(each) for each in edge] for edge in sent] == [[True] * 2 + [False] * 2, [True] * 4]
 
 
 def test_sampled_members_and_running_statistics(tmp_path):
