@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Final
@@ -87,7 +90,8 @@ class Commands(click.Group):
         if here not in sys.path:
             sys.path.append(here)
         try:
-            return super().invoke(ctx)
+            with _printed_notes():
+                return super().invoke(ctx)
         except InputError as error:
             raise BadInput(str(error)) from error
         except BrokenPipeError:
@@ -104,6 +108,25 @@ class Commands(click.Group):
                 "A rate or strength is too large for the numbers of the run: set algorithm.… values that are "
                 "closer to the defaults."
             ) from error
+
+
+@contextmanager
+def _printed_notes() -> Iterator[None]:
+    """Print each `Note` as a line on stderr, once."""
+    from sfedhp.core.errors import Note
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, Note):
+                click.echo(str(message), err=True)
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show
+        warnings.simplefilter("default", Note)
+        yield
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -97,12 +97,20 @@ class SliceWriter(Generic[Tree]):
         if isinstance(part, Factored) and not isinstance(whole, Tensor):
             anchor, layers = (None, None) if whole is None else whole
             if not self._shared_anchors:
-                anchors = self._rows(anchor, part.anchor, first)
+                anchors = self._rows(self._widened(anchor, part.anchor), part.anchor, first)
                 return Factored(anchors, self._tuple(layers, part.layers, first))
             one_anchor = part.anchor.shape[self._axis] == 1
             if one_anchor and (anchor is None or anchor.data_ptr() == part.anchor.data_ptr()):
                 return Factored(part.anchor, self._tuple(layers, part.layers, first))
         return self._rows(None if whole is None else dense(whole), dense(part), first)
+
+    def _widened(self, anchors: Tensor | None, part: Tensor) -> Tensor | None:
+        """The anchors so far, repeated where members of a slice share one and those of `part` do not."""
+        if anchors is None:
+            return None
+        shape = [max(pair) for pair in zip(anchors.shape, part.shape, strict=True)]
+        shape[self._axis] = self._total
+        return anchors if list(anchors.shape) == shape else anchors.expand(shape).contiguous()
 
     def _rows(self, whole: Tensor | None, part: Tensor, first: int) -> Tensor:
         """A tensor: the slice is copied to its place."""

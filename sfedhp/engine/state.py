@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +53,19 @@ class State:
             return self
         return replace(self, sent={**self.sent, direction: messages})
 
+    @property
+    def shared_messages(self) -> list[str]:
+        """The directions whose last message was one to all members, which share its memory."""
+        return sorted(name for name, messages in self.sent.items() if _is_shared(messages))
+
+    def sharing(self, directions: Collection[str]) -> State:
+        """The state in which members share the last message of each of these directions."""
+        sent = {
+            name: messages[..., :1, :].expand(messages.shape) if name in directions else messages
+            for name, messages in self.sent.items()
+        }
+        return replace(self, sent=sent)
+
     def trees(self) -> dict[str, Any]:
         """Every part, a tree of tensors, under its name in a checkpoint."""
         trees = {"cloud": self.served, "personal": self.personal, "statistics": self.statistics}
@@ -93,4 +106,9 @@ class State:
             name: tree_map(lambda *tensors: torch.stack(tensors), *(trees[name] for trees in each))
             for name in each[0]
         }
-        return cls.from_trees(states[0].round, stacked)
+        shared = set.intersection(*(set(state.shared_messages) for state in states))
+        return cls.from_trees(states[0].round, stacked).sharing(shared)
+
+
+def _is_shared(messages: Tensor) -> bool:
+    return messages.ndim > 1 and messages.stride(-2) == 0

@@ -6,15 +6,16 @@ A simulation keeps its whole state, the cloud of a deployment its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from safetensors import SafetensorError
 from torch import Tensor
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, Note
+from sfedhp.core.parsing import parse_json
 from sfedhp.engine.rounds import Served
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
@@ -22,6 +23,8 @@ from sfedhp.runs.tensor_files import flatten, read_metadata, read_tensors, unfla
 
 _KEPT = 2
 _ABOUT = "about"
+_SHARED = "shared"  # which last messages are one to all members: they are coded, and kept, once
+_TYPES: Final = {"config": dict, "data": str, "model": str, "trouble": str, _SHARED: list}
 
 
 class Checkpoint(NamedTuple):
@@ -63,7 +66,8 @@ def save(state: State, folder: Path, **about: Any) -> None:
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    write(folder, state.round, state.trees(), **about)
+    shared = {_SHARED: state.shared_messages} if state.shared_messages else {}
+    write(folder, state.round, state.trees(), **about, **shared)
 
 
 def load(simulator: Simulator, folder: Path) -> State | None:
@@ -92,34 +96,62 @@ def read(
     Raises:
         InputError: there are checkpoints and none of them can be read.
     """
-    paths = sorted(folder.glob("round-*.safetensors"), reverse=True)
-    for path in paths:
+    damaged: list[str] = []
+    for path in _newest_first(folder):
         try:
             tensors, metadata = read_tensors(path)
             about = _about(metadata)
-            if tensors.keys() >= set(needs):
-                return Checkpoint(int(about["round"]), tensors, about)
-        except (SafetensorError, OSError, KeyError, ValueError):
+            if missing := set(needs) - tensors.keys():
+                raise ValueError(f"there is no {min(missing)} in it")
+        except (OSError, ValueError) as error:
+            damaged.append(_damage(path, error))
             continue
-    if paths:
-        raise InputError(f"No checkpoint in {folder} can be read: {remedy}.")
+        if damaged:
+            text = f"{' '.join(damaged)} The run continues from the checkpoint of round {about['round']}."
+            warnings.warn(text, Note, stacklevel=2)
+        return Checkpoint(about["round"], tensors, about)
+    if damaged:
+        raise InputError(f"No checkpoint in {folder} can be read: {remedy}. {' '.join(damaged)}")
     return None
 
 
 def read_about(folder: Path) -> Mapping[str, Any]:
     """What the newest checkpoint that can be read says beside its tensors; nothing where there is none."""
-    for path in sorted(folder.glob("round-*.safetensors"), reverse=True):
+    for path in _newest_first(folder):
         try:
             return _about(read_metadata(path))
-        except (SafetensorError, OSError, ValueError):
+        except (OSError, ValueError):
             continue
     return {}
 
 
+def _newest_first(folder: Path) -> Iterator[Path]:
+    yield from sorted(folder.glob("round-*.safetensors"), reverse=True)
+
+
+def _damage(path: Path, error: Exception) -> str:
+    """A sentence that names a file that cannot be used."""
+    text = str(error).rstrip(".")
+    return f"{text}." if str(path) in text else f"{path} is damaged: {text}."
+
+
 def _about(metadata: Mapping[str, str]) -> Mapping[str, Any]:
-    # The first versions, and clouds of deployments until 0.1, wrote the round alone.
-    about: Mapping[str, Any] = json.loads(metadata[_ABOUT]) if _ABOUT in metadata else metadata
-    return about
+    """What is kept beside the tensors.
+
+    Raises:
+        ValueError: it is not what this package writes.
+    """
+    # The first versions, and clouds of deployments until 0.1, wrote the round alone, as text.
+    about = parse_json(metadata[_ABOUT]) if _ABOUT in metadata else {**metadata}
+    if not isinstance(about, dict) or "round" not in about:
+        raise ValueError("it does not say its round")
+    number = str(about["round"])
+    if isinstance(about["round"], bool) or not number.isdecimal() or len(number) > 18:
+        raise ValueError("its round is not a number")
+    for name, kind in _TYPES.items():
+        if name in about and not isinstance(about[name], kind):
+            raise ValueError(f"its entry {name!r} has another type than this package writes")
+    return {**about, "round": int(number)}
 
 
 def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
@@ -130,7 +162,7 @@ def restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
     """
     try:
         return _restored(simulator, checkpoint)
-    except KeyError:
+    except (KeyError, ValueError):
         raise InputError(
             f"The checkpoint of round {checkpoint.round} is not one of a simulation with these settings: put "
             f"them back as they were; continue a deployed run with `sfedhp cloud`."
@@ -146,4 +178,5 @@ def _restored(simulator: Simulator, checkpoint: Checkpoint) -> State:
         edges = Served(algorithm.edge_start(message, simulator.task.lead[-1]), simulator.statistics)
         template = replace(template, edges=edges)
     trees = {name: unflatten(tree, tensors, name) for name, tree in template.trees().items()}
-    return State.from_trees(checkpoint.round, tensors | trees)  # messages down are plain tensors
+    state = State.from_trees(checkpoint.round, tensors | trees)  # messages down are plain tensors
+    return state.sharing(checkpoint.about.get(_SHARED, ()))

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.config import Experiment
+from sfedhp.core.checksums import DamagedError
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
@@ -151,8 +151,8 @@ def read_model(
     """
     try:
         tensors, metadata = read_tensors(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} is not a safetensors file ({error}): run the training again.") from None
+    except (OSError, DamagedError) as error:
+        raise InputError(f"{str(error).rstrip('.')}: restore {path} or run the training again.") from None
     network = build_network(experiment, shape, _classes(path, tensors, metadata, experiment, model), model)
     module = network.module
     if {name: value.shape for name, value in module.state_dict().items()} != {

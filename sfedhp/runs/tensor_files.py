@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sfedhp.core.checksums import BLANK, CHECKSUM, DamagedError, check_sealed, seal
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.files import write_atomically
 from sfedhp.core.trees import part_names
@@ -19,7 +21,7 @@ from sfedhp.core.types import tuple_like
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None, *, durable: bool = True
 ) -> None:
-    """Write a safetensors file that is there whole or not at all.
+    """Write a safetensors file, with a checksum, that is there whole or not at all.
 
     Args:
         path: the file.
@@ -33,9 +35,10 @@ def write_tensors(
 
     def write(beside: Path) -> None:
         try:
-            save_file(tensors, beside, metadata)
+            save_file(tensors, beside, {**(metadata or {}), CHECKSUM: BLANK})
         except SafetensorError as error:  # safetensors has an error of its own for a full disk
             raise OSError(str(error).removeprefix("Error while serializing: I/O error: ")) from None
+        seal(beside)
 
     write_atomically(path, write, durable=durable)
 
@@ -48,11 +51,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     Raises:
         OSError: the file is not there, or cannot be read.
-        SafetensorError: it is damaged, or of another format.
+        DamagedError: it is damaged, or of another format.
     """
-    with safe_open(path, "pt") as file:
+    with _opened(path) as file:
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        return tensors, dict(file.metadata() or {})
+        return tensors, _own(file.metadata())
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -60,10 +63,26 @@ def read_metadata(path: Path) -> dict[str, str]:
 
     Raises:
         OSError: the file is not there, or cannot be read.
-        SafetensorError: it is damaged, or of another format.
+        DamagedError: it is damaged, or of another format.
     """
-    with safe_open(path, "pt") as file:
-        return dict(file.metadata() or {})
+    with _opened(path) as file:
+        return _own(file.metadata())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A safetensors file whose checksum is right, where it has one."""
+    check_sealed(path)
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise DamagedError(f"{path} is damaged: it is not a whole safetensors file ({error}).") from None
+
+
+def _own(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """The metadata without the checksum."""
+    return {name: text for name, text in (metadata or {}).items() if name != CHECKSUM}
 
 
 def named_tensors(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -89,17 +108,28 @@ def unflatten(template: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
 
     Raises:
         KeyError: a tensor of the template is missing.
+        ValueError: one has another size or type.
     """
     if f"{name}.anchor" in tensors:
         above = f"{name}.layers."
         count = len({path.removeprefix(above).split(".")[0] for path in tensors if path.startswith(above)})
         parts = tuple(_layer(tensors, f"{above}{index}") for index in range(count))
-        return Factored(tensors[f"{name}.anchor"], parts)
+        return _checked(Factored(tensors[f"{name}.anchor"], parts), template, name)
     if isinstance(template, Tensor):
-        return tensors[name]
+        return _checked(tensors[name], template, name)
     named = zip(part_names(template), template, strict=True)
     values = [unflatten(part, tensors, f"{name}.{own}") for own, part in named]
     return tuple_like(template, values)
+
+
+def _checked(model: Tensor | Factored, template: Any, name: str) -> Tensor | Factored:
+    """The model, if its vectors are as long as the template's, and of the same type."""
+    if isinstance(template, Tensor) and model.shape[-1:] != template.shape[-1:]:
+        raise ValueError(f"{name} has another size")
+    kinds = {tensor.dtype for _, tensor in named_tensors(model)}
+    if kinds != {tensor.dtype for _, tensor in named_tensors(template)}:
+        raise ValueError(f"{name} has another type")
+    return model
 
 
 def _layer(tensors: Mapping[str, Tensor], name: str) -> Layer | Tensor:

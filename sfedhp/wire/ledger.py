@@ -88,5 +88,5 @@ def columns(entries: dict[Direction, Entry], size: int, runs: int) -> dict[str, 
         sums[f"bytes_{direction}"] = sent
         # 64 s + (d − s) + d bits for each message
         sums[f"formula_{direction}"] = (63 * nonzeros + 2 * size * messages) // 8
-        sums[f"density_{direction}"] = nonzeros / (size * messages).clamp_min(1)
+        sums[f"density_{direction}"] = nonzeros.double() / (size * messages).clamp_min(1)
     return sums

@@ -104,7 +104,7 @@ class Link:
         arrived, width = sent, sent.element_size()
         if values != "exact" and _ROUNDED_TO[values].itemsize < width:
             width = _ROUNDED_TO[values].itemsize
-            weights = sent[..., :size].to(_ROUNDED_TO[values]).to(sent.dtype)
+            weights = rounded(sent[..., :size], _ROUNDED_TO[values]).to(sent.dtype)
             arrived = torch.cat([weights, sent[..., size:]], -1)
         length = size * width + (sent.shape[-1] - size) * sent.element_size()
         return arrived, _filled(length, sent.shape[:-1], sent.device)
@@ -137,6 +137,20 @@ class Link:
             dense_length = statistics.numel() * statistics.element_size()
             length += encoded_length(statistics) if counted else dense_length
         return row, length
+
+
+def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The values in a shorter type, as the codec rounds them.
+
+    torch converts float64 to float16 by way of float32, which rounds twice. So that only the second rounding
+    counts, the first one is to odd: towards zero, with the last bit set where something was cut off.
+    """
+    if (values.dtype, dtype) != (torch.float64, torch.float16):
+        return values.to(dtype)
+    near = values.to(torch.float32)
+    bits, back = near.view(torch.int32), near.to(torch.float64)
+    odd = (bits - (back.abs() > values.abs()).to(torch.int32)) | 1
+    return torch.where(back == values, bits, odd).view(torch.float32).to(dtype)
 
 
 def _filled(number: int, shape: torch.Size, device: torch.device) -> Tensor:

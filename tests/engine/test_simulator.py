@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -113,6 +114,36 @@ def test_an_edge_that_lost_somebody_lies_beside_one_that_did_not(at_once, silent
         simulator = prepare(replace(experiment, engine=EngineOptions(clients_at_once=count))).simulator
         simulator.lost = lambda clock, ids: ids == silent
         *_, state = simulator.run(2)
+        found.append((state.served, state.edges, dense(state.personal)))
+    for one, two in zip(*map(leaves, found), strict=True):
+        assert close(two, one)
+
+
+@pytest.mark.parametrize("at_once", [3, 6])
+def test_differences_to_edges_with_and_without_empty_seats(at_once):
+    """Clients of a full edge share the message they received; those beside an empty seat have one each."""
+    generator = np.random.default_rng(0)
+    clients = np.repeat(np.arange(7), 20)
+    data = {
+        "inputs": generator.standard_normal((140, 30)).astype(np.float32),
+        "labels": np.arange(140) % 2,
+        "client": clients,
+        "test": np.arange(140) % 20 < 4,
+    }
+    experiment = Experiment(
+        edges=3,
+        clients_per_edge=3,
+        batch_size=5,
+        dtype="float64",
+        wire=WireOptions(difference=True, count="size"),
+        algorithm=SFedHP(edge_rounds=2),
+    )
+    found = []
+    for count in (0, at_once):
+        simulator = prepare(replace(experiment, engine=EngineOptions(clients_at_once=count)), data).simulator
+        assert (simulator.task.sizes > 0).all(-1).tolist() == [True, True, False]
+        *_, state = simulator.run(2)
+        assert isinstance(state.personal, Factored)
         found.append((state.served, state.edges, dense(state.personal)))
     for one, two in zip(*map(leaves, found), strict=True):
         assert close(two, one)

@@ -1,5 +1,6 @@
 """Checkpoints: whole states, two kept."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,9 +9,14 @@ from safetensors.torch import save_file
 
 from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.checks.problem import leaves
-from sfedhp.core.errors import InputError
+from sfedhp.core.checksums import CHECKSUM
+from sfedhp.core.errors import InputError, Note
 from sfedhp.core.factored import Factored, Layer, dense
+from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
+from sfedhp.runs.tensor_files import flatten, write_tensors
+from sfedhp.wire.direction import Direction
+from sfedhp.wire.link import Link, WireOptions
 
 
 @pytest.mark.parametrize(
@@ -76,12 +82,78 @@ def test_a_damaged_newest_falls_back_to_the_one_before(case, tmp_path):
         checkpoints.save(state, tmp_path)
     newest = tmp_path / "round-000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:50])
-    loaded = checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
+    with pytest.warns(Note, match=r"000002.safetensors is damaged: .* from the checkpoint of round 1\.$"):
+        loaded = checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
     assert loaded is not None
     assert loaded.round == 1
     (tmp_path / "round-000001.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match="No checkpoint in"):
+    with pytest.raises(InputError, match=r"No checkpoint in .*000001.safetensors is damaged"):
         checkpoints.load(case.simulator(FedAvg(local_steps=1)), tmp_path)
+
+
+def test_a_flipped_bit_anywhere_is_found(case, tmp_path):
+    simulator = case.simulator(FedAvg(local_steps=1))
+    checkpoints.save(next(simulator.run(1)), tmp_path, config={}, data="x")
+    path = tmp_path / "round-000001.safetensors"
+    whole = path.read_bytes()
+    assert checkpoints.read(tmp_path) is not None
+    draw = random.Random(0)
+    for place in (*range(16), *(draw.randrange(len(whole)) for _ in range(150))):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        if whole.index(CHECKSUM.encode()) <= place + 1 <= whole.index(CHECKSUM.encode()) + len(CHECKSUM) + 3:
+            continue  # the name of the checksum, and no content: it is read as a file without one
+        with pytest.raises(InputError, match=r"000001.safetensors is damaged"):
+            checkpoints.read(tmp_path)
+
+
+def test_equal_states_have_equal_files(case, tmp_path):
+    state = next(case.simulator(SFedHP(edge_rounds=1)).run(1))
+    files = []
+    for count in range(6):
+        write_tensors(tmp_path / str(count), flatten(state.trees()), dict.fromkeys("abcdef", "1"))
+        files.append((tmp_path / str(count)).read_bytes())
+    assert len(set(files)) == 1
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *("[]", "7", '"round"', "{}", '{"round": null}', '{"round": "one"}', '{"round": 1.5}', "{"),
+        *('{"round": true}', '{"round": -1}', '{"round": 1, "trouble": 3}', '{"round": 1, "config": []}'),
+        *('{"round": 1, "data": {}}', '{"round": 1, "model": 5}', '{"round": 1, "shared": "x"}'),
+        *('{"round": 1' + "0" * 5000 + "}", '{"round": 1, "config": ' + "[" * 100000 + "]" * 100000 + "}"),
+    ],
+)
+def test_odd_metadata_is_damage(tmp_path, about):
+    write_tensors(tmp_path / "round-000001.safetensors", {"cloud": torch.zeros(2)}, {"about": about})
+    with pytest.raises(InputError, match=r"000001.safetensors is damaged: "):
+        checkpoints.read(tmp_path)
+    assert checkpoints.read_about(tmp_path) == {}
+
+
+def test_tensors_of_another_size_or_type_are_refused(case, tmp_path):
+    method = SFedHP(edge_rounds=1)
+    state = next(case.simulator(method).run(1))
+    for change in (lambda tensor: tensor[..., :-1], lambda tensor: tensor.to(torch.int64)):
+        trees = {**state.trees(), "personal": change(dense(state.personal))}
+        checkpoints.write(tmp_path, 1, trees)
+        with pytest.raises(InputError, match="not one of a simulation with these settings"):
+            checkpoints.load(case.simulator(method), tmp_path)
+
+
+def test_a_resumed_run_shares_the_messages_that_an_unbroken_one_shares(case, tmp_path):
+    method, links = SFedHP(edge_rounds=2), {Direction.EDGE_CLIENT: Link(WireOptions(difference=True))}
+    simulator = case.simulator(method, links=links)
+    state = next(simulator.run(1))
+    assert state.shared_messages == ["edge_client"]
+    checkpoints.save(state, tmp_path)
+    loaded = checkpoints.load(case.simulator(method, links=links), tmp_path)
+    assert loaded is not None
+    assert loaded.shared_messages == ["edge_client"]
+    assert torch.equal(loaded.sent[Direction.EDGE_CLIENT], state.sent[Direction.EDGE_CLIENT])
+    assert State.stack([loaded, state]).shared_messages == ["edge_client"]
 
 
 def test_a_state_of_before_the_first_round_comes_back(case, tmp_path):

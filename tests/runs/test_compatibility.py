@@ -290,8 +290,9 @@ def test_equal_runs_have_equal_checkpoints(tmp_path):
     files = [(tmp_path / name / "checkpoint/round-000003.safetensors").read_bytes() for name in "abcd"]
     assert len(set(files)) == 1
     with safe_open(tmp_path / "a/checkpoint/round-000003.safetensors", "pt") as file:
-        (said,) = file.metadata().values()
-    assert json.loads(said)["config"]["model"]["name"] == "mlr"
+        metadata = file.metadata()
+    assert metadata.keys() == {"about", "sfedhp_checksum"}
+    assert json.loads(metadata["about"])["config"]["model"]["name"] == "mlr"
 
 
 @pytest.mark.parametrize("other", [body(nn.ReLU), body(width=6), body(shift=1.0)])

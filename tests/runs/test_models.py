@@ -42,7 +42,7 @@ def test_files_that_do_not_fit_are_named(tmp_path):
         read_models(folder, (3,))
     path = folder / "models/global.safetensors"
     path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"global.safetensors is not a safetensors file"):
+    with pytest.raises(InputError, match=r"global.safetensors is damaged: it is not a whole"):
         read_models(folder, (1, 28, 28))
     save_file({"scalar": torch.zeros(())}, path)
     with pytest.raises(InputError, match="not a mlr"):

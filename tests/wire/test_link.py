@@ -52,6 +52,26 @@ def test_counting_does_not_change_what_arrives(values):
     assert not torch.equal(results[0], messages)
 
 
+@pytest.mark.parametrize("values", ["float32", "float16", "bfloat16"])
+def test_float64_is_rounded_alike_with_and_without_the_codec(values):
+    """Values beside the middle between two float16: rounded to float32 first, they would lie in it."""
+    generator = torch.Generator().manual_seed(0)
+    exponents = torch.randint(-30, 16, (4000,), generator=generator)
+    halves = torch.randn(4000, generator=generator).half().double() * 2.0**exponents
+    middles = (halves.half().double() + halves.half().double().nextafter(torch.tensor(torch.inf))) / 2
+    ulp = halves.abs() * 2.0**-11
+    near = [halves + ulp, halves + ulp + ulp * 2.0**-30, halves + ulp - ulp * 2.0**-30, middles, halves]
+    whole = torch.cat(near)
+    whole = torch.cat([whole, whole * 2.0**-20, torch.tensor([0.0, -0.0, 5e-324, -(2.0**-25), 65519.999])])
+    messages = whole[whole.abs() < 65520].expand(1, -1)
+    size = messages.shape[-1]
+    plain, coded = (
+        built(Link(WireOptions(values=values, count=count)).carry(messages, size).messages)
+        for count in ("off", "encode")
+    )
+    assert torch.equal(plain, coded)
+
+
 def test_dense_sizes_without_counting():
     messages = sparse(dtype=torch.float64)
     sizes: dict[Literal["exact", "float32", "float16", "bfloat16"], int]
@@ -159,3 +179,11 @@ def test_only_the_cloud_links_are_coded_where_asked():
     assert link_of(options, Direction.EDGE_CLOUD).options == options
     assert link_of(options, Direction.CLIENT_EDGE).options == WireOptions(threshold=0.1, tiers="cloud")
     assert link_of(replace(options, tiers="all"), Direction.CLIENT_EDGE).options.count == "size"
+
+
+def test_a_density_has_the_precision_of_float64():
+    ledger = Ledger()
+    lengths, nonzeros = torch.tensor([5]), torch.tensor([1])
+    ledger.add_messages(Direction.CLOUD_EDGE, lengths, nonzeros, None)
+    found = columns(ledger.close(), 3, 0)["density_cloud_edge"]
+    assert found.item() == 1 / 3

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from sfedhp.runs.tensor_files import flatten, read_tensors, unflatten, write_tensors
 
 
@@ -30,5 +28,5 @@ def load_state(path: Path, templates: dict[str, Any]) -> tuple[dict[str, Any], d
     try:
         tensors, about = read_tensors(path)
         return {name: unflatten(template, tensors, name) for name, template in templates.items()}, about
-    except (SafetensorError, OSError, KeyError):
+    except (OSError, KeyError, ValueError):
         return None

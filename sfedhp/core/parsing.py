@@ -1,0 +1,57 @@
+"""Text of others as JSON or TOML: whatever is wrong with it is a `ValueError` with a reason.
+
+Python's parsers raise `RecursionError` at deep nesting, and integers of thousands of digits cannot be printed
+in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from typing import Any, Final
+
+_DEEPEST: Final = 64  # tables and lists inside each other
+_LARGEST_INTEGER: Final = 2**63
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, is nested too deeply, or holds an integer beyond 64 bits.
+    """
+    return _parsed(json.loads, text)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, is nested too deeply, or holds an integer beyond 64 bits.
+    """
+    tables: dict[str, Any] = _parsed(tomllib.loads, text)
+    return tables
+
+
+def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
+    try:
+        value = parse(text)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # int() refuses thousands of digits with advice on sys
+            raise ValueError("an integer has more than 64 bits") from None
+        raise
+    _check(value, 0)
+    return value
+
+
+def _check(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
+        raise ValueError("an integer has more than 64 bits")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _check(part, depth + 1)
