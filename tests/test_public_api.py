@@ -12,7 +12,7 @@ PUBLIC = {
     "run": "Experiment run resume sweep Run Outcome Progress DivergenceError InputError",
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions EngineOptions "
     "CheckpointOptions",
-    "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG PFedGP PFedMe PerFedAvg SFedHP",
+    "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG Local PFedGP PFedMe PerFedAvg Pooled SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",
     "data, newcomers, theory": "Federation from_arrays from_dataset personalize check",

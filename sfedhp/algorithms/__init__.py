@@ -1,4 +1,4 @@
-"""What a federated method is, and the eight methods of the paper's tables."""
+"""What a federated method is, the eight methods of the paper's tables, and two that do not federate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from sfedhp.algorithms.fedavg import FedAvg
 from sfedhp.algorithms.fedprox import FedProx
 from sfedhp.algorithms.heurfedamp import HeurFedAMP
 from sfedhp.algorithms.hierfavg import HierFAVG
+from sfedhp.algorithms.local import Local
+from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.algorithms.perfedavg import PerFedAvg
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
+from sfedhp.algorithms.pooled import Pooled
 from sfedhp.algorithms.sfedhp import SFedHP
 from sfedhp.algorithms.steps import Option, StepRule
 
@@ -24,20 +27,29 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "pfedme": PFedMe,
     "heurfedamp": HeurFedAMP,
     "pfedgp": PFedGP,
+    "local": Local,
+    "pooled": Pooled,
 }
+
+# Those that can be deployed: messages are sent.
+FEDERATED: Final = {name: kind for name, kind in ALGORITHMS.items() if kind.federated}
 
 __all__ = [
     "ALGORITHMS",
+    "FEDERATED",
     "Algorithm",
     "ClientResult",
     "FedAvg",
     "FedProx",
     "HeurFedAMP",
     "HierFAVG",
+    "Local",
+    "LocalSGD",
     "Option",
     "PFedGP",
     "PFedMe",
     "PerFedAvg",
+    "Pooled",
     "SFedHP",
     "StepRule",
 ]

@@ -136,7 +136,7 @@ def repeatable(algorithm: Algorithm) -> None:
     one, again, other = (outcome(simulator) for simulator in runs)
     if any(not torch.equal(first, second) for (_, first), (_, second) in zip(one, again, strict=True)):
         raise CheckError("repeatable: the same seed gave other numbers.")
-    if torch.equal(one[0][1], other[0][1]):
+    if all(torch.equal(first, second) for (_, first), (_, second) in zip(one, other, strict=True)):
         raise CheckError("repeatable: another seed gave the same numbers.")
 
 

@@ -137,7 +137,7 @@ def main() -> None:
     \b
     A first run, on images that come with the package:
       sfedhp run
-    The eight methods side by side:
+    All methods side by side, and whether they help:
       sfedhp compare
     The common keys, and all keys, with their defaults:
       sfedhp run --help

@@ -49,6 +49,11 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         InputError: the experiment cannot be deployed.
     """
     check_sampling(experiment)
+    if not experiment.algorithm.federated:
+        raise InputError(
+            f"algorithm = {experiment.algorithm_name} cannot be deployed: it sends no model, and is there to "
+            f"be compared with; choose another method, or simulate with `sfedhp run`."
+        )
     if experiment.data.held_out:
         raise InputError(
             f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "

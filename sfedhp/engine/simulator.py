@@ -70,6 +70,8 @@ class Simulator:
     def __post_init__(self) -> None:
         self.runs = self.initial.ndim - 1
         self.algorithm = on_device(self.algorithm, self.initial.device)
+        if not self.algorithm.federated:
+            self.links = {}  # nothing is sent
         self.seats = Seats.of(self.task.sizes, self.algorithm.tiers, self.runs)
         self.ids = self.seats.arrange(self.ids.expand(self.task.lead))
         task = self.task = self.task.map(self.seats.arrange)
@@ -107,8 +109,7 @@ class Simulator:
 
     def spread_to_clients(self, model: Tensor) -> Tensor:
         """A model of each run, (runs?, d), for every client, (*lead, d), without a copy."""
-        own = model.reshape(*model.shape[:-1], *(1,) * (len(self.task.lead) - self.runs), model.shape[-1])
-        return own.expand(*self.task.lead, model.shape[-1])
+        return spread_over(model, self.task.lead, self.runs)
 
     @property
     def client_stack(self) -> ClientStack:
@@ -161,6 +162,8 @@ class Simulator:
         """What the cloud's members receive of its message; what they then hold is part of the state."""
         message = self.algorithm.cloud_message(served.state, self.members)
         base = self.state.sent.get(direction, ())
+        if not self.algorithm.federated:
+            present = torch.zeros(message.shape[:-1], device=message.device)
         received, base = Links(self.links).send_down(message, direction, present, base, self.ledger)
         self.state = self.state.with_sent(direction, base)
         return received
@@ -201,7 +204,8 @@ class Simulator:
             replies = stack.replies(tree_map(chosen.pick, request), result, clock, up)
             of_all = self._put_back(chosen, replies)
         self.state = self.state.with_clients(of_all.clients)
-        self.ledger.add_messages(up, of_all.delivery.lengths, of_all.delivery.nonzeros, of_all.weights)
+        sent = of_all.weights if self.algorithm.federated else torch.zeros_like(of_all.weights)
+        self.ledger.add_messages(up, of_all.delivery.lengths, of_all.delivery.nonzeros, sent)
         # A server without a members axis needs no rows of clients that were not drawn.
         counted = of_all if self.algorithm.state_per_member else replies
         return counted.delivery.message, counted.weights
@@ -230,3 +234,9 @@ class Simulator:
 
     def _chosen(self, drawn: Tensor) -> Drawn:
         return Drawn(drawn, self.runs, self.sampled)
+
+
+def spread_over(model: Tensor, lead: torch.Size, runs: int) -> Tensor:
+    """A model of each run, (runs?, d), for every client of a stack, (*lead, d), without a copy."""
+    own = model.reshape(*model.shape[:-1], *(1,) * (len(lead) - runs), model.shape[-1])
+    return own.expand(*lead, model.shape[-1])

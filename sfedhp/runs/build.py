@@ -97,6 +97,12 @@ def stacked_rows(federation: Federation, held: Sequence[NDArray[np.int64]], dtyp
     return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
 
 
+def pooled_rows(rows: Rows) -> Rows:
+    """The rows of all clients as those of a single one: (1, 1, rows, *shape)."""
+    real = torch.arange(rows.labels.shape[2]) < rows.sizes.unsqueeze(-1)
+    return Rows(rows.inputs[real][None, None], rows.labels[real][None, None], real.sum()[None, None])
+
+
 def client_keys(experiment: Experiment, clients: Tensor) -> Tensor:
     """The key of each client's mini-batches, by its id (...)."""
     return key(experiment.seed, ROLES["client"], clients)

@@ -15,7 +15,8 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
-from sfedhp.engine.simulator import Simulator
+from sfedhp.engine.seats import Seats
+from sfedhp.engine.simulator import Simulator, spread_over
 from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
@@ -38,6 +39,13 @@ class Scored(NamedTuple):
     predicted: Tensor  # (*lead, rows): the class of each row; without meaning where a row only pads
 
 
+class Clients(NamedTuple):
+    """Clients on whose rows models are evaluated."""
+
+    task: Task  # as the method sees them
+    seats: Seats
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Scores a simulator's models after a round."""
@@ -48,16 +56,17 @@ class Evaluator:
     options: EvaluationOptions
     density_threshold: float
     rows_at_once: int = 512  # of each client
+    pooled: Clients | None = None  # the clients whose rows were pooled; None: they are the simulator's
 
     def measure(self) -> list[dict[str, float]]:
         """The metrics of each run of the stack, as columns of its history."""
         columns: dict[str, Tensor] = {}
         total = over_clients(self.simulator.runs)
-        train = Rows(self._task.inputs, self._task.labels, self._task.sizes)
+        train = Rows(self.task.inputs, self.task.labels, self.task.sizes)
         for model in self._models():
             kind, reported = model.kind, model.norm_statistics == self._reported
             test = self._score(model, self.test).counts
-            if self._task.network.s and kind != "pm":
+            if self.task.network.s and kind != "pm":
                 columns[f"{kind}_{model.norm_statistics}"] = accuracy(test, total)
             if reported:
                 columns[kind] = accuracy(test, total)
@@ -82,8 +91,14 @@ class Evaluator:
         }
 
     @property
-    def _task(self) -> Task:
-        return self.simulator.task
+    def task(self) -> Task:
+        """The tasks of the clients on whose rows models are evaluated."""
+        return self.pooled.task if self.pooled else self.simulator.task
+
+    @property
+    def seats(self) -> Seats:
+        """The seats of these clients."""
+        return self.pooled.seats if self.pooled else self.simulator.seats
 
     @property
     def _reported(self) -> str:
@@ -96,14 +111,14 @@ class Evaluator:
             state: None for the simulator's own.
         """
         simulator, state = self.simulator, state or self.simulator.state
-        algorithm, own = simulator.algorithm, state.statistics
-        both = ("averaged", "local") if self._task.network.s else (self._reported,)
+        algorithm, own = simulator.algorithm, state.statistics.expand(*self.task.lead, -1)
+        both = ("averaged", "local") if self.task.network.s else (self._reported,)
 
         def shared(kind: str, model: Tensor, mean: Tensor) -> Iterator[EvaluatedModel]:
             for which in both:
                 yield EvaluatedModel(kind, which, model, mean if which == "averaged" else own)
 
-        lent = replace(self._task, statistics=own)
+        lent = replace(self.task, statistics=own)
         personal = algorithm.personalize(simulator.received(state), state.personal, lent, Clock(state.round))
         if personal is not None:
             yield EvaluatedModel("pm", self._reported, personal, own)
@@ -113,16 +128,19 @@ class Evaluator:
                 yield from shared("em", self._of_edge(model), self._of_edge(state.edges.statistics))
         model = algorithm.global_model(state.served.state)
         if model is not None:
-            mean = simulator.spread_to_clients(state.served.statistics)
-            yield from shared("gm", simulator.spread_to_clients(model), mean)
+            yield from shared("gm", self._of_cloud(model), self._of_cloud(state.served.statistics))
+
+    def _of_cloud(self, model: Tensor) -> Tensor:
+        """The model of each client's run, (*lead, d) of (runs?, d)."""
+        return spread_over(model, self.task.lead, self.simulator.runs)
 
     def _of_edge(self, model: Tensor) -> Tensor:
         """The model of each client's edge, (*lead, d) of (..., edges, d)."""
-        return model.unsqueeze(-2).expand(*self._task.lead, model.shape[-1])
+        return model.unsqueeze(-2).expand(*self.task.lead, model.shape[-1])
 
     def _score(self, model: EvaluatedModel, rows: Rows) -> Scored:
         """What each client counts on these rows, and the predictions."""
-        task, parameters = replace(self._task, statistics=model.statistics), model.parameters
+        task, parameters = replace(self.task, statistics=model.statistics), model.parameters
         if self.simulator.algorithm.predicts_from_features:
             return self._score_by_size(parameters, task, rows)
         correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
@@ -181,7 +199,7 @@ class Evaluator:
         Seats without a client, and edges without any client, do not count.
         """
         state, algorithm = self.simulator.state, self.simulator.algorithm
-        seated, total = self._task.sizes > 0, over_clients(self.simulator.runs)
+        seated, total = self.task.sizes > 0, over_clients(self.simulator.runs)
         models: list[tuple[str, Tensor | None, Tensor | None]]
         models = [("global", algorithm.global_model(state.served.state), None)]
         if state.edges is not None:

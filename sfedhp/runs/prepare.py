@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from sfedhp.algorithms import Pooled
 from sfedhp.config import Experiment, check_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
@@ -20,6 +21,7 @@ from sfedhp.data.federation import ARRAYS
 from sfedhp.data.pool import check_names
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
+from sfedhp.engine.seats import Seats
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -30,11 +32,12 @@ from sfedhp.runs.build import (
     build_task,
     client_keys,
     initial_weights,
+    pooled_rows,
     probe_network,
     stacked_rows,
 )
 from sfedhp.runs.environment import device_of
-from sfedhp.runs.evaluation import Evaluator
+from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.stacking import merge_algorithms
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
@@ -155,7 +158,9 @@ class _Parts(NamedTuple):
     network: Network
     initial: Tensor  # (d,)
     statistics: Tensor  # (s,)
-    train: Rows
+    clients: Tensor  # (edges, clients per edge), the ids of those that train; -1: an empty seat
+    rows: Rows  # that they train with
+    train: Rows  # of each client of the federation, who are the same unless the rows are pooled
     test: Rows
     validation: Rows
 
@@ -172,7 +177,21 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
         stacked_rows(federation, rows, experiment.dtype)
         for rows in (federation.train, federation.test, federation.validation)
     )
-    return _Parts(experiment, federation, network, initial, statistics, train, test, validation)
+    clients, rows = torch.from_numpy(federation.seats), train
+    if isinstance(experiment.algorithm, Pooled):
+        experiment = _with_all_steps(experiment, int((clients >= 0).sum()))
+        clients, rows = torch.zeros(1, 1, dtype=torch.int64), pooled_rows(train)
+    return _Parts(
+        experiment, federation, network, initial, statistics, clients, rows, train, test, validation
+    )
+
+
+def _with_all_steps(experiment: Experiment, clients: int) -> Experiment:
+    """The experiment of a `Pooled` that makes the steps of all clients that would train in a round."""
+    algorithm = experiment.algorithm
+    assert isinstance(algorithm, Pooled)
+    count = algorithm.clients or experiment.sampled_clients or clients
+    return replace(experiment, algorithm=replace(algorithm, clients=count))
 
 
 def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
@@ -193,10 +212,9 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         padded = [_pad(rows, width) for rows in held]
         return Rows(*(joined(tensors) for tensors in zip(*padded, strict=True)))
 
-    seats = [torch.from_numpy(part.federation.seats) for part in parts]
-    keys = [client_keys(part.experiment, ids) for part, ids in zip(parts, seats, strict=True)]
-    train = joined_rows([part.train for part in parts])
-    task = build_task(experiment, network, train, joined(keys), federation.classes)
+    keys = [client_keys(part.experiment, part.clients) for part in parts]
+    trained = joined_rows([part.rows for part in parts])
+    task = build_task(experiment, network, trained, joined(keys), federation.classes)
     algorithm = merge_algorithms([part.experiment.algorithm for part in parts])
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
@@ -204,18 +222,26 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     simulator = Simulator(
         algorithm=algorithm,
         task=task,
-        ids=joined(seats),
+        ids=joined([part.clients for part in parts]),
         initial=joined([part.initial for part in parts]),
         statistics=joined([part.statistics for part in parts]),
         stream=joined([key(part.experiment.seed, ROLES["draw"]) for part in parts]),
-        sampled=experiment.sampled_edges if algorithm.tiers == 3 else experiment.sampled_clients,
+        sampled=_sampled(experiment),
         links={direction: link_of(experiment.wire, direction) for direction in Direction},
         clients_at_once=engine.clients_at_once,
         worker_factory=ray if engine.kind == "ray" else None,
     )
 
+    pooled, seats = None, simulator.seats
+    if isinstance(algorithm, Pooled):
+        # Nobody trains on these rows alone, but the model is evaluated on each client's own.
+        train = joined_rows([part.train for part in parts])
+        seats = Seats.of(train.sizes, algorithm.tiers, simulator.runs)
+        alone = build_task(experiment, network, train, torch.zeros_like(train.sizes), federation.classes)
+        pooled = Clients(alone.map(seats.arrange), seats)
+
     def arranged(rows: Rows) -> Rows:
-        return Rows(*(simulator.seats.arrange(tensor) for tensor in rows))
+        return Rows(*(seats.arrange(tensor) for tensor in rows))
 
     validation = joined_rows([part.validation for part in parts])
     evaluator = Evaluator(
@@ -224,9 +250,17 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         validation=arranged(validation) if validation.sizes.any() else None,
         options=experiment.evaluation,
         density_threshold=experiment.density_threshold,
+        pooled=pooled,
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
     return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
+
+
+def _sampled(experiment: Experiment) -> int:
+    """How many of the cloud's members are drawn in a round; 0: all."""
+    if isinstance(experiment.algorithm, Pooled):
+        return 0
+    return experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
 
 
 def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:

@@ -138,7 +138,7 @@ def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[
 
 def _positions(prepared: Prepared) -> dict[tuple[int, int], int]:
     """Where the method sees the client of each edge and seat, among all clients of a run."""
-    seats = prepared.simulator.seats
+    seats = prepared.evaluator.seats
     numbers = torch.arange(seats.edges * seats.clients_per_edge, device=seats.taken.device)
     shape = (*(1,) * seats.runs, seats.edges, seats.clients_per_edge)
     seen = seats.arrange(numbers.reshape(shape)).flatten().tolist()

@@ -117,7 +117,7 @@ def test_per_fedavg_adapts_on_training_rows_never_on_test_labels(case):
         """The mutant: the engine hands the test rows to `personalize`."""
 
         @property
-        def _task(self):
+        def task(self):
             held = self.simulator.task
             return replace(held, inputs=self.test.inputs, labels=self.test.labels, sizes=self.test.sizes)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import FEDERATED
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
@@ -34,7 +34,7 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
 @click.option(
     "--methods",
     metavar="A,B,…",
-    help=f"Methods to measure, of {', '.join(ALGORITHMS)}; by default {', '.join(_METHODS)}.",
+    help=f"Methods to measure, of {', '.join(FEDERATED)}; by default {', '.join(_METHODS)}.",
 )
 @click.option(
     "--models",
@@ -94,7 +94,7 @@ def bench(
       sfedhp bench --scale
     """
     chosen = _rivals(rivals, adapters, everything)
-    names = _names("--methods", methods, tuple(ALGORITHMS) if everything else _METHODS, ALGORITHMS)
+    names = _names("--methods", methods, tuple(FEDERATED) if everything else _METHODS, FEDERATED)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
         names.append("pfedme")  # to show that the loop is as fast as the public code it replaces

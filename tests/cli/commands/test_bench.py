@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import FEDERATED
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings
 from sfedhp.bench.comparison import LOOP, OURS, Row, row_of
@@ -168,7 +168,7 @@ def test_methods_models_and_everything(sfedhp: Callable[..., Result], measured: 
     result = sfedhp("--all")
     assert "20,000" in result.stdout
     assert [(case.method, case.model) for case in measured.cases] == [
-        (method, model) for model in MODELS for method in ALGORITHMS
+        (method, model) for model in MODELS for method in FEDERATED
     ]
 
 
