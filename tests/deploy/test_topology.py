@@ -83,13 +83,13 @@ def test_a_number_of_drawn_members_without_effect_is_refused():
         lay_out(FederationFile(), replace(experiment("fedavg"), sampled_edges=1))
 
 
-@pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
 @pytest.mark.parametrize("name", ["local", "pooled"])
 def test_a_method_that_sends_nothing_is_not_deployed(name):
     with pytest.raises(InputError, match=rf"algorithm = {name} cannot be deployed: .* `sfedhp run`"):
         lay_out(FederationFile(), experiment(name))
 
 
+@pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
 def test_nobody_is_held_out_of_a_deployment(file):
     with pytest.raises(InputError, match=r"data.held_out = 1 cannot be deployed: .* `sfedhp run`"):
         lay_out(file, experiment(data={"held_out": 1}))

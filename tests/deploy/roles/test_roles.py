@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import FEDERATED
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.messaging.protocol import Kind
 from tests.support.deploy_memory import Federation, experiment, same_models
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", FEDERATED)
 def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
     what = experiment(name)
     run = sfedhp.run(what)
