@@ -45,6 +45,14 @@ class Limits:
     silent_seconds: Annotated[
         Seconds, Help("a member without a heartbeat for this long counts as absent")
     ] = 8.0
+    max_rows: Annotated[
+        int, Bounds(1, 10**12), Help("rows that a client may have; a client with more is refused")
+    ] = 10_000_000
+    max_change: Annotated[
+        float,
+        Bounds(0, exclusive=True),
+        Help("how far a member's model may be from the one it was sent, in norms of that (1 at least)"),
+    ] = 10_000.0
 
     def of_edges(self, edge_rounds: int) -> float:
         """The cloud's timeout for its edges: at least as long as they may wait for their clients."""

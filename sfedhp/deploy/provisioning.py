@@ -61,7 +61,14 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         os.chmod(folder, 0o700)  # private keys are in it
         _make(layout, folder)
+        make_private(folder)
     return [folder / site.name for site in layout.sites]
+
+
+def make_private(folder: Path) -> None:
+    """Take all rights on a folder and what is in it from others: a copy keeps the rights of its files."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)
 
 
 def _check(layout: Layout) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
@@ -15,10 +15,22 @@ from sfedhp.core.files import write_text
 from sfedhp.deploy.federation_file import Limits
 
 FILE = "sfedhp.json"
+INITIAL = "initial.safetensors"  # the initial weights, in every kit
 SERVER, MEMBER = "server", "member"  # the two processes of an edge, as folders of its kit
 Role = Literal["cloud", "edge", "client"]
 # Sections that may differ between sites without changing what is computed.
 _OWN = ("device", "checkpoint", "engine", "links", "evaluation", "data")
+# Keys that the first version had. Later ones are left out of the hash at their defaults, so that kits, and
+# runs under way, of an earlier version can still be used.
+_FIRST_KEYS: Final = {
+    "": "batch_size clients_per_edge density_threshold dtype edges rounds sampled_clients sampled_edges seed",
+    "algorithm": "adaptation_rate anchor attention chains client_proximity client_sparsity cloud_mixing "
+    "edge_proximity edge_rate edge_rounds edge_sparsity edge_sparsity_rounds gibbs_steps local_rate "
+    "local_rounds local_steps meta_rate name order penalty personal_rate personal_steps proximity "
+    "self_weight smoothing solver sparsity_floor start support_rows tolerance",
+    "model": "name weight_decay initial",
+    "wire": "threshold values count tiers difference",
+}
 
 
 @dataclass(frozen=True)
@@ -42,19 +54,39 @@ class Site:
         """The names of a server's members, by seat."""
         experiment = self.experiment
         if self.role == "edge":
-            return [client_name(self.edge, seat) for seat in range(experiment.edge_sizes[self.edge])]
+            return self.clients_of(self.edge)
         if experiment.algorithm.tiers == 3:
             return [edge_name(edge) for edge in range(experiment.edges)]
-        return [
-            client_name(edge, seat) for edge, size in enumerate(experiment.edge_sizes) for seat in range(size)
-        ]
+        return [name for edge in range(experiment.edges) for name in self.clients_of(edge)]
+
+    def clients_of(self, edge: int) -> list[str]:
+        """The names of the clients below an edge."""
+        return [client_name(edge, seat) for seat in range(self.experiment.edge_sizes[edge])]
 
     @property
     def config(self) -> str:
         """A hash of everything that decides what is computed; both ends of a message must have the same."""
-        values = {name: value for name, value in to_dict(self.experiment).items() if name not in _OWN}
+        values = _hashed(self.experiment)
         values |= {"shape": self.shape, "classes": self.classes, "federation": self.federation}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _hashed(experiment: Experiment) -> dict[str, Any]:
+    """The config without what a site may set itself, and without later keys at their defaults."""
+    defaults = to_dict(dataclasses.replace(Experiment(), algorithm=type(experiment.algorithm)()))
+    found: dict[str, Any] = {}
+    for name, value in to_dict(experiment).items():
+        if name in _OWN:
+            continue
+        if isinstance(value, dict):
+            first = _FIRST_KEYS.get(name, "").split()
+            default = defaults[name]
+            value = {key: each for key, each in value.items() if key in first or each != default.get(key)}
+            if value:
+                found[name] = value
+        elif name in _FIRST_KEYS[""].split() or value != defaults.get(name):
+            found[name] = value
+    return found
 
 
 def edge_name(edge: int) -> str:

@@ -12,8 +12,7 @@ from sfedhp.config import Experiment, check_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.data.table import is_table
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.roles.loading import INITIAL
-from sfedhp.deploy.site import Site, client_name, edge_name, write_site
+from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
 from sfedhp.runs.build import build_network, initial_weights, probe_network
 from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.tensor_files import write_tensors

@@ -102,6 +102,15 @@ class Network:
         )
         return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
 
+    @property
+    def variances(self) -> Tensor:
+        """Which of the statistics (s,) are variances, as bool."""
+        each = [
+            torch.full((shape.numel(),), name.rpartition(".")[2] == "running_var")
+            for name, shape in self.buffers.items()
+        ]
+        return torch.cat([torch.zeros(0, dtype=torch.bool), *each])
+
     def state_dict(self, model: Tensor, statistics: Tensor) -> dict[str, Tensor]:
         """The state dict of a single model (d,) with statistics (s,), on the CPU."""
         state = dict(self.module.state_dict())

@@ -8,12 +8,26 @@ import numpy as np
 import pytest
 import torch
 
+from sfedhp.config import from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
-from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.site import read_site
+from sfedhp.deploy.federation_file import Address, FederationFile, Limits
+from sfedhp.deploy.site import Site, read_site
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"algorithm": {"name": "sfedhp"}}, "bbc9dc67d5f50391"),
+        ({"algorithm": {"name": "fedavg"}, "edges": 2, "clients_per_edge": 3}, "75b83ee58c8d2b54"),
+    ],
+)
+def test_the_hash_is_that_of_kits_of_version_0_1(config, expected):
+    """Kits and runs of an earlier version can still be used, though there are more keys now."""
+    site = Site("cloud", "cloud", "hospitals", from_dict(config), Limits(), (64,), 10)
+    assert site.config == expected
 
 
 def test_sites_and_their_hash(tmp_path):

@@ -12,8 +12,10 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from sfedhp.core.text import printable
 from sfedhp.runs.metrics import KINDS
 
+_LONGEST = 10_000  # characters of a line or cell
 _FRESH = 5.0  # seconds after which the age of a status is printed
 
 
@@ -26,7 +28,9 @@ def status_table(status: Mapping[str, Any]) -> Group:
         member = member if isinstance(member, Mapping) else {"up": member}
         below = member.get("members") or {}
         clients = "  ".join(client if up else f"({client})" for client, up in below.items())
-        table.add_row(name, "yes" if member["up"] else "no", str(member.get("edge_round") or ""), clients)
+        cells = (name, "yes" if member["up"] else "no", str(member.get("edge_round") or ""), clients)
+        # What members say is text, not markup, and no commands for the terminal.
+        table.add_row(*(Text(printable(cell, _LONGEST)) for cell in cells))
     age = time.time() - status["time"]
     old = f"  ({age:.0f} s ago)" if age > _FRESH and not status.get("finished") else ""
     line = Text(status_line(status) + old)
@@ -47,4 +51,4 @@ def status_line(status: Mapping[str, Any]) -> str:
         parts.append("missing " + ", ".join(f"{name} ({turns})" for name, turns in missing.items()))
     if status.get("finished"):
         parts.append(status.get("trouble") or "finished")
-    return "  ".join(parts)
+    return printable("  ".join(parts), _LONGEST)

@@ -9,8 +9,10 @@ from nvflare.fuel.f3.cellnet.defs import (
     CellChannelTopic,
     MessageHeaderKey,
     MessagePropKey,
+    MessageType,
     ReturnCode,
 )
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import (
@@ -21,7 +23,7 @@ from nvflare.fuel.f3.streaming.stream_const import (
     StreamHeaderKey,
 )
 
-from sfedhp.deploy.flare.rejections import RejectionLog
+from sfedhp.deploy.rejection_log import RejectionLog
 
 CHANNEL: Final = "sfedhp"  # where the roles' messages go
 TOPIC: Final = "message"
@@ -37,8 +39,11 @@ _ALLOWED: Final = {
 }
 
 
+_NO_SUCH: Final = "no such service here"
+
+
 class Allowlist:
-    """Accepts the messages of the roles, and rejects every other request that FLARE could answer.
+    """Accepts the messages of the roles, and rejects every other one that FLARE could answer or pass on.
 
     A FLARE site also listens to administrators, accepts jobs, answers questions about its network and relays
     messages between members. None of that is needed here, so it is rejected whatever certificate is used.
@@ -47,6 +52,27 @@ class Allowlist:
     def __init__(self, cell: Any, rejections: RejectionLog):
         self._name, self._rejections = cell.get_fqcn(), rejections
         cell.core_cell.set_message_interceptor(self.reject)
+        # The interceptor sees requests alone. FLARE would relay a reply from one member to another.
+        cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=self.reject_misdirected)
+
+    def reject_misdirected(self, message: Message) -> Message | None:
+        """The answer to a message of any type that is for another site, or under another's name; else None.
+
+        FLARE drops what a filter answers.
+        """
+        header = message.get_header
+        origin, destination = header(MessageHeaderKey.ORIGIN), header(MessageHeaderKey.DESTINATION)
+        certified = message.get_prop(MessagePropKey.COMMON_NAME)
+        what = ""
+        if destination != self._name and header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+            what = "a message for another site"
+        elif self._name == FQCN.ROOT_SERVER and certified and origin != certified:
+            what = "a message under another name"
+        if not what:
+            return None
+        detail = f"{header(MessageHeaderKey.MSG_TYPE)} of {origin} for {destination}"
+        self._rejections.note(what, str(certified or origin), detail=detail)
+        return make_reply(ReturnCode.UNAUTHENTICATED, error=_NO_SUCH)
 
     def reject(self, message: Message) -> Message | None:
         """The reply to a request that is rejected; None for one that is accepted."""
@@ -62,4 +88,4 @@ class Allowlist:
         sender = message.get_prop(MessagePropKey.COMMON_NAME) or header(MessageHeaderKey.ORIGIN)
         detail = f"{topic} of {channel} for {destination}"
         self._rejections.note(what, str(sender), detail=detail)
-        return make_reply(ReturnCode.UNAUTHENTICATED, error="no such service here")
+        return make_reply(ReturnCode.UNAUTHENTICATED, error=_NO_SUCH)

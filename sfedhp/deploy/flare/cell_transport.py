@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections import Counter
 from typing import Any, Final
@@ -12,17 +11,18 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from sfedhp.deploy.flare.allowlist import CHANNEL, TOPIC
+from sfedhp.deploy.flare.traffic_limits import STREAM_SIZE
+from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import kind_of
 
-_STREAM_SIZE: Final = 2**24  # bytes; larger messages go as a stream
 _KIND_BYTES: Final = 6  # the first bytes of a message, which tell its kind
 
 
 class CellTransport:
     """Sends and receives through a FLARE cell, which has authenticated the sender of every message."""
 
-    def __init__(self, cell: Any):
-        self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+    def __init__(self, cell: Any, inbox: BoundedInbox):
+        self.inbox = inbox
         self._sent: Counter[bytes] = Counter()  # bytes, by the first bytes of messages
         self._received: Counter[bytes] = Counter()
         self._cell, self._lock = cell, threading.Lock()
@@ -32,7 +32,7 @@ class CellTransport:
         """Send without waiting; a member that cannot be reached now is sent the message again later."""
         try:
             # A message of one piece takes half the time of a stream of chunks.
-            cell = self._cell.core_cell if len(data) <= _STREAM_SIZE else self._cell
+            cell = self._cell.core_cell if len(data) <= STREAM_SIZE else self._cell
             cell.fire_and_forget(
                 channel=CHANNEL, topic=TOPIC, targets=[to], message=Message(None, data), optional=True
             )

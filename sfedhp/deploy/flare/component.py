@@ -30,10 +30,14 @@ from sfedhp.core.files import locked
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.flare.allowlist import Allowlist
 from sfedhp.deploy.flare.cell_transport import CellTransport
-from sfedhp.deploy.flare.rejections import STDERR_FILE, RejectionLog, StderrWatcher
+from sfedhp.deploy.flare.rejections import STDERR_FILE, StderrWatcher
 from sfedhp.deploy.flare.supervisor import DATA, PARENT, USER_FOLDER
+from sfedhp.deploy.flare.traffic_limits import close_internal_listener, limit_frames, limit_queue
 from sfedhp.deploy.flare.uplink_process import UplinkProcess
-from sfedhp.deploy.site import MEMBER, read_site
+from sfedhp.deploy.messaging.inbox import BoundedInbox
+from sfedhp.deploy.messaging.transport import SERVER
+from sfedhp.deploy.rejection_log import RejectionLog
+from sfedhp.deploy.site import INITIAL, MEMBER, read_site
 
 _GRACE: Final = 0.5  # s for the last messages on their way
 _UPLINK_SECONDS: Final = 10.0  # for an edge's uplink to end
@@ -41,6 +45,8 @@ _WATCH: Final = 1.0  # s between two looks whether the parent process is there
 _LOGINS: Final = 5  # how often a member tries to register
 _LOGIN_PAUSE: Final = 3.0  # s
 _TRIES: Final = "SFEDHP_LOGINS"  # the number of this try
+_ROOM: Final = 2**22  # bytes of a message beside models
+_MODELS: Final = 8
 REFUSED: Final = 2  # exit codes
 FAILED: Final = 1
 
@@ -58,6 +64,7 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         watch_parent()
         self._lock = _lock_kit(role, kit)
         self._rejections = RejectionLog(EventLog(_log_folder(role, kit), role))
+        limit_frames(largest_message(kit))
         if role in ("cloud", "edge"):
             watch_stderr(kit / "run", self._rejections)
 
@@ -69,9 +76,29 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         if event_type == EventType.SYSTEM_START:
             cell = fl_ctx.get_engine().get_cell()
             Allowlist(cell, self._rejections)
+            close_internal_listener(cell)
+            limit_queue(cell)
+            inbox = BoundedInbox(
+                _senders(self._role, kit),
+                largest_message(kit),
+                lambda sender, reason: self._rejections.note(reason, sender),
+            )
             uplink = UplinkProcess(kit / MEMBER) if self._role == "edge" else None
-            arguments = (self._role, kit, CellTransport(cell), uplink)
+            arguments = (self._role, kit, CellTransport(cell, inbox), uplink)
             threading.Thread(target=run_role, args=arguments, name="role", daemon=True).start()
+
+
+def largest_message(kit: Path) -> int:
+    """Bytes that a message of this federation can have: a few models, each at most twice as wide as here."""
+    try:
+        return _ROOM + _MODELS * (kit / INITIAL).stat().st_size
+    except OSError:  # an incomplete kit, which its role refuses
+        return _ROOM
+
+
+def _senders(role: str, kit: Path) -> list[str]:
+    """Whose messages a role takes."""
+    return read_site(kit).below if role in ("cloud", "edge") else [SERVER]
 
 
 def run_role(

@@ -9,13 +9,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.rejection_log import RejectionLog
 
 STDERR_FILE: Final = "errors.txt"  # stderr of the process, beside the log
 _POLL: Final = 0.2  # s between two looks at that file
-_PAUSE: Final = 10.0  # s between two lines of the same reason, so that a flood cannot fill the disk
 _LARGEST: Final = 2**20  # bytes; then the file is rotated
 _STANDARD_ERROR: Final = 2
 _HANDSHAKE: Final = re.compile(
@@ -26,33 +25,6 @@ _REASONS: Final = {
     "HTTP_REQUEST": "plain text instead of TLS",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "a connection without a certificate",
 }
-
-
-class RejectionLog:
-    """Logs rejections: the first of a kind at once, then their number every few seconds."""
-
-    def __init__(self, log: EventLog):
-        self._log = log
-        self._open: dict[tuple[str | None, str], dict[str, Any]] = {}  # what the next line will say
-        self._written: dict[tuple[str | None, str], float] = {}
-        self._lock = threading.Lock()
-
-    def note(self, reason: str, member: str | None = None, **metadata: str) -> None:
-        """Count a rejection; of several, the metadata of the last is written."""
-        with self._lock:
-            times = self._open.get((member, reason), {"times": 0})["times"] + 1
-            self._open[member, reason] = {"times": times, **metadata}
-        self.write()
-
-    def write(self) -> None:
-        """Write the lines that are due."""
-        now = time.monotonic()
-        with self._lock:
-            due = [who for who in self._open if now - self._written.get(who, float("-inf")) >= _PAUSE]
-            for member, reason in due:
-                self._written[member, reason] = now
-                metadata = self._open.pop((member, reason))
-                self._log.write("refused", member=member, reason=reason, **metadata)
 
 
 class StderrWatcher:

@@ -35,6 +35,7 @@ def command(workspace: Path) -> list[str]:
     if not server and not (workspace / "startup" / "fed_client.json").exists():
         raise InputError(f"{workspace} is not a FLARE kit: make kits with `sfedhp provision`.")
     _set_store(workspace)
+    _protect_keys(workspace)
     kind, module = ("server", _SERVER) if server else ("client", _MEMBER)
     own = [] if server else [f"uid={_member_name(workspace)}"]
     argv = ["secure_train=true", *own, "org=sfedhp", "config_folder=config"]
@@ -203,6 +204,15 @@ def _set_store(workspace: Path) -> None:
     updated = json.dumps(resources, indent=2) + "\n"
     if updated != text:
         write_text(path, updated)
+
+
+def _protect_keys(workspace: Path) -> None:
+    """Take rights on private keys from others: a kit may have been copied by something that gave them."""
+    for key in (workspace / "startup").glob("*.key"):
+        mode = key.stat().st_mode
+        if mode & 0o077:
+            with contextlib.suppress(PermissionError):  # another user's file, which this one may read
+                key.chmod(mode & 0o700)
 
 
 def _member_name(workspace: Path) -> str:

@@ -6,13 +6,16 @@ import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torch import Tensor
 
+from sfedhp._version import __version__
+from sfedhp.core.text import printable
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.acceptance import Acceptance
 from sfedhp.deploy.messaging.member import Member, MemberEvent, MemberState
 from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
 from sfedhp.deploy.messaging.payload import pack_rows, unpack
@@ -26,6 +29,7 @@ from sfedhp.deploy.messaging.request import (
 )
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.engine.roles import Reply
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
@@ -51,6 +55,7 @@ class MemberGroup:
     timeout: float  # s for one reply
     silent_seconds: float
     log: EventLog
+    accept: Acceptance = field(default_factory=Acceptance)
     start_until: float = 0.0  # until then members that have not come yet are waited for
     on_wait: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the request
     on_metadata: Callable[[int, dict[str, Any]], None] = lambda seat, metadata: None  # of a timely reply
@@ -61,6 +66,8 @@ class MemberGroup:
         self.members = [Member(name, seat, now, self.silent_seconds) for seat, name in enumerate(self.names)]
         self.traffic = Traffic(len(self.names))
         self._request: Request | None = None
+        self._failing: set[int] = set()  # seats whose last answer was that they have no reply
+        self._rejections = RejectionLog(self.log, self.clock)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,13 +80,14 @@ class MemberGroup:
         packed = dict(zip(seats, pack_rows(rows, size, self.link), strict=True))
 
         def read(seat: int, envelope: Envelope) -> Reply:
-            self._on_metadata(seat, envelope.metadata)
-            if not (math.isfinite(envelope.weight) and envelope.weight > 0):
-                raise RefusedError(f"its weight is {envelope.weight}")
+            self._check_result(seat, envelope.metadata)
+            weight = self.accept.weight(self.members[seat], envelope.weight)
             base = packed[seat][1][:size]
             upload = unpack(envelope.parts, self.model, self.statistics, base)
+            self.accept.upload(upload, base)
+            self._pass_on(seat, envelope.metadata)
             self.traffic.add("up", seat, 0, 0, int((upload[:size] != 0).sum()))
-            return Reply(upload, envelope.weight)
+            return Reply(upload, weight)
 
         nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
@@ -110,8 +118,11 @@ class MemberGroup:
         metadata = {"models": list(models), "same": dict(same)}
 
         def read(seat: int, envelope: Envelope) -> dict[str, Any]:
-            self._on_metadata(seat, envelope.metadata)
-            return scores_of(envelope.metadata)
+            self._check_result(seat, envelope.metadata)
+            scores = scores_of(envelope.metadata)
+            self.accept.scores(self.members[seat], scores)
+            self._pass_on(seat, envelope.metadata)
+            return scores
 
         request = Request.of_parts(Kind.SCORE, self.run, self.config, clock, parts, read, metadata=metadata)
         replies = self._wait(request, 0, timeout)
@@ -135,6 +146,7 @@ class MemberGroup:
         self._request = None
         for seat in request.replies:
             self.members[seat].heard_at = -math.inf  # it has ended
+        self._rejections.write(now_all=True)
 
     def listen(self, seconds: float) -> None:
         """Receive heartbeats for a while, with no request open."""
@@ -158,7 +170,8 @@ class MemberGroup:
     def forget(self) -> None:
         """Forget which members have come, so that a new run waits for all of them again."""
         for member in self.members:
-            member.hello = None
+            member.hello = member.rows = member.first_weight = None
+        self._failing.clear()
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call, and who missed how many requests."""
@@ -231,28 +244,36 @@ class MemberGroup:
         try:
             sender, data = self.transport.inbox.get(timeout=timeout)
         except queue.Empty:
+            self._rejections.write()
             return
         if sender not in self.names:
-            self.log.write("refused", member=sender, reason="it is not a member of this server")
+            self._rejections.note("it is not a member of this server", sender)
             return
         member = self.members[self.names.index(sender)]
         try:
             self._on_message(member, data)
         except UnexpectedReplyError as error:
-            self.log.write("refused", member=sender, reason=str(error))
+            self._rejections.note(str(error), sender)
         except (DecodeError, RefusedError) as error:
-            self.log.write("refused", member=sender, reason=str(error))
+            self._rejections.note(str(error), sender)
             self._on_rejected(member, error)
 
     def _on_message(self, member: Member, data: bytes) -> None:
         member.heard_at = self.clock()
-        envelope = decode_message(data)
+        envelope = decode_message(data, self.accept.metadata_bytes(member.seat))
         if envelope.member != member.seat:
             raise RefusedError(f"it claims seat {envelope.member}, but its seat is {member.seat}")
         if envelope.config != self.config:
-            raise RefusedError(f"its config is {envelope.config} and not {self.config}")
+            version = envelope.metadata.get("version", "of an unknown version")
+            raise RefusedError(
+                f"its config is {envelope.config} and not {self.config} (it runs sfedhp "
+                f"{printable(str(version), 64)}, this server {__version__}): make its kit from the same "
+                f"experiment, with the same version"
+            )
         if envelope.kind is Kind.HELLO:
-            self._on_heartbeat(member, hello_of(envelope.metadata))
+            hello = hello_of(envelope.metadata)
+            self.accept.hello(member, hello)
+            self._on_heartbeat(member, hello)
         else:
             self._on_reply(member, envelope, len(data))
 
@@ -291,18 +312,25 @@ class MemberGroup:
             raise UnexpectedReplyError("it is a second reply, or one that was not requested")
         request.replies[seat] = request.read(seat, envelope)
         request.failed.discard(seat)
+        if request.kind is Kind.WORK:
+            self._failing.discard(seat)
         member.on(MemberEvent.ACCEPTED)
 
-    def _on_metadata(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Check and pass on the metadata of a reply, which may be an error in place of a result."""
+    def _check_result(self, seat: int, metadata: dict[str, Any]) -> None:
+        """Check the metadata of a reply, which may be an error in place of a result."""
         check_traffic(metadata)
+        error_message = error_of(metadata)
+        if error_message is not None:
+            if self._request is not None and seat not in self._request.failed:
+                self._pass_on(seat, metadata)  # once: what was sent counts, whatever came of it
+            raise MemberFailedError(error_message)
+
+    def _pass_on(self, seat: int, metadata: dict[str, Any]) -> None:
+        """Pass on the metadata of a reply that counts."""
         try:
             self.on_metadata(seat, metadata)
         except ValueError as error:
             raise RefusedError(f"its traffic counters do not fit: {error}") from None
-        error_message = error_of(metadata)
-        if error_message is not None:
-            raise MemberFailedError(error_message)
 
     def _on_rejected(self, member: Member, error: Exception) -> None:
         request = self._request
@@ -311,6 +339,12 @@ class MemberGroup:
         member.on(MemberEvent.REJECTED)
         if isinstance(error, MemberFailedError):
             request.failed.add(member.seat)
-        # A run does not depend on its scores.
-        if request.kind is Kind.WORK and request.failed == request.messages.keys():
-            raise AllMembersFailedError(str(error)) from None
+            if request.kind is Kind.WORK:  # a run does not depend on its scores
+                self._failing.add(member.seat)
+                if request.messages.keys() <= request.failed and self._all_failing():
+                    raise AllMembersFailedError(str(error)) from None
+
+    def _all_failing(self) -> bool:
+        """Whether nobody is there who might answer a later request; a few that were drawn end no run."""
+        now = self.clock()
+        return all(member.seat in self._failing for member in self.members if member.present(now))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sfedhp.core.text import printable
 from sfedhp.deploy.messaging.shape import (
     Record,
     any_float,
@@ -11,6 +12,7 @@ from sfedhp.deploy.messaging.shape import (
     dict_of,
     flag,
     list_of,
+    name,
     number,
     optional,
     text,
@@ -23,11 +25,13 @@ _ERROR_LENGTH: Final = 500  # characters of a member's error message that are ke
 
 _HELLO: Final = Record(
     {
-        "seen": optional(tuple_of(text, count, count, count)),  # the newest request: run, kind, rounds
+        "seen": optional(tuple_of(name, count, count, count)),  # the newest request: run, kind, rounds
         "idle": optional(number),  # seconds since its reply; null while it works
         "yields": flag,  # it drops its work for a newer request
         "edge_round": optional(count),
         "members": dict_of(flag),  # which clients of an edge are up
+        "rows": tuple_of(count, count, count),  # of a client: training, test and validation rows
+        "version": name,  # of its package
     }
 )
 _COLUMN: Final = list_of(count)  # a number for each member
@@ -66,7 +70,7 @@ def error_of(metadata: dict[str, Any]) -> str | None:
     error = metadata.get("trouble")
     if not optional(text)(error):
         raise DecodeError("The message is malformed: its error ('trouble') is not a string.")
-    return error and str(error)[:_ERROR_LENGTH]
+    return error and printable(str(error), _ERROR_LENGTH)
 
 
 def check_traffic(metadata: dict[str, Any]) -> None:

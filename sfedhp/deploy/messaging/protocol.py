@@ -7,12 +7,15 @@ A message is a header of fixed size, JSON metadata, and parts; parts that are mo
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
+from sfedhp._version import __version__
 from sfedhp.core.types import Clock
 from sfedhp.wire import DecodeError
 
@@ -21,6 +24,8 @@ _MAGIC: Final = b"SFHM"
 # magic; protocol, kind, number of parts; run, config; member, cloud round, edge round; weight; length of JSON
 _HEADER: Final = struct.Struct("<4sBBB8s8sIIIdI")
 _NUMBER: Final = struct.Struct("<I")
+# Every protocol has the first 6 bytes of the header, and this in the metadata of a heartbeat.
+_VERSION: Final = re.compile(rb'"version":"([0-9A-Za-z.+-]{1,64})"')
 
 START: Final = Clock(0)
 NO_RUN: Final = "0" * 16
@@ -77,8 +82,12 @@ def encode_message(envelope: Envelope) -> bytes:
     return b"".join((checked, _NUMBER.pack(zlib.crc32(checked)), *envelope.parts))
 
 
-def decode_message(data: bytes) -> Envelope:
+def decode_message(data: bytes, metadata_bytes: Mapping[Kind, int] | None = None) -> Envelope:
     """The message of untrusted bytes. The parts have checksums of their own.
+
+    Args:
+        data: the bytes.
+        metadata_bytes: the longest metadata of each kind of message, and which kinds there may be; None: any.
 
     Raises:
         DecodeError: it is not a message, of another protocol, or damaged.
@@ -89,12 +98,19 @@ def decode_message(data: bytes) -> Envelope:
     if magic != _MAGIC:
         raise DecodeError("These bytes are not a message: they do not start with its magic number.")
     if protocol != PROTOCOL:
-        raise DecodeError(f"The message has protocol {protocol}; this side supports {PROTOCOL}.")
+        sender = _VERSION.search(data[: 2**12])
+        version = f" of sfedhp {sender[1].decode()}" if sender else ""
+        raise DecodeError(
+            f"The message has protocol {protocol}{version}; this side, sfedhp {__version__}, supports "
+            f"{PROTOCOL}: install the same version on both sides."
+        )
     first = _HEADER.size + 4 * count  # where the metadata begins
     start = first + length + 4  # where the parts begin
     checked, checksum = data[: first + length], data[first + length : start]
     if len(checksum) < 4 or zlib.crc32(checked) != _NUMBER.unpack(checksum)[0]:
         raise DecodeError("The message is damaged or truncated: the checksum of its header is wrong.")
+    if metadata_bytes is not None and length > metadata_bytes.get(kind, -1):
+        raise DecodeError(f"The message has {length} bytes of metadata, which is too much for its kind.")
     parts = []
     for index in range(count):
         (size,) = _NUMBER.unpack_from(data, _HEADER.size + 4 * index)

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from sfedhp._version import __version__
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.messaging.transport import SERVER, Transport
+from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.wire import DecodeError
 
 HEARTBEAT: Final = 1.0  # s between two heartbeats of a member
@@ -30,7 +32,11 @@ class Responder:
     heartbeat: float = HEARTBEAT
     _seen: list[Any] | None = field(default=None, init=False)  # the newest request acknowledged
     _answered_at: float | None = field(default=None, init=False)  # None while it works
+    _rejections: RejectionLog = field(init=False)
     _stopped: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._rejections = RejectionLog(self.log)
 
     def start(self) -> None:
         """Send heartbeats in the background."""
@@ -79,14 +85,19 @@ class Responder:
         except DecodeError as damage:
             error = str(damage)
         if error:
-            self.log.write("refused", member=sender, reason=error)
+            self._rejections.note(error, sender)
             return None
         return envelope
 
     def _send_heartbeats(self) -> None:
         while not self._stopped.is_set():
             idle = None if self._answered_at is None else time.monotonic() - self._answered_at
-            metadata = {"seen": self._seen, "idle": idle, **self.more_metadata()}
+            metadata = {
+                "seen": self._seen,
+                "idle": idle,
+                "version": __version__,
+                **self.more_metadata(),
+            }
             hello = Envelope(Kind.HELLO, NO_RUN, self.config, self.seat, Clock(0), 0.0, metadata)
             self.transport.send(SERVER, encode_message(hello))
             self._stopped.wait(self.heartbeat)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 Shape = Callable[[Any], bool]
 _LIMIT: Final = 2**53  # above it a float no longer holds every integer
+_LONGEST: Final = 64  # characters of a name
 
 
 def count(value: Any) -> bool:
@@ -28,6 +29,11 @@ def any_float(value: Any) -> bool:
 def text(value: Any) -> bool:
     """Accepts any string."""
     return isinstance(value, str)
+
+
+def name(value: Any) -> bool:
+    """A short string without control characters, which may be shown to an operator."""
+    return isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
 
 
 def flag(value: Any) -> bool:
@@ -57,8 +63,12 @@ def tuple_of(*shapes: Shape) -> Shape:
 
 
 def dict_of(shape: Shape) -> Shape:
-    """An object with any names whose values have the shape."""
-    return lambda value: isinstance(value, dict) and all(shape(item) for item in value.values())
+    """An object with any short names whose values have the shape."""
+
+    def check(value: Any) -> bool:
+        return isinstance(value, dict) and all(name(key) and shape(item) for key, item in value.items())
+
+    return check
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,9 @@ class ClientRole:
         self._task, self._test, self._validation = load_client(site, self._network, data)
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
-        self._responder = Responder(transport, site.seat, site.config, self.log)
+        held = (self._task, self._test, self._validation)
+        rows = {"rows": [int(part.sizes) for part in held]}
+        self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows)
         self._run, self._client = NO_RUN, self._new()
         self._last: tuple[str, Clock, dict[str, Any]] | None = None  # run, clock, content of the last reply
         self._restore()

@@ -16,7 +16,8 @@ from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
-from sfedhp.deploy.roles.loading import load_model
+from sfedhp.deploy.roles.loading import acceptance, load_model
+from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
@@ -50,6 +51,7 @@ class CloudRole:
             timeout=limits.of_edges(algorithm.edge_rounds) if three_tiers else limits.client_seconds,
             silent_seconds=limits.silent_seconds,
             log=self.log,
+            accept=acceptance(site, self._model.network),
             on_wait=self._write_status,
             on_metadata=self._traffic.add,
         )
@@ -59,6 +61,7 @@ class CloudRole:
         self._round = 0  # rounds done
         self._finite = self._cloud.served  # the last state in which everything is finite
         self._last_row: Row = {}
+        self._losses = LossWatch()
 
     def work(self) -> None:
         """Run all rounds that are left, save the model, and tell the members that the run is over."""
@@ -101,7 +104,8 @@ class CloudRole:
                 self._folder.save(self._round, served)
                 self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
                 self._write_status(now=True)
-                if exploded := explosion(history.rows):
+                exploded = explosion(history.rows)
+                if exploded and self._losses.most_exploded():
                     return exploded
         except AllMembersFailedError as error:
             return f"diverged in round {self._round + 1}: no member can answer ({error})"
@@ -112,7 +116,9 @@ class CloudRole:
         experiment = self.site.experiment
         row: Row = {"round": self._round}
         if self._round % experiment.evaluation.every == 0 or self._round == experiment.rounds:
-            row |= evaluate(self.site, self._members, self._cloud.served, self._round)
+            found, reports = evaluate(self.site, self._members, self._cloud.served, self._round)
+            self._losses.note(reports)
+            row |= found
         traffic, bytes_by_member = self._traffic.close(self._members.take_traffic())
         return row | traffic, bytes_by_member
 

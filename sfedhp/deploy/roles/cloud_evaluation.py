@@ -17,7 +17,9 @@ from sfedhp.runs.metrics import metrics_of_reports
 _TIMEOUT: Final = 90.0  # s
 
 
-def evaluate(site: Site, members: MemberGroup, served: Served, rounds: int) -> dict[str, float]:
+def evaluate(
+    site: Site, members: MemberGroup, served: Served, rounds: int
+) -> tuple[dict[str, float], dict[str, Any]]:
     """The metrics and densities of the models after a round.
 
     Args:
@@ -25,6 +27,9 @@ def evaluate(site: Site, members: MemberGroup, served: Served, rounds: int) -> d
         members: edges, or clients where the method has two tiers.
         served: the cloud's state.
         rounds: done so far.
+
+    Returns:
+        The columns, and the reports of the clients by name.
     """
     experiment, algorithm = site.experiment, site.experiment.algorithm
     message = algorithm.cloud_message(served.state, len(members))
@@ -36,12 +41,12 @@ def evaluate(site: Site, members: MemberGroup, served: Served, rounds: int) -> d
     elif global_model is not None:
         models["gm"] = spread(global_model, len(members))
     messages = {name: _with_statistics(each, served.statistics) for name, each in models.items()}
-    reports: list[Any] = list(members.score(messages, same, Clock(rounds), _TIMEOUT).values())
+    found_by_seat = members.score(messages, same, Clock(rounds), _TIMEOUT)
+    reports: dict[str, Any] = {members.names[seat]: report for seat, report in found_by_seat.items()}
+    edges = list(reports.values()) if algorithm.tiers == 3 else []
     if algorithm.tiers == 3:
-        edges = reports
-        clients = [counts for report in reports for counts in report.get("clients", {}).values()]
-    else:
-        edges, clients = [], reports
+        reports = {name: counts for edge in edges for name, counts in edge.get("clients", {}).items()}
+    clients = list(reports.values())
     found = metrics_of_reports(clients)
     if global_model is not None:
         found["density_global"] = float(density(global_model, experiment.density_threshold))
@@ -49,7 +54,7 @@ def evaluate(site: Site, members: MemberGroup, served: Served, rounds: int) -> d
         densities = [report["density"] for report in group if "density" in report]
         if densities:
             found[f"density_{tier}"] = sum(densities) / len(densities)
-    return found
+    return found, reports
 
 
 def _with_statistics(models: Tensor, statistics: Tensor) -> Tensor:

@@ -19,8 +19,14 @@ class RoundTraffic:
         self._edges: dict[str, Traffic] = {}  # what each edge reported in this round
 
     def add(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Add the traffic between an edge and its clients to what the edge reported of this round before."""
+        """Add the traffic between an edge and its clients to what the edge reported of this round before.
+
+        Raises:
+            ValueError: it is the traffic of other clients.
+        """
         if "books" in metadata:
+            if metadata["books"]["missing"].keys() - set(self._site.clients_of(seat)):
+                raise ValueError("they count clients of another edge")
             name, clients = self._site.below[seat], self._site.experiment.edge_sizes[seat]
             self._edges.setdefault(name, Traffic(clients)).merge(metadata["books"])
 

@@ -20,7 +20,7 @@ from sfedhp.deploy.messaging.spool import Key, Spool
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.edge_state import EdgeState
-from sfedhp.deploy.roles.loading import load_model
+from sfedhp.deploy.roles.loading import acceptance, load_model
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
@@ -61,6 +61,7 @@ class EdgeRole:
             timeout=limits.client_seconds,
             silent_seconds=limits.silent_seconds,
             log=self.log,
+            accept=acceptance(site, self._network),
             on_wait=self._on_wait,
         )
         self._edge = Edge(experiment.algorithm, self._members, self._statistics)

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate
-from sfedhp.deploy.site import Site
+from sfedhp.deploy.messaging.acceptance import Acceptance
+from sfedhp.deploy.site import INITIAL, Site
 from sfedhp.nn.models import load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows, build_network, build_task, client_keys, client_rows
 
-INITIAL = "initial.safetensors"  # the initial weights, in every kit
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales computed from the images of all clients
 # data options that a client takes from the federation unless it sets them
 SHARED = ("scale", "test_share", "validation_per_label")
@@ -44,6 +44,20 @@ def load_model(site: Site, kit: Path) -> Model:
     """The network of a site, with the initial weights of its kit."""
     network = build_network(site.experiment, site.shape, site.classes)
     return Model(network, *load_initial(network, kit / INITIAL, site.experiment.torch_dtype))
+
+
+def acceptance(site: Site, network: Network) -> Acceptance:
+    """What a server accepts of its members."""
+    algorithm, limits = site.experiment.algorithm, site.limits
+    of_edges = site.role == "cloud" and algorithm.tiers == 3
+    return Acceptance(
+        equal_weights=algorithm.weighting == "equal",
+        rows_told_once=not of_edges,
+        max_rows=limits.max_rows,
+        max_change=limits.max_change,
+        clients=[site.clients_of(edge) for edge in range(site.experiment.edges)] if of_edges else (),
+        variances=network.variances,
+    )
 
 
 def load_client(site: Site, network: Network, options: DataOptions | None) -> ClientData:

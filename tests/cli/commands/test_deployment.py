@@ -179,6 +179,19 @@ def test_how_a_federation_stands(kits, sfedhp):
     assert len(status_table({"name": "client-0-0", "time": time.time()}).renderables) == 1  # no empty table
 
 
+def test_members_text_is_no_markup_and_no_command_to_the_terminal(kits, sfedhp):
+    folder = kits["cloud"] / "run"
+    folder.mkdir(exist_ok=True)
+    members = {"[red]edge-0": {"up": True, "members": {"\x1b[2Jclient": True, "[/bold]": False}}}
+    status = STATUS | {"time": time.time(), "members": members, "finished": True, "trouble": "no\x1b]0;x\x07"}
+    (folder / "status.json").write_text(json.dumps(status))
+    text = sfedhp("status", str(kits["cloud"])).stdout
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]edge-0" in text
+    assert "[/bold]" in text
+
+
 @pytest.mark.parametrize("text", ["{}", "[]", '{"name": "cloud"}', "no JSON"])
 def test_a_status_that_cannot_be_read(kits, sfedhp, text):
     folder = kits["cloud"] / "run"

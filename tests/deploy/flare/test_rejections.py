@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.flare import rejections
-from sfedhp.deploy.flare.rejections import RejectionLog, reason_of
+from sfedhp.deploy.flare.rejections import reason_of
+from sfedhp.deploy.rejection_log import RejectionLog
 
 HANDSHAKE = "I1115 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
 ROUTINE = f"{HANDSHAKE}error:100000c0:SSL routines:OPENSSL_internal:"
@@ -47,29 +47,16 @@ def found(tmp_path):
     return RejectionLog(EventLog(tmp_path, "cloud")), lines
 
 
-def test_many_refusals_are_few_lines(found, monkeypatch):
-    noted, lines = found
-    for _ in range(1000):
-        noted.note("plain text")
-    noted.note("a command", "client-0-0", detail="stop")
-    first, second = lines()
-    assert (first["reason"], first["times"], first["member"]) == ("plain text", 1, None)
-    assert (second["reason"], second["member"], second["detail"]) == ("a command", "client-0-0", "stop")
-    monkeypatch.setattr(rejections, "_PAUSE", 0.0)
-    noted.write()
-    assert [line["times"] for line in lines()] == [1, 1, 999]
-    noted.write()
-    assert len(lines()) == 3
-
-
 WATCHED = """
 import os, sys, time
 from pathlib import Path
+from sfedhp.deploy import rejection_log
 from sfedhp.deploy.flare import rejections
 from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.rejection_log import RejectionLog
 folder = Path(sys.argv[1])
-rejections._POLL, rejections._PAUSE = 0.01, 0.0
-log = rejections.RejectionLog(EventLog(folder, "cloud"))
+rejections._POLL, rejection_log._PAUSE = 0.01, 0.0
+log = RejectionLog(EventLog(folder, "cloud"))
 kept = rejections.StderrWatcher(folder / rejections.STDERR_FILE, log)
 rejections._LARGEST = int(sys.argv[2])
 kept.watch()
@@ -108,8 +95,9 @@ import os, sys
 from pathlib import Path
 from sfedhp.deploy.flare import rejections
 from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.rejection_log import RejectionLog
 folder = Path(sys.argv[1])
-log = rejections.RejectionLog(EventLog(folder, "cloud"))
+log = RejectionLog(EventLog(folder, "cloud"))
 kept = rejections.StderrWatcher(folder / rejections.STDERR_FILE, log)
 rejections._LARGEST, opened = 5, os.open
 def late(*given):
@@ -153,6 +141,10 @@ class Cell:
     def set_message_interceptor(self, reject):
         self.reject = reject
 
+    def add_incoming_filter(self, channel, topic, cb):
+        assert (channel, topic) == ("*", "*")
+        self.filter = cb
+
 
 @pytest.mark.parametrize(
     ("headers", "reason"),
@@ -185,3 +177,35 @@ def test_the_allowlist_lets_in_what_the_roles_send_and_nothing_else(found, heade
     assert [(line["member"], line["reason"]) for line in lines()] == [("client-0-0", reason)] * bool(reason)
     if reply is not None:
         assert reply.get_header("cn__return_code") == "unauthenticated"
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin", "destination", "certified", "reason"),
+    [
+        ("req", "client-0-0", "server", "client-0-0", None),
+        ("reply", "client-0-0", "server", "client-0-0", None),
+        ("req", "client-0-0", "client-0-1", "client-0-0", None),  # the interceptor rejects it
+        ("reply", "client-0-0", "client-0-1", "client-0-0", "a message for another site"),
+        ("return", "client-0-0", "client-0-1", "client-0-0", "a message for another site"),
+        ("req", "client-0-1", "server", "client-0-0", "a message under another name"),
+        ("reply", "server", "server", "client-0-0", "a message under another name"),
+        ("req", "client-0-0", "server", None, None),
+    ],
+)
+def test_a_member_reaches_its_server_alone_and_under_its_own_name(
+    found, kind, origin, destination, certified, reason
+):
+    pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+    from nvflare.fuel.f3.message import Message
+
+    from sfedhp.deploy.flare.allowlist import Allowlist
+
+    noted, lines = found
+    cell = Cell()
+    Allowlist(cell, noted)
+    headers = {"cn__origin": origin, "cn__destination": destination, "cn__msg_type": kind}
+    message = Message(headers, None)
+    if certified:
+        message.set_prop("cn__common_name", certified)
+    assert (cell.filter(message) is None) == (reason is None)
+    assert [line["reason"] for line in lines()] == ([reason] if reason else [])

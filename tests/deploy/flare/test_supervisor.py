@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from sfedhp.deploy.flare.supervisor import (
     command,
     environment,
 )
+from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
@@ -41,6 +44,10 @@ from sfedhp.deploy.flare import uplink_process
 from sfedhp.deploy.flare.cell_transport import CellTransport
 from sfedhp.deploy.flare.uplink_process import UplinkProcess
 from sfedhp.deploy.provisioning import make_kits
+
+
+def inbox():
+    return BoundedInbox(["client-0-0", "server"], 2**25)
 
 
 def process(folder: Path, code: str) -> ManagedProcess:
@@ -131,6 +138,9 @@ def test_kits_for_everybody_and_an_administrator_for_nobody(kits):
     assert not list(kits.rglob("fed_admin.json"))
     assert oct(kits.stat().st_mode)[-3:] == "700"
     assert all(oct(key.stat().st_mode)[-3:] == "600" for key in kits.rglob("*.key"))
+    secret = [path for path in kits.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    assert {path.name for path in secret} == {"client.key", "server.key", "cert.json"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in kits.rglob("*")), "also where they are copied to"
     roots = {
         (kits / name / "startup" / "rootCA.pem").read_text() for name in ("cloud", "client-0-0", "client-1-0")
     }
@@ -150,6 +160,13 @@ def test_kits_may_be_moved(kits, tmp_path):
     assert str(kits / "cloud" / "store" / "jobs") in resources
     with pytest.raises(InputError, match="not a FLARE kit"):
         command(tmp_path)
+
+
+def test_keys_that_a_copy_opened_to_others_are_closed_at_the_start(kits):
+    key = kits / "client-0-0" / "startup" / "client.key"
+    key.chmod(0o644)
+    command(kits / "client-0-0")
+    assert oct(key.stat().st_mode)[-3:] == "600"
 
 
 def test_kits_are_not_made_twice(kits):
@@ -178,6 +195,9 @@ class Cell:
         self.broken = broken
         self.callback: Callable[[Message], Any] | None = None
         self.core_cell: Cell | None = self
+        self.communicator = self.conn_manager = self
+        self.frame_mgr_executor = ThreadPoolExecutor(1)
+        self.int_listener = None
 
     def register_request_cb(self, channel, topic, cb):
         self.callback = cb
@@ -188,6 +208,9 @@ class Cell:
     def set_message_interceptor(self, reject):
         self.reject = reject
 
+    def add_incoming_filter(self, channel, topic, cb):
+        self.filter = cb
+
     def fire_and_forget(self, channel, topic, targets, message, optional):
         if self.broken:
             raise RuntimeError("no way there")
@@ -196,18 +219,19 @@ class Cell:
 
 def test_the_post_over_a_cell():
     cell = Cell()
-    transport = CellTransport(cell)
+    transport = CellTransport(cell, inbox())
     transport.send("client-0-0", b"hello")
     assert cell.sent == [(["client-0-0"], b"hello")]
     cell.core_cell = None
     transport.send("client-0-0", bytes(2**24 + 1))
     assert len(cell.sent[1][1]) == 2**24 + 1, "what is large goes as a stream, not through the core"
     assert cell.callback is not None
-    cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, bytearray(b"word")))
-    cell.callback(Message({MessageHeaderKey.ORIGIN: "edge-1"}, {"not": "bytes"}))
-    assert transport.inbox.get_nowait() == ("edge-1", b"word")
-    assert transport.inbox.empty()
-    CellTransport(Cell(broken=True)).send("client-0-0", b"hello")
+    cell.callback(Message({MessageHeaderKey.ORIGIN: "server"}, bytearray(b"word")))
+    cell.callback(Message({MessageHeaderKey.ORIGIN: "server"}, {"not": "bytes"}))
+    assert transport.inbox.get(timeout=0) == ("server", b"word")
+    with pytest.raises(queue.Empty):
+        transport.inbox.get(timeout=0)
+    CellTransport(Cell(broken=True), inbox()).send("client-0-0", b"hello")
 
 
 RUN = "a" * 16
@@ -244,7 +268,7 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
     monkeypatch.setattr(logging, "shutdown", lambda: None)
     ended: list[int] = []
     other = Other()
-    transport = CellTransport(Cell())
+    transport = CellTransport(Cell(), inbox())
     transport.send("client-0-0", encode_message(Envelope(Kind.WORK, RUN, RUN, 0)))
     transport.send("client-0-0", b"SFHM")
     flare.run_role("edge", tmp_path, transport, other, ended.append)
@@ -263,7 +287,7 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
 )
 def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
-    found = flare._role(role, kits / kit, CellTransport(Cell()))
+    found = flare._role(role, kits / kit, CellTransport(Cell(), inbox()))
     names = {"cloud": "CloudRole", "edge": "EdgeRole", "bridge": "UplinkRole", "client": "ClientRole"}
     assert type(found).__name__ == names[role]
 

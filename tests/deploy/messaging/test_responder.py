@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from sfedhp._version import __version__
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
@@ -70,8 +71,8 @@ def test_a_member_says_what_it_works_on(responder):
     time.sleep(0.1)
     responder.stop()
     hellos = [envelope.metadata for to, envelope in responder.transport.sent if envelope.kind is Kind.HELLO]
-    assert hellos[0] == {"seen": None, "idle": None, "more": 1}
-    assert {"seen": [RUN, 1, 4, 0], "idle": None, "more": 1} in hellos
+    assert hellos[0] == {"seen": None, "idle": None, "version": __version__, "more": 1}
+    assert {"seen": [RUN, 1, 4, 0], "idle": None, "version": __version__, "more": 1} in hellos
     assert hellos[-1]["idle"] > 0
     (reply,) = [envelope for _, envelope in responder.transport.sent if envelope.kind is Kind.REPLY]
     assert (reply.run, reply.clock, reply.member, reply.weight) == (RUN, Clock(4), 3, 2.0)

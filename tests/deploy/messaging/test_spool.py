@@ -41,3 +41,11 @@ def test_half_a_request_is_no_request(tmp_path):
     (tmp_path / ".request.123").write_text("left by a killed process")
     spool.clear()
     assert not list(tmp_path.iterdir())
+
+
+def test_only_its_owner_reads_a_spool(tmp_path):
+    spool = Spool(tmp_path / "spool")
+    spool.put(b"request", ("a" * 16, 1, 1))
+    spool.finish(("a" * 16, 1, 1), b"reply")
+    modes = {path.stat().st_mode & 0o777 for path in spool.folder.iterdir()}
+    assert (spool.folder.stat().st_mode & 0o777, modes) == (0o700, {0o600})

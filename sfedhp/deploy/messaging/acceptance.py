@@ -1,0 +1,142 @@
+"""What a server accepts of its members, who have certificates and may still send anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from sfedhp.deploy.messaging.member import Member
+from sfedhp.deploy.messaging.protocol import Kind
+from sfedhp.deploy.messaging.request import RefusedError
+
+_LARGEST_STATISTIC: Final = 1e12  # of batch norm
+PARTS: Final = ("train", "test", "validation")  # of a client's rows, in the order in which it tells them
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Limits for what members send. The defaults limit nothing that a role could send."""
+
+    equal_weights: bool = False  # every reply weighs 1
+    rows_told_once: bool = False  # members are clients: a reply weighs the rows of the first heartbeat
+    max_rows: float = math.inf  # of a client
+    max_change: float = math.inf  # of an upload: its distance from what was sent, in norms of that
+    clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
+    variances: Tensor | None = None  # (s,) bool: statistics that cannot be negative
+
+    def metadata_bytes(self, seat: int) -> dict[Kind, int]:
+        """The longest metadata of each kind of message from a member."""
+        below = self._below(seat)
+        return {
+            Kind.HELLO: 2**12 + 2**7 * below,
+            Kind.REPLY: 2**12 + 2**9 * below,
+            Kind.SCORES: 2**16 + 2**14 * max(below, 1),
+            Kind.BYE: 2**12,
+        }
+
+    def hello(self, member: Member, hello: dict[str, Any]) -> None:
+        """Check a heartbeat, and keep the rows that its member tells first.
+
+        Raises:
+            RefusedError: it has too many rows, told other rows before, or names clients that it has not.
+        """
+        self._check_names(member.seat, hello.get("members", {}))
+        rows = hello.get("rows")
+        if rows is None:
+            return
+        self._check_count(sum(rows))
+        if member.rows is None:
+            member.rows = rows
+        elif member.rows != rows:
+            raise RefusedError(
+                f"it told {member.rows[0]} training rows, {member.rows[1]} test rows and {member.rows[2]} "
+                f"validation rows when it came, and now {rows[0]}, {rows[1]} and {rows[2]}: rows are fixed "
+                f"for a run"
+            )
+
+    def weight(self, member: Member, claimed: float) -> float:
+        """What a reply weighs.
+
+        Raises:
+            RefusedError: the member claims something else.
+        """
+        if not (math.isfinite(claimed) and claimed > 0):
+            raise RefusedError(f"its weight is {claimed}")
+        if self.equal_weights:
+            if claimed != 1:
+                raise RefusedError(f"its weight is {claimed:g}, and every member of this method weighs 1")
+            return claimed
+        most = self.max_rows * max(self._below(member.seat), 1)
+        if claimed > most:
+            raise RefusedError(
+                f"its weight is {claimed:g} rows, and limits.max_rows of the federation file allows {most:g}"
+            )
+        if self.rows_told_once:
+            if claimed != int(claimed):
+                raise RefusedError(f"its weight is {claimed:g}, which is no number of rows")
+            # A client of an earlier version tells its rows by its first reply alone.
+            told = float(member.rows[0]) if member.rows is not None else member.first_weight
+            if told is not None and claimed != told:
+                raise RefusedError(f"its weight is {claimed:g}, but it told {told:g} rows when it came")
+            member.first_weight = claimed
+        return claimed
+
+    def upload(self, upload: Tensor, sent: Tensor) -> None:
+        """Check a finite upload (d + s,) against what was sent (d,).
+
+        Raises:
+            RefusedError: it is too far from it, or its statistics cannot be any.
+        """
+        size = len(sent)
+        model, statistics = upload[:size], upload[size:]
+        change = float(torch.linalg.vector_norm(model.double() - sent.double()))
+        most = self.max_change * max(float(torch.linalg.vector_norm(sent.double())), 1.0)
+        if not change <= most:
+            raise RefusedError(
+                f"its model is {change:.3g} away from what was sent, and limits.max_change of the federation "
+                f"file allows {most:.3g}"
+            )
+        if len(statistics) and not float(statistics.abs().max()) <= _LARGEST_STATISTIC:
+            raise RefusedError("its running statistics are too large")
+        if self.variances is not None and bool((statistics[self.variances] < 0).any()):
+            raise RefusedError("a running variance of it is negative")
+
+    def scores(self, member: Member, scores: dict[str, Any]) -> None:
+        """Check the rows that scores are of.
+
+        Raises:
+            RefusedError: they are not the rows that were told, too many, or those of another's clients.
+        """
+        clients = scores.get("clients", {})
+        self._check_names(member.seat, clients)
+        for counts in clients.values():
+            for part in PARTS:
+                for _, rows, _ in counts.get(part, {}).values():
+                    self._check_count(rows)
+        for index, part in enumerate(PARTS):
+            for _, rows, _ in scores.get(part, {}).values():
+                self._check_count(rows)
+                if member.rows is not None and rows != member.rows[index]:
+                    raise RefusedError(
+                        f"its scores are of {rows} {part} rows, but it told {member.rows[index]} when it came"
+                    )
+
+    def _below(self, seat: int) -> int:
+        """Clients below a member; 0: it is a client."""
+        return len(self.clients[seat]) if self.clients else 0
+
+    def _check_names(self, seat: int, names: dict[str, Any]) -> None:
+        known = self.clients[seat] if self.clients else ()
+        if strange := names.keys() - set(known):
+            raise RefusedError(f"it speaks for {min(strange)}, which is no client of it")
+
+    def _check_count(self, rows: int) -> None:
+        if rows > self.max_rows:
+            raise RefusedError(
+                f"it has {rows} rows, and limits.max_rows of the federation file allows {self.max_rows:g}"
+            )

@@ -1,0 +1,27 @@
+"""What others wrote cannot command a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfedhp.core.text import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("the disk is full: é ≤ 3", "the disk is full: é ≤ 3"),
+        ("\x1b[2Jgone", "\\x1b[2Jgone"),
+        ("one\ntwo\r\x07", "one\\ntwo\\r\\x07"),
+        ("right\u202eleft", "right\\u202eleft"),
+        ("\x9b31m", "\\x9b31m"),
+        ("half \ud800", "half \\ud800"),
+    ],
+)
+def test_control_characters_are_written_as_escapes(text, shown):
+    assert printable(text) == shown
+
+
+def test_long_text_is_cut():
+    assert printable("a" * 10, 4) == "aaaa…"
+    assert printable("\x1b" * 10**6, 2) == "\\x1b\\x1b…"
