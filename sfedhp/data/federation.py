@@ -19,7 +19,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.options import check_options
 from sfedhp.data.encoding import Encoding
 from sfedhp.data.options import DataOptions, Scale
-from sfedhp.data.partition import partition
+from sfedhp.data.partition import partition, resolved_partition
 from sfedhp.data.pool import NO_NAMES, Names, Pool, Rows, pool_of, with_classes
 from sfedhp.data.registry import FILES, load
 from sfedhp.data.scaling import Scaling, scaling_of
@@ -190,6 +190,7 @@ def from_arrays(
     labels: Any,
     *,
     client: Any = None,
+    edge: Any = None,
     test: Any = None,
     options: DataOptions | None = None,
     edges: int,
@@ -201,11 +202,12 @@ def from_arrays(
     Args:
         inputs: (rows, *shape), uint8 images or numbers.
         labels: (rows,) integers from 0.
-        client: (rows,), who holds each row; None: `options.partition` decides.
+        client: (rows,), who holds each row, integers or text; None: `options.partition` decides.
+        edge: (rows,), the edge of that client, likewise; None: `options.edge_order` decides.
         test: (rows,) of bool, the rows to test on; None: `options` decides.
         options: who holds what; None: the defaults.
-        edges: servers between the cloud and the clients.
-        clients_per_edge: seats under all of them, or a list with those of each.
+        edges: servers between the cloud and the clients; with `edge` as in `federate`.
+        clients_per_edge: seats under all of them, or a list with those of each; likewise.
         seed: decides every draw.
 
     Raises:
@@ -213,7 +215,7 @@ def from_arrays(
     """
     options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
     _check(options, seed)
-    pool = with_classes(pool_of("the data", inputs, labels, client, test), None)
+    pool = with_classes(pool_of("the data", inputs, labels, client, test, edge), None)
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -251,8 +253,11 @@ def _check(options: DataOptions, seed: int) -> None:
 def _assemble(
     pool: Pool, options: DataOptions, edges: int, clients_per_edge: int | Sequence[int], seed: int
 ) -> tuple[Federation, DataOptions]:
+    if resolved_partition(pool, options) != "given":
+        # Others hold the rows than those whom the source names.
+        pool = dataclasses.replace(pool, edge_of=None, names=pool.names._replace(clients=(), edges=()))
     given = edge_sizes(edges, clients_per_edge)
-    named = sizes_of_source(pool, edges, clients_per_edge)
+    named = sizes_of_source(pool, options, edges, clients_per_edge)
     sizes = named or given
     split, options = partition(pool, options, clients=sum(sizes), seed=seed)
     if pool.edge_of is None:
@@ -283,7 +288,7 @@ def _assemble(
         seats=seats,
         notes=(),
         scale=options.scale,
-        names=pool.names,
+        names=pool.names.printable(),
         encoding=pool.encoding,
         edge_sizes=named,
     )

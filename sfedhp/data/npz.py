@@ -1,4 +1,4 @@
-"""A user's own data: an `.npz` with `inputs`, `labels` and optionally `client` and `test`."""
+"""A user's own data: an `.npz` with `inputs`, `labels` and optionally `client`, `edge` and `test`."""
 
 from __future__ import annotations
 

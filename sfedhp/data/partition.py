@@ -26,10 +26,16 @@ def partition(pool: Pool, options: DataOptions, *, clients: int, seed: int) -> t
     Raises:
         InputError: the options do not fit the data.
     """
-    if options.partition == "auto":
-        own: Partition = "iid" if pool.client is None else "given"
-        options = dataclasses.replace(options, partition=own if pool.counts is None else "paper")
+    options = dataclasses.replace(options, partition=resolved_partition(pool, options))
     return PARTITIONS[options.partition](pool, options, clients, np.random.default_rng([seed, _STREAM]))
+
+
+def resolved_partition(pool: Pool, options: DataOptions) -> Partition:
+    """The partition, where `auto` is what fits the source."""
+    if options.partition != "auto":
+        return options.partition
+    own: Partition = "iid" if pool.client is None else "given"
+    return own if pool.counts is None else "paper"
 
 
 def _dirichlet(
@@ -105,17 +111,12 @@ def _given(
     """Takes the clients that the source names; there may be fewer than seats."""
     if pool.client is None:
         raise InputError(f"data.partition = 'given' needs an array `client`, and {pool.name} has none.")
-    held = np.unique(pool.client)
-    named = len(held)
-    seats = f"set edges and clients_per_edge so that their product, now {clients}, is at least {named}"
-    if held[-1] >= named:
-        more = f", and {seats}" if named > clients else ""
-        raise InputError(
-            f"{pool.name} has {named} clients whose numbers go up to {held[-1]} with gaps: number them 0 to "
-            f"{named - 1}, for example with np.unique(client, return_inverse=True)[1]{more}."
-        )
+    named = int(pool.client.max()) + 1
     if named > clients:
-        raise InputError(f"{pool.name} has {named} clients, 0 to {named - 1}: {seats}.")
+        raise InputError(
+            f"{pool.name} has {named} clients, and edges and clients_per_edge give {clients} seats: set them "
+            f"so that there are at least {named}."
+        )
     return _by_owner(pool, pool.client, named, options, draw)
 
 

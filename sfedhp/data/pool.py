@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.text import printable
 from sfedhp.data.encoding import Encoding
+from sfedhp.data.owners import edges_of_clients, owners_of
 
 Rows = NDArray[np.int64]  # row numbers of a pool
 _NEEDED = ("inputs", "labels")
-_KNOWN = (*_NEEDED, "client", "test")
+_KNOWN = (*_NEEDED, "client", "edge", "test")
 _NAMED = 5  # classes without rows that a note names
 _IN_NUMPY = (torch.float16, torch.float32, torch.float64)  # the floating types that NumPy has too
 
@@ -37,6 +39,10 @@ class Names(NamedTuple):
     classes: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
+
+    def printable(self) -> Names:
+        """The names without what a terminal would obey; they are text of unknown origin."""
+        return Names(*(tuple(map(printable, each)) for each in self))
 
 
 NO_NAMES = Names()
@@ -64,7 +70,9 @@ class Pool:
         return f"client {self.names.clients[client]!r}" if self.names.clients else f"client {client}"
 
 
-def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None) -> Pool:
+def pool_of(
+    name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None, edge: Any = None
+) -> Pool:
     """A pool of a user's arrays, checked; it has as many classes as its labels reach.
 
     Raises:
@@ -72,13 +80,12 @@ def pool_of(name: str, inputs: Any, labels: Any, client: Any = None, test: Any =
     """
     inputs = _inputs(name, inputs)
     labels = _integers(name, "labels", labels, len(inputs))
-    if client is not None:
-        client = _integers(name, "client", client, len(inputs))
+    holders = _holders(name, client, edge, len(inputs))
     if test is not None:
         test = _column(name, "test", test, len(inputs))
         if test.dtype != np.bool_:
             raise InputError(f"{name}: `test` must be an array of bool, not {test.dtype}.")
-    return Pool(name, inputs, labels, int(labels.max()) + 1, client, test)
+    return Pool(name, inputs, labels, int(labels.max()) + 1, test=test, **holders)
 
 
 def check_names(name: str, arrays: Iterable[Any]) -> None:
@@ -159,8 +166,26 @@ def _integers(name: str, column: str, values: Any, rows: int) -> NDArray[np.int6
     return array.astype(np.int64)
 
 
-def _column(name: str, column: str, values: Any, rows: int) -> NDArray[Any]:
-    array = _array(name, column, values)
+def _holders(name: str, client: Any, edge: Any, rows: int) -> dict[str, Any]:
+    """What the arrays `client` and `edge` say, as fields of a pool."""
+    if client is None and edge is not None:
+        raise InputError(f"{name}: `edge` needs `client`: say which client holds each row too.")
+    if client is None:
+        return {}
+    clients = owners_of(name, "client", _column(name, "client", client, rows, texts=True))
+    if edge is None:
+        return {"client": clients.numbers, "names": Names(clients=clients.names)}
+    edges = owners_of(name, "edge", _column(name, "edge", edge, rows, texts=True))
+    return {
+        "client": clients.numbers,
+        "names": Names(clients=clients.names, edges=edges.names),
+        "edge_of": edges_of_clients(name, clients, edges),
+        "edge_source": f"`edge` of {name}",
+    }
+
+
+def _column(name: str, column: str, values: Any, rows: int, *, texts: bool = False) -> NDArray[Any]:
+    array = _array(name, column, values, texts)
     if array.shape != (rows,):
         raise InputError(
             f"{name}: `{column}` must hold one value for each of the {rows} rows of `inputs`, "
@@ -169,7 +194,7 @@ def _column(name: str, column: str, values: Any, rows: int) -> NDArray[Any]:
     return array
 
 
-def _array(name: str, column: str, values: Any) -> NDArray[Any]:
+def _array(name: str, column: str, values: Any, texts: bool = False) -> NDArray[Any]:
     try:
         array = np.asarray(
             [_plain(row) for row in values] if isinstance(values, list | tuple) else _plain(values)
@@ -180,7 +205,7 @@ def _array(name: str, column: str, values: Any) -> NDArray[Any]:
         raise InputError(
             f"{name}: `{column}` cannot be read as an array of numbers: give a NumPy array or a dense tensor."
         ) from error
-    if array.dtype.hasobject:
+    if array.dtype.hasobject and not texts:  # text of pandas is an array of objects
         raise InputError(f"{name}: `{column}` is an object array: store plain numbers.")
     return array
 

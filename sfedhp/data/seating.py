@@ -15,19 +15,27 @@ from sfedhp.core.edge_sizes import (
     shown,
 )
 from sfedhp.core.errors import InputError
+from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
 
 _STREAM = 0x5EA
 
 
-def sizes_of_source(pool: Pool, edges: int, clients_per_edge: int | Sequence[int]) -> tuple[int, ...]:
+def sizes_of_source(
+    pool: Pool, options: DataOptions, edges: int, clients_per_edge: int | Sequence[int]
+) -> tuple[int, ...]:
     """The clients of each edge that the source names; () where it names no edges.
 
     Raises:
-        InputError: other numbers were asked for, and they are not the defaults.
+        InputError: other numbers, which are not the defaults, or another order were asked for.
     """
     if pool.edge_of is None:
         return ()
+    if options.edge_order != "consecutive":
+        raise InputError(
+            f"{pool.edge_source} says which edge a client is under, and so does data.edge_order = "
+            f"{options.edge_order!r}: leave one out."
+        )
     sizes = tuple(np.bincount(pool.edge_of).tolist())
     given = edge_sizes(edges, clients_per_edge)
     for name, asked, default, found in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from sfedhp.data.columns import Column, Table, listed, sorted_names
 from sfedhp.data.csv_file import read_csv
 from sfedhp.data.encoding import MOST_VALUES, Encoding, notes_on
 from sfedhp.data.options import TABLE_KEYS, DataOptions
+from sfedhp.data.owners import Owners, edges_of_clients, numbered
 from sfedhp.data.parquet_file import read_parquet
 from sfedhp.data.pool import Names, Pool
 
@@ -49,11 +49,6 @@ def check_table_options(options: DataOptions) -> None:
         )
     if options.edge_column is not None and options.client_column is None:
         raise InputError("data.edge_column needs data.client_column: name the column of the clients too.")
-    if options.edge_column is not None and options.edge_order != "consecutive":
-        raise InputError(
-            f"data.edge_column says which edge a client is under, and so does data.edge_order = "
-            f"{options.edge_order!r}: leave one out."
-        )
     if options.scale not in ("auto", "standard", "none"):
         raise InputError(f"data.scale = {options.scale!r} is for images: use standard or none for a table.")
 
@@ -77,7 +72,7 @@ def read_table(path: Path, options: DataOptions) -> Pool:
     test = _tests(table, roles.get("test_column"))
     edge_of = None
     if client is not None and edge is not None:
-        edge_of = _edge_of(table, client, edge, clients, edges)
+        edge_of = edges_of_clients(table.name, Owners(client, clients), Owners(edge, edges))
         # Ids go edge by edge, so that clients take their seats in order.
         order = np.argsort(edge_of, kind="stable")
         client, edge_of = np.argsort(order)[client], edge_of[order]
@@ -136,7 +131,7 @@ def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str
     else:
         texts = [str(text).lower() if target.kind == "boolean" else str(text) for text in target.texts]
         names = sorted_names(set(texts))
-        labels = _codes(texts, names)
+        labels = numbered(texts, names)
     if len(names) < 2:
         raise InputError(
             f"{table.name}: the target {target.name!r} is {names[0]!r} in every row: there must be two "
@@ -152,12 +147,7 @@ def _named(table: Table, column: Column | None) -> tuple[NDArray[np.int64] | Non
     _check_complete(table, column, "data.client_column and data.edge_column")
     texts = [str(text) for text in column.texts]
     names = sorted_names(set(texts))
-    return _codes(texts, names), names
-
-
-def _codes(texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    number = {name: code for code, name in enumerate(names)}
-    return np.array([number[text] for text in texts], np.int64)
+    return numbered(texts, names), names
 
 
 def _tests(table: Table, column: Column | None) -> NDArray[np.bool_] | None:
@@ -182,24 +172,3 @@ def _check_complete(table: Table, column: Column, key: str) -> None:
             f"{table.name}: column {column.name!r} has no value in {table.place(row)}, and {key} needs one "
             f"in every row: fill it in, or remove the row."
         )
-
-
-def _edge_of(
-    table: Table,
-    client: NDArray[np.int64],
-    edge: NDArray[np.int64],
-    clients: Sequence[str],
-    edges: Sequence[str],
-) -> NDArray[np.int64]:
-    """The edge of each client."""
-    edge_of = np.empty(len(clients), np.int64)
-    edge_of[client] = edge
-    wrong = edge_of[client] != edge
-    if wrong.any():
-        row = int(wrong.argmax())
-        one, other = edges[edge[row]], edges[edge_of[client[row]]]
-        raise InputError(
-            f"{table.name}: client {clients[client[row]]!r} is under two edges, {one!r} and {other!r}: give "
-            f"each client one edge, or two clients two names."
-        )
-    return edge_of

@@ -73,7 +73,8 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
     Args:
         experiment: what to run.
         data: instead of `experiment.data.source`: a `Federation`, a mapping of arrays named as in an npz
-            (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset` of (input, label).
+            (`inputs`, `labels`, optionally `client`, `edge` and `test`), or a torch `Dataset` of
+            (input, label).
         model: instead of `experiment.model.name`: a module, or a function that makes one.
 
     Raises:

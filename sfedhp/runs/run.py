@@ -41,7 +41,8 @@ def run(
     Args:
         experiment: what to run; None: the defaults, on the embedded images.
         data: the user's own data instead of `experiment.data.source`: a `Federation`, a mapping of arrays
-            named as in an npz (`inputs`, `labels`, optionally `client` and `test`), or a torch `Dataset`.
+            named as in an npz (`inputs`, `labels`, optionally `client`, `edge` and `test`), or a torch
+            `Dataset`.
         model: the user's own module, or a function that makes one, instead of `experiment.model.name`.
         out: a folder for records, checkpoints and models; None: nothing is written.
         report: called after every round.

@@ -19,9 +19,11 @@ from sfedhp.deploy.roles.loading import client_data_options, load_client
 from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.build import build_network
 from sfedhp.runs.newcomers import newcomer_of
+from sfedhp.runs.prepare import federation_of
 
 INPUTS = np.arange(60.0).reshape(20, 3)
 LABELS = np.arange(20) % 2
+CLIENT = np.arange(20) // 2 % 3
 
 
 def saved(folder: Path, **arrays: Any) -> str:
@@ -43,13 +45,13 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
         ({}, "my.npz has no array `inputs` (it holds nothing)"),
         (
             {"x": INPUTS, "labels": LABELS},
-            "my.npz holds an array `x`, but the known ones are `inputs`, `labels`, `client` and `test`: "
-            "rename it, or leave it out.",
+            "my.npz holds an array `x`, but the known ones are `inputs`, `labels`, `client`, `edge` and "
+            "`test`: rename it, or leave it out.",
         ),
         (
             {"inputs": INPUTS, "labels": LABELS, "clients": LABELS},
-            "my.npz holds an array `clients`, but the known ones are `inputs`, `labels`, `client` and "
-            "`test`: did you mean `client`?",
+            "my.npz holds an array `clients`, but the known ones are `inputs`, `labels`, `client`, `edge` "
+            "and `test`: did you mean `client`?",
         ),
         ({"inputs": INPUTS, "labels": LABELS, "is_test": LABELS > 0}, "did you mean `test`?"),
         ({"input": INPUTS, "labels": LABELS}, "did you mean `inputs`?"),
@@ -79,23 +81,24 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
         ),
         ({"inputs": INPUTS, "labels": 7 + np.arange(20) % 3 * 100}, "only 3 of these 208 classes have rows"),
         ({"inputs": INPUTS, "labels": LABELS * 4}, "only 2 of these 5 classes have rows"),
-        ({"inputs": INPUTS, "labels": LABELS, "client": LABELS - 1}, "`client` must be integers from 0"),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": LABELS / 2},
+            "`client` must be integers or text (found float in row 0)",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.array(["a", " "])[LABELS]},
+            "`client` has an empty name in row 1",
+        ),
+        ({"inputs": INPUTS, "labels": LABELS, "edge": LABELS}, "`edge` needs `client`"),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5, "edge": np.arange(20) % 3},
+            "client 0 is under two edges, 2 and 0: give each client one edge",
+        ),
         ({"inputs": INPUTS, "labels": LABELS, "test": LABELS}, "`test` must be an array of bool, not int64"),
         (
             {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5},
-            "my.npz has 5 clients, 0 to 4: set edges and clients_per_edge so that their product, now 4, is "
+            "my.npz has 5 clients, and edges and clients_per_edge give 4 seats: set them so that there are "
             "at least 5.",
-        ),
-        (
-            {"inputs": INPUTS, "labels": LABELS, "client": LABELS * 10**15},
-            "my.npz has 2 clients whose numbers go up to 1000000000000000 with gaps: number them 0 to 1, for "
-            "example with np.unique(client, return_inverse=True)[1].",
-        ),
-        (
-            {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 10 * 3},
-            "my.npz has 10 clients whose numbers go up to 27 with gaps: number them 0 to 9, for example with "
-            "np.unique(client, return_inverse=True)[1], and set edges and clients_per_edge so that their "
-            "product, now 4, is at least 10.",
         ),
         (
             {"inputs": INPUTS, "labels": LABELS, "client": LABELS, "test": LABELS > 0},
@@ -294,3 +297,47 @@ def test_validation_is_asked_for_and_leaves_every_label_in_training(tmp_path):
     rows = np.concatenate([federation.train[0], federation.validation[0]])
     np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(np.arange(20) % 4))
     assert np.bincount(labels[federation.validation[0]], minlength=3).tolist() == [4, 2, 0]
+
+
+def test_clients_may_have_any_numbers_or_names(tmp_path):
+    numbers = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=np.array([-7, 10**15, 3])[CLIENT]))
+    assert numbers.names.clients == ("-7", "3", "1000000000000000")
+    plain = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=CLIENT))
+    assert plain.names.clients == (), "numbers from 0 are no names"
+    texts = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=np.array(["c", "a", "b"])[CLIENT]))
+    assert texts.names.clients == ("a", "b", "c")
+    for client, number in enumerate([1, 2, 0]):
+        held = np.concatenate([texts.train[client], texts.test[client]])
+        assert (CLIENT[held] == number).all()
+    objects = np.array(["c", "a", "b"], object)[CLIENT]  # as pandas has text
+    again, _ = from_arrays(INPUTS, LABELS, client=objects, edges=2, clients_per_edge=2, seed=0)
+    assert again.names.clients == ("a", "b", "c")
+    other = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=objects.astype(str)), partition="iid")
+    assert other.names.clients == (), "rows that are divided anew have other holders"
+
+
+def test_names_cannot_command_a_terminal(tmp_path):
+    names = np.array(["\x1b[2J", "../../x", "[bold]z"])[CLIENT]
+    federation = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=names))
+    assert federation.names.clients == ("\\x1b[2J", "../../x", "[bold]z")
+
+
+def test_edges_follow_from_an_array(tmp_path):
+    edge = np.array([20, 10, 20])[CLIENT]
+    path = saved(tmp_path, inputs=INPUTS, labels=LABELS, client=CLIENT, edge=edge)
+    federation, experiment = federation_of(Experiment(data=DataOptions(path)))
+    assert (experiment.edges, experiment.clients_per_edge) == (2, (1, 2))
+    assert federation.seats.tolist() == [[1, -1], [0, 2]], "clients keep their numbers"
+    assert federation.names.edges == ("10", "20")
+    assert federation.names.clients == ()
+    assert federation.notes == ("`edge` of my.npz gives edges = 2 and clients_per_edge = [1, 2].",)
+    assert federation_of(experiment)[1] == experiment
+    arrays = {"inputs": INPUTS, "labels": LABELS, "client": CLIENT, "edge": edge}
+    assert federation_of(Experiment(), data=arrays)[1].clients_per_edge == (1, 2)
+    with pytest.raises(InputError, match=r"edges = 3, but `edge` of my.npz gives 2: leave edges out"):
+        federation_of(Experiment(data=DataOptions(path), edges=3))
+    with pytest.raises(InputError, match=r"clients_per_edge = 2, but `edge` of my.npz gives \[1, 2\]: leave"):
+        federation_of(Experiment(data=DataOptions(path), edges=2, clients_per_edge=2))
+    with pytest.raises(InputError, match=r"`edge` of my.npz says which edge a client is under, and so does"):
+        load(path, edges=4, clients_per_edge=5, edge_order="random")
+    assert load(path, partition="iid").seats.tolist() == [[0, 1], [2, 3]], "as was asked for"

@@ -348,8 +348,8 @@ EXAMPLES = [
     ("data.partition = 'given' needs data.client_column for a table", {}, {"partition": "given"}),
     (
         "and so does data.edge_order = 'random'",
-        {},
-        {"client_column": "sex", "edge_column": "age", "edge_order": "random"},
+        {**PLAIN, **SITES},
+        {"client_column": "ward", "edge_column": "hospital", "edge_order": "random"},
     ),
     ("data.scale = 'unit' is for images: use standard or none for a table.", {}, {"scale": "unit"}),
     ("data.drop = ('age', 3) is not a list of names", {}, {"drop": ("age", 3)}),
