@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sfedhp.runs.results import Outcome, Run
     from sfedhp.runs.run import DivergenceError, resume, run
     from sfedhp.runs.sweep import sweep
+    from sfedhp.serving.load import LoadedModels, load
     from sfedhp.theory import check
     from sfedhp.wire.cost import LinksOptions
     from sfedhp.wire.link import WireOptions
@@ -55,6 +56,8 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "run",
     "resume",
     "sweep",
+    "load",
+    "LoadedModels",
     "Run",
     "Outcome",
     "Progress",
@@ -115,6 +118,8 @@ _MODULES = {
     "run": "runs.run",
     "resume": "runs.run",
     "sweep": "runs.sweep",
+    "load": "serving.load",
+    "LoadedModels": "serving.load",
     "Run": "runs.results",
     "Outcome": "runs.results",
     "Progress": "runs.loop",

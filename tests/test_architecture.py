@@ -18,7 +18,7 @@ LEVELS = [
     {"algorithms"},
     {"engine", "config"},
     {"runs"},
-    {"checks", "theory", "deploy", "paper", "bench"},
+    {"checks", "theory", "deploy", "paper", "bench", "serving"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
     "personalize": "Train a model for a client that was not in the training.",
+    "predict": "Predict with a model that a run saved.",
     "provision": "Make the start-up kits of a federation on several machines.",
     "cloud": "Run the cloud of a federation.",
     "edge": "Run an edge of a federation.",

@@ -16,8 +16,9 @@ from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool, check_names, pool_of
 from sfedhp.data.scaling import Scaling, scaling_of
+from sfedhp.data.schema import Schema
 from sfedhp.data.split import split_owned
-from sfedhp.data.table import is_table
+from sfedhp.data.table import is_table, read_table_like
 
 
 class Newcomer(NamedTuple):
@@ -37,11 +38,12 @@ def load_newcomer(
     clients_per_edge: int | Sequence[int],
     seed: int,
     dtype: str,
+    schema: Schema | None = None,
 ) -> Newcomer:
-    """A newcomer's rows from an npz or a mapping of arrays: `inputs`, `labels`, optionally `test`.
+    """A newcomer's rows from a file or a mapping of arrays: `inputs`, `labels`, optionally `test`.
 
-    Without `test`, `options.test_share` of the rows are kept for testing. Images of uint8 are scaled as the
-    run's: for `standard` and `per_pixel` the run's data is read again for its statistics.
+    If the run's data is a table, the file is a table too, with the columns of the run's. Without `test`,
+    `options.test_share` of the rows are kept for testing. The rows are scaled as the run's.
 
     Args:
         data: the file, or the arrays.
@@ -50,20 +52,15 @@ def load_newcomer(
         clients_per_edge: of the run.
         seed: of the run.
         dtype: of the newcomer's inputs.
+        schema: of the run's data. None in the folders of earlier versions: then the run's data is read again
+            where its scaling needs it.
 
     Raises:
-        InputError: the arrays are not what they must be, or hold the rows of several clients.
+        InputError: the rows are not what they must be, or are those of several clients.
     """
-    if is_table(options.source):
-        raise InputError(
-            f"The run's data is a table ({Path(options.source).name}), and a newcomer's rows cannot be read "
-            f"like it yet: from Python, take the newcomer out of the table with sfedhp.data.hold_out."
-        )
-    if isinstance(data, Mapping):
-        check_names("the newcomer's data", data)
-        pool = pool_of("the newcomer's data", **data)
-    else:
-        pool = read_npz(Path(data).expanduser())
+    if schema is None and (is_table(options.source) or _is_standard_pixels(options)):
+        schema = _schema_of_run(options, edges, clients_per_edge, seed)
+    pool = _read(data, options, schema)
     if pool.client is not None and len(np.unique(pool.client)) > 1:
         raise InputError(
             f"{pool.name} holds the rows of {len(np.unique(pool.client))} clients: give the rows of one."
@@ -71,8 +68,9 @@ def load_newcomer(
     owner = np.zeros(len(pool.labels), np.int64)
     split = split_owned(pool, owner, 1, replace(options, validation_per_label=0), np.random.default_rng(seed))
     train, test = split.train[0], split.test[0]
-    if pool.inputs.dtype == np.uint8 and options.scale in ("standard", "per_pixel"):
-        scaling = _scaling_of_run(options, edges, clients_per_edge, seed)
+    if schema is not None:
+        schema.scaling.check(pool.name, pool.inputs)
+        scaling = schema.scaling
     else:
         scaling = scaling_of(options.scale, pool.inputs, train, None)
     return Newcomer(
@@ -115,17 +113,43 @@ def hold_out(
     )
 
 
-def _scaling_of_run(
+def _read(data: Mapping[str, Any] | Path | str, options: DataOptions, schema: Schema | None) -> Pool:
+    """The newcomer's rows, as the run's data has them."""
+    if isinstance(data, Mapping):
+        if schema is not None and schema.encoding is not None:
+            raise InputError(
+                "The run's data is a table: give the newcomer's rows as a .csv or .parquet file."
+            )
+        check_names("the newcomer's data", data)
+        return pool_of("the newcomer's data", **data)
+    path = Path(data).expanduser()
+    table = is_table(path.name)
+    if schema is None or schema.encoding is None:
+        if table:
+            raise InputError(f"{path.name} is a table, and the run's data is not: give an .npz.")
+        return read_npz(path)
+    if not table:
+        raise InputError(f"The run's data is a table, and {path.name} is not: give a .csv or .parquet file.")
+    assert schema.target is not None, "a table has a target"
+    return read_table_like(path, options, schema.encoding, schema.class_names, schema.target)
+
+
+def _is_standard_pixels(options: DataOptions) -> bool:
+    """Whether an earlier version, which standardized nothing else, took statistics of all images."""
+    return options.scale in ("standard", "per_pixel")
+
+
+def _schema_of_run(
     options: DataOptions, edges: int, clients_per_edge: int | Sequence[int], seed: int
-) -> Scaling:
-    """How the run scaled its images: with the statistics of its training images."""
+) -> Schema:
+    """The schema of a run, from its data."""
     if options.source == ARRAYS:
         raise InputError(
-            f"The run's data came from Python, so data.scale = {options.scale!r} cannot be repeated: scale "
-            f"the newcomer's images yourself and give them as floats."
+            f"The run's data came from Python, so data.scale = {options.scale!r} cannot be repeated: resume "
+            f"the run once with its data, which writes its scaling into the folder."
         )
     federation, _ = federate(options, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
-    return federation.scaling
+    return Schema.of(federation, options.target)
 
 
 def _scaled(pool: Pool, rows: NDArray[np.int64], scaling: Scaling, dtype: str) -> NDArray[Any]:

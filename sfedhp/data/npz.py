@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.pool import Pool, check_names, pool_of
+from sfedhp.data.pool import NEEDED, Pool, check_inputs, check_names, pool_of
 
 
 def read_npz(path: Path) -> Pool:
@@ -22,7 +23,16 @@ def read_npz(path: Path) -> Pool:
     return pool_of(path.name, **_arrays(path))
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz_inputs(path: Path) -> NDArray[Any]:
+    """The `inputs` of the file alone, which may have no labels.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    return check_inputs(path.name, _arrays(path, needed=("inputs",))["inputs"])
+
+
+def _arrays(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.
@@ -32,7 +42,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} is damaged")
         with np.load(path, allow_pickle=False) as file:
-            check_names(path.name, file.files)
+            check_names(path.name, file.files, needed)
             return {name: file[name] for name in file.files}
     except InputError:
         raise

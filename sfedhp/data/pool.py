@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ from sfedhp.data.encoding import Encoding
 from sfedhp.data.owners import edges_of_clients, owners_of
 
 Rows = NDArray[np.int64]  # row numbers of a pool
-_NEEDED = ("inputs", "labels")
-_KNOWN = (*_NEEDED, "client", "edge", "test")
+NEEDED = ("inputs", "labels")
+_KNOWN = (*NEEDED, "client", "edge", "test")
 _NAMED = 5  # classes without rows that a note names
 _IN_NUMPY = (torch.float16, torch.float32, torch.float64)  # the floating types that NumPy has too
 
@@ -78,7 +78,7 @@ def pool_of(
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    inputs = _inputs(name, inputs)
+    inputs = check_inputs(name, inputs)
     labels = _integers(name, "labels", labels, len(inputs))
     holders = _holders(name, client, edge, len(inputs))
     if test is not None:
@@ -88,7 +88,7 @@ def pool_of(
     return Pool(name, inputs, labels, int(labels.max()) + 1, test=test, **holders)
 
 
-def check_names(name: str, arrays: Iterable[Any]) -> None:
+def check_names(name: str, arrays: Iterable[Any], needed: Sequence[str] = NEEDED) -> None:
     """Refuse a user's arrays if one is missing, or has a name that is never read.
 
     Raises:
@@ -101,10 +101,10 @@ def check_names(name: str, arrays: Iterable[Any]) -> None:
             known = ", ".join(f"`{each}`" for each in _KNOWN[:-1]) + f" and `{_KNOWN[-1]}`"
             hint = f"did you mean `{near[0]}`?" if near else "rename it, or leave it out."
             raise InputError(f"{name} holds an array `{unknown}`, but the known ones are {known}: {hint}")
-    for needed in _NEEDED:
-        if needed not in found:
+    for each in needed:
+        if each not in found:
             raise InputError(
-                f"{name} has no array `{needed}` (it holds {', '.join(found) or 'nothing'}): add it."
+                f"{name} has no array `{each}` (it holds {', '.join(found) or 'nothing'}): add it."
             )
 
 
@@ -138,7 +138,12 @@ def with_classes(pool: Pool, classes: int | None) -> Pool:
     return replace(pool, notes=(note,))
 
 
-def _inputs(name: str, values: Any) -> NDArray[Any]:
+def check_inputs(name: str, values: Any) -> NDArray[Any]:
+    """A user's inputs as an array (rows, *shape) of uint8 or of floats.
+
+    Raises:
+        InputError: they are not numbers, not finite, or have no rows.
+    """
     inputs = _array(name, "inputs", values)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InputError(

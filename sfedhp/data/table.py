@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.columns import Column, Table, listed, sorted_names
+from sfedhp.data.columns import Column, Table, listed, plain_text, sorted_names
 from sfedhp.data.csv_file import read_csv
 from sfedhp.data.encoding import MOST_VALUES, Encoding, notes_on
 from sfedhp.data.options import TABLE_KEYS, DataOptions
@@ -53,13 +54,22 @@ def check_table_options(options: DataOptions) -> None:
         raise InputError(f"data.scale = {options.scale!r} is for images: use standard or none for a table.")
 
 
+def read_columns(path: Path) -> Table:
+    """The columns of the file as they are.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    return next(read for suffix, read in _READERS.items() if path.name.endswith(suffix))(path)
+
+
 def read_table(path: Path, options: DataOptions) -> Pool:
     """The rows of the file, its columns turned into numbers as `options` say.
 
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    table = next(read for suffix, read in _READERS.items() if path.name.endswith(suffix))(path)
+    table = read_columns(path)
     if options.target is None:
         names = listed([column.name for column in table.columns])
         raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")
@@ -89,6 +99,35 @@ def read_table(path: Path, options: DataOptions) -> Pool:
         encoding=encoding,
         edge_of=edge_of,
         edge_source=f"data.edge_column = {options.edge_column!r}",
+    )
+
+
+def read_table_like(
+    path: Path, options: DataOptions, encoding: Encoding, classes: Sequence[str], target: str
+) -> Pool:
+    """The rows of one client's file, its columns turned into numbers as those of another table were.
+
+    Args:
+        path: the file. Columns that the encoding does not name are not read.
+        options: `test_column` is used, if the file has it.
+        encoding: of the columns.
+        classes: their names, in the order of the labels.
+        target: the column to predict.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
+    table = read_columns(path)
+    named = {column.name: column for column in table.columns}
+    labels = _known_classes(table, table.find("data.target", target), classes)
+    return Pool(
+        name=table.name,
+        inputs=encoding.apply(table),
+        labels=labels,
+        classes=len(classes),
+        test=_tests(table, named.get(options.test_column or "")),
+        names=Names(encoding.inputs, tuple(classes)),
+        encoding=encoding,
     )
 
 
@@ -138,6 +177,21 @@ def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str
             f"classes or more."
         )
     return labels.astype(np.int64), names
+
+
+def _known_classes(table: Table, target: Column, classes: Sequence[str]) -> NDArray[np.int64]:
+    """The label of each row, where the classes are known."""
+    _check_complete(table, target, "data.target")
+    texts = [str(text).lower() if target.kind == "boolean" else str(text) for text in target.texts]
+    if target.kind == "number":
+        texts = [plain_text(float(number)) for number in target.numbers]
+    for row, text in enumerate(texts):
+        if text not in classes:
+            raise InputError(
+                f"{table.name}: the target {target.name!r} is {text!r} in {table.place(row)}, but the "
+                f"classes of the training data are {listed(classes)}: correct it, or remove the row."
+            )
+    return numbered(texts, classes)
 
 
 def _named(table: Table, column: Column | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:

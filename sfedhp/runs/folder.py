@@ -15,12 +15,13 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.data.schema import Schema
 from sfedhp.runs.environment import environment
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.records import History, Row, read_rows, rows_of_run
 from sfedhp.runs.scores import SCORE_FILES
 
-_CONFIG, _ENVIRONMENT, _HISTORY = "config.toml", "environment.json", "history.jsonl"
+_CONFIG, _ENVIRONMENT, _HISTORY, _SCHEMA = "config.toml", "environment.json", "history.jsonl", "schema.json"
 
 
 def check_vacant(folder: Path) -> None:
@@ -62,6 +63,8 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         for name in SCORE_FILES:
             (folder / name).unlink(missing_ok=True)
         write_text(folder / _ENVIRONMENT, json.dumps(_environment(prepared), indent=2) + "\n")
+        (folder / _SCHEMA).unlink(missing_ok=True)
+        add_schema(prepared, index, folder)
         write_text(folder / _CONFIG, to_toml(to_dict(prepared.experiments[index])))
         return History(folder / _HISTORY)
     except OSError as error:
@@ -70,7 +73,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
 
 def remove_created(folder: Path) -> None:
     """Remove the files that `create` wrote; no round finished, so there is nothing to resume."""
-    for name in (_CONFIG, _ENVIRONMENT, _HISTORY):
+    for name in (_CONFIG, _ENVIRONMENT, _HISTORY, _SCHEMA):
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds something else, which stays
         folder.rmdir()
@@ -106,6 +109,29 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder} holds no run: {why}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path} cannot be read ({error}): correct it, or restore it from a copy.") from None
+
+
+def add_schema(prepared: Prepared, index: int, folder: Path) -> None:
+    """Write shape, scaling, columns and classes of a run's data into its folder, unless they are there."""
+    path = folder / _SCHEMA
+    if not path.exists():
+        schema = Schema.of(prepared.federations[index], prepared.experiments[index].data.target)
+        write_text(path, json.dumps(schema.to_dict(), ensure_ascii=False, indent=1) + "\n")
+
+
+def read_schema(folder: Path) -> Schema | None:
+    """What `add_schema` wrote; None in the folder of an earlier version.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    path = folder / _SCHEMA
+    try:
+        return Schema.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): restore it from a copy.") from None
 
 
 def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:

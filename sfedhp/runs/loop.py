@@ -13,11 +13,12 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs.compatibility import provenance_of
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.folder import update_environment
+from sfedhp.runs.model_card import Cards
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.records import History, Row
 from sfedhp.runs.results import Outcome, Run
-from sfedhp.runs.scores import write_scores
+from sfedhp.runs.scores import Scores, scores_of_runs, write_scores
 from sfedhp.wire import cost
 from sfedhp.wire.ledger import columns
 
@@ -97,24 +98,29 @@ def conclude(prepared: Prepared, runs: Sequence[RunInStack]) -> list[Outcome]:
         prepared: the run, or the stack.
         runs: each in its last good state.
     """
-    outcomes = [_conclude(prepared, run) for run in runs]
-    write_scores(prepared, [(run.index, run.folder, run.state) for run in runs])
+    kept = [(run.index, run.state) for run in runs if run.folder is not None and run.state is not None]
+    scores = scores_of_runs(prepared, kept)
+    outcomes = [_conclude(prepared, run, scores.get(run.index)) for run in runs]
+    for run in runs:
+        if run.folder is not None and run.index in scores:
+            write_scores(run.folder, scores[run.index])
     return outcomes
 
 
-def _conclude(prepared: Prepared, run: RunInStack) -> Outcome:
+def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Outcome:
     """Write the models and the history of a run."""
     experiment, simulator, state = prepared.experiments[run.index], prepared.simulator, run.state
     assert state is not None, "`drive`, or who reads a checkpoint, sets it"
     run.history.close()
     place = (run.index,) if simulator.runs else ()
     models = Models(simulator, state, experiment.edge_sizes, place)
+    cards = Cards(experiment, prepared.federations[run.index], state.round, scores)
     if run.folder is not None:
-        models.save(run.folder / "models")
+        models.save(run.folder / "models", cards)
         update_environment(run.folder, captured=str(simulator.graph_status))
     error = f"{run.error}; the models of round {state.round} are kept." if run.error else None
     finished = state.round == experiment.rounds and not error
-    return Outcome(Run(experiment, run.history.rows, models, run.folder, finished), error)
+    return Outcome(Run(experiment, run.history.rows, models, run.folder, finished, cards.schema), error)
 
 
 def _alive(runs: Sequence[RunInStack]) -> list[RunInStack]:

@@ -22,6 +22,7 @@ from sfedhp.engine.state import State
 from sfedhp.nn.models import MODELS
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, build_network
+from sfedhp.runs.model_card import Cards, ModelCard, Tier
 from sfedhp.runs.tensor_files import named_tensors, read_tensors, write_tensors
 
 _CLASSES: Final = "classes"  # in the metadata of a model file
@@ -76,19 +77,27 @@ class Models:
             return Predictor(self._simulator.algorithm, task, own)
         return self._network.build(_at(self._personal, place), statistics)
 
-    def save(self, folder: Path) -> None:
-        """Write `global`, `edge-i` and `client-i-j` as safetensors, as far as the method has them."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, module in self._all():
-            if module is not None:
-                save_model(folder / f"{name}.safetensors", module, self._simulator.task.classes)
+    def save(self, folder: Path, cards: Cards) -> None:
+        """Write `global`, `edge-i` and `client-i-j` as safetensors, as far as the method has them.
 
-    def _all(self) -> Iterator[tuple[str, nn.Module | None]]:
-        yield "global", self.global_model()
+        Args:
+            folder: made if it is not there.
+            cards: of the run.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, module, place in self._all():
+            if module is not None:
+                save_model(
+                    folder / f"{name}.safetensors", module, self._simulator.task.classes, cards.card(*place)
+                )
+
+    def _all(self) -> Iterator[tuple[str, nn.Module | None, tuple[Tier, int, int]]]:
+        """The name of each file, its model, and the arguments of its card."""
+        yield "global", self.global_model(), ("global", 0, 0)
         for edge, clients in enumerate(self._edge_sizes):
-            yield f"edge-{edge}", self.edge_model(edge)
+            yield f"edge-{edge}", self.edge_model(edge), ("edge", edge, 0)
             for client in range(clients):
-                yield f"client-{edge}-{client}", self.client_model(edge, client)
+                yield f"client-{edge}-{client}", self.client_model(edge, client), ("client", edge, client)
 
     @cached_property
     def _personal(self) -> Any:
@@ -119,20 +128,21 @@ class Predictor(nn.Module):
         return self._algorithm.predict(parameters, self._task, inputs)
 
 
-def save_model(path: Path, module: nn.Module, classes: int) -> None:
+def save_model(path: Path, module: nn.Module, classes: int, card: ModelCard | None = None) -> None:
     """Write a model as a safetensors file, each tensor under its name in the module's `state_dict`.
 
     Args:
         path: the file; folders above it are made.
         module: the model.
         classes: that it tells apart, kept in the file's metadata.
+        card: kept there too; None: nothing more is known.
 
     Raises:
         OSError: the disk is full, or the path cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    write_tensors(path, state, {_CLASSES: str(classes)})
+    write_tensors(path, state, {_CLASSES: str(classes), **(card.to_metadata() if card is not None else {})})
 
 
 def read_model(

@@ -18,11 +18,12 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
 from sfedhp.data.newcomer import Newcomer, load_newcomer
+from sfedhp.data.schema import Schema
 from sfedhp.nn.network import Network, reason_of
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
 from sfedhp.runs.divergence import is_overflow
-from sfedhp.runs.folder import read_experiment
+from sfedhp.runs.folder import read_experiment, read_schema
 from sfedhp.runs.models import read_model
 from sfedhp.runs.prepare import FROM_PYTHON
 from sfedhp.runs.results import Run
@@ -64,8 +65,8 @@ def personalize(
 
     Args:
         run: a run, or the folder of one; its data need not be here.
-        data: the newcomer's rows: an npz, a mapping of arrays (`inputs`, `labels`, optionally `test`), or a
-            client that `sfedhp.data.hold_out` took out of a federation.
+        data: the newcomer's rows: a file like the run's, a mapping of arrays (`inputs`, `labels`, optionally
+            `test`), or a client that `sfedhp.data.hold_out` took out of a federation.
         start: the model to start from: "best" (the lowest loss on the newcomer's training rows), "edge" (the
             best of the edges' models), "global", or "edge-i".
         experiment: other settings of the steps; None: the run's, on all rows of the newcomer in each step.
@@ -75,7 +76,8 @@ def personalize(
         InputError: there is no such model, the rows do not fit it, or the steps diverge at all rates.
     """
     recorded = run.experiment if isinstance(run, Run) else experiment or read_experiment(Path(run))
-    newcomer = data if isinstance(data, Newcomer) else newcomer_of(recorded, data)
+    schema = run.schema if isinstance(run, Run) else read_schema(Path(run))
+    newcomer = data if isinstance(data, Newcomer) else newcomer_of(recorded, data, schema)
     if isinstance(run, Run):
         models = {name: each.cpu() for name, each in shared_models(run).items()}
     else:
@@ -83,11 +85,18 @@ def personalize(
     return adapt(experiment or replace(recorded, batch_size=0), models, newcomer, start)
 
 
-def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) -> Newcomer:
-    """A newcomer's rows from an npz or a mapping of arrays, divided and scaled as the run's.
+def newcomer_of(
+    experiment: Experiment, data: Mapping[str, Any] | Path | str, schema: Schema | None = None
+) -> Newcomer:
+    """A newcomer's rows from a file or a mapping of arrays, divided and scaled as the run's.
+
+    Args:
+        experiment: the run's.
+        data: the rows.
+        schema: of the run's data; None in the folders of earlier versions.
 
     Raises:
-        InputError: the arrays are not what they must be, or hold the rows of several clients.
+        InputError: the rows are not what they must be, or are those of several clients.
     """
     return load_newcomer(
         data,
@@ -96,6 +105,7 @@ def newcomer_of(experiment: Experiment, data: Mapping[str, Any] | Path | str) ->
         clients_per_edge=experiment.clients_per_edge,
         seed=experiment.seed,
         dtype=experiment.dtype,
+        schema=schema,
     )
 
 

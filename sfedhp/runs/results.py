@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import nn
 
 from sfedhp.config import Experiment
+from sfedhp.data.schema import Schema
 from sfedhp.runs.models import Models
 from sfedhp.runs.records import Row, summarize
 
@@ -22,6 +23,7 @@ class Run:
     models: Models
     folder: Path | None
     finished: bool
+    schema: Schema | None = None  # of its data
 
     @property
     def summary(self) -> Row:

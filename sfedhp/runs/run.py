@@ -132,6 +132,7 @@ def restart(
     with locked(folder):
         prepared = _restore(folder, algorithm, data, model)
         history = folders.open_history(folder, prepared.simulator.state.round)
+        folders.add_schema(prepared, 0, folder)
         remove_temporary_files(folder)
         return drive(prepared, [RunInStack(0, history, folder)], report, stop)[0]
 

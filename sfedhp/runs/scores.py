@@ -73,23 +73,27 @@ class Scores(NamedTuple):
         ]
 
 
-def write_scores(prepared: Prepared, runs: Iterable[tuple[int, Path | None, State | None]]) -> None:
-    """Write the files of runs that ended.
+def scores_of_runs(prepared: Prepared, runs: Iterable[tuple[int, State]]) -> dict[int, Scores]:
+    """The scores of runs that ended, by their place in the stack.
 
     Args:
         prepared: the run, or the stack.
-        runs: place in the stack, folder and last good state of each; without a folder nothing is written.
+        runs: place in the stack and last good state of each.
     """
     scored: dict[int, tuple[State, dict[str, Scored]]] = {}  # most runs of a stack end in the same state
-    for index, folder, state in runs:
-        if folder is None or state is None:
-            continue
+    found = {}
+    for index, state in runs:
         if id(state) not in scored:
             scored[id(state)] = state, prepared.evaluator.score_test_rows(state)
-        scores = _scores_of_run(prepared, index, state.round, scored[id(state)][1])
-        write_text(folder / _CLIENTS, _table(_CLIENT_COLUMNS, scores.clients))
-        write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
-        write_text(folder / _CONFUSION, json.dumps({"round": scores.round, **scores.confusion}) + "\n")
+        found[index] = _scores_of_run(prepared, index, state.round, scored[id(state)][1])
+    return found
+
+
+def write_scores(folder: Path, scores: Scores) -> None:
+    """Write the files of a run into its folder."""
+    write_text(folder / _CLIENTS, _table(_CLIENT_COLUMNS, scores.clients))
+    write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
+    write_text(folder / _CONFUSION, json.dumps({"round": scores.round, **scores.confusion}) + "\n")
 
 
 def read_scores(folder: Path) -> Scores | None:

@@ -110,7 +110,7 @@ def test_the_resolved_options_give_the_same_federation(partition):
     again, same = from_arrays(**arrays, options=resolved, edges=2, clients_per_edge=3, seed=7)
     assert resolved == same
     assert resolved.partition == partition
-    assert resolved.scale == "none"
+    assert resolved.scale == "standard"
     for part in ("train", "test", "validation"):
         for one, other in zip(getattr(first, part), getattr(again, part), strict=True):
             np.testing.assert_array_equal(one, other)

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -20,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sfedhp
-from sfedhp.cli import main
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
@@ -505,9 +503,9 @@ def test_a_run_on_a_table_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest
         sfedhp.resume(tmp_path / "whole")
 
 
-def test_newcomers_and_deployments_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_a_newcomer_and_deployments_are_refused(tmp_path: Path) -> None:
     experiment = small(written(tmp_path, PLAIN))
-    with pytest.raises(InputError, match=r"The run's data is a table \(my.csv\), and a newcomer's rows"):
+    with pytest.raises(InputError, match="The run's data is a table: give the newcomer's rows as"):
         load_newcomer(
             {"inputs": np.zeros((4, 3)), "labels": [0, 1, 0, 1]},
             experiment.data,
@@ -520,10 +518,6 @@ def test_newcomers_and_deployments_are_refused(tmp_path: Path) -> None:
         lay_out(FederationFile(), experiment)
     with pytest.raises(InputError, match="a client of a deployment cannot have its own yet"):
         federate(experiment.data, edges=1, clients_per_edge=1, seed=0, classes=2)
-    run = sfedhp.run(dataclasses.replace(experiment, edges=1, clients_per_edge=2), out=tmp_path / "run")
-    assert run.finished
-    with pytest.raises(click.ClickException, match="is a table, which a newcomer cannot give yet"):
-        main.main(["personalize", str(tmp_path / "run"), "data.source=new.csv"], standalone_mode=False)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])

@@ -66,6 +66,7 @@ def test_a_run_leaves_its_folder(tmp_path):
         "environment.json",
         "history.csv",
         "history.jsonl",
+        "schema.json",
         "models/global.safetensors",
         "models/edge-0.safetensors",
         "models/edge-1.safetensors",

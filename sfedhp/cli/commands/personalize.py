@@ -13,14 +13,16 @@ from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.data.table import is_table
+from sfedhp.data.registry import FILES
 from sfedhp.runs.config_keys import option_of
-from sfedhp.runs.folder import read_experiment
+from sfedhp.runs.folder import read_experiment, read_schema
+from sfedhp.runs.model_card import ModelCard, has_card
 from sfedhp.runs.models import save_model
 from sfedhp.runs.newcomers import Personalized, newcomer_of
 from sfedhp.runs.newcomers import personalize as train_own_model
 from sfedhp.runs.provenance import METHOD, SOURCE
 from sfedhp.runs.settings import Settings, read_settings, split_words
+from sfedhp.runs.tensor_files import read_metadata
 
 _OUT = "choose another file with --out"
 _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
@@ -28,7 +30,7 @@ _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="RUNDIR")
-@click.argument("words", nargs=-1, metavar="data.source=FILE.npz [KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="data.source=FILE [KEY=VALUE]...")
 @click.option(
     "--start",
     default="best",
@@ -44,36 +46,37 @@ _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool) -> None:
     """Train a model for a client that was not in the training.
 
-    Uses the models of the run in RUNDIR and the newcomer's own rows (`inputs`, `labels`, and optionally
-    `test`, which marks the rows to test on). Chooses the global or an edge model by its loss on the
-    newcomer's training rows, then takes the steps of the method's client: for sFedHP K steps of the inner
-    problem, on all rows of the newcomer. No other client takes part. The run's settings apply;
-    KEY=VALUE changes those of the method (`algorithm.…`), batch_size, seed, model.weight_decay or
-    data.test_share.
+    Uses the models of the run in RUNDIR and the newcomer's own rows: an npz with `inputs`, `labels`, and
+    optionally `test`, which marks the rows to test on, or a table with the columns of the run's. They are
+    scaled as the run's. Chooses the global or an edge model by its loss on the newcomer's training rows, then
+    takes the steps of the method's client: for sFedHP K steps of the inner problem, on all rows of the
+    newcomer. No other client takes part. The run's settings apply; KEY=VALUE changes those of the method
+    (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
 
     \b
     Examples:
       sfedhp personalize runs/mine data.source=newcomer.npz
+      sfedhp personalize runs/hospitals data.source=new-ward.csv
       sfedhp personalize runs/mine data.source=newcomer.npz algorithm.personal_steps=50
       sfedhp personalize runs/mine data.source=newcomer.npz --start global --out own.safetensors --json
     """
     run = read_experiment(folder)
     if files := split_words(words).files:
         raise InputError(
-            f"{files[0]} is not of the form KEY=VALUE: give the newcomer's rows as {SOURCE}=FILE.npz."
+            f"{files[0]} is not of the form KEY=VALUE: give the newcomer's rows as {SOURCE}=FILE."
         )
     settings = read_settings(words)
     source = _source(settings)
     _check_method(settings, run, folder)
     path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out
     _check_out(path)
-    newcomer = newcomer_of(_with_test_share(run, settings), source)
+    newcomer = newcomer_of(_with_test_share(run, settings), source, read_schema(folder))
     experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
     print_notes(settings.ignored_keys([run.algorithm_name]))
     if not settings.sets("batch_size"):
         experiment = replace(experiment, batch_size=0)
     own = train_own_model(folder, newcomer, start=start, experiment=experiment)
-    _save(own, path)
+    _save(own, path, _card(folder, own, path.stem))
     if as_json:
         _print_json(own, path)
     else:
@@ -90,10 +93,10 @@ def _source(settings: Settings) -> Path:
         if entry.key not in _KEYS and entry.key != METHOD and not entry.key.startswith("algorithm."):
             raise InputError(f"{entry.key} has no effect here: set only {', '.join(_KEYS)} and algorithm.….")
     files = [entry.value for entry in settings.entries if entry.key == SOURCE]
-    if files and is_table(files[-1]):
-        raise InputError(f"{files[-1]} is a table, which a newcomer cannot give yet: give an .npz.")
-    if not files or not files[-1].endswith(".npz"):
-        raise InputError("The newcomer's rows are missing: give them as data.source=FILE.npz.")
+    if not files or not files[-1].endswith(FILES):
+        raise InputError(
+            "The newcomer's rows are missing: give them as data.source=FILE, like the run's data."
+        )
     return Path(files[-1])
 
 
@@ -141,9 +144,19 @@ def _check_out(path: Path) -> None:
         raise InputError(f"{path} exists and is not a model, so it is not replaced: {_OUT}.") from None
 
 
-def _save(own: Personalized, path: Path) -> None:
+def _card(folder: Path, own: Personalized, name: str) -> ModelCard | None:
+    """What the file says of the newcomer's model; None where the model it starts from has no card."""
+    start = folder / "models" / f"{own.start}.safetensors"
+    metadata = read_metadata(start)
+    if not has_card(metadata):
+        return None
+    metrics = {"accuracy": own.after, "test_rows": float(own.test_rows)}
+    return replace(ModelCard.from_metadata(str(start), metadata), tier="client", name=name, metrics=metrics)
+
+
+def _save(own: Personalized, path: Path, card: ModelCard | None) -> None:
     try:
-        save_model(path, own.model, own.classes)
+        save_model(path, own.model, own.classes, card)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"The model cannot be written to {path} ({reason}): {_OUT}.") from None

@@ -1,0 +1,98 @@
+"""What a model must know of the data it was trained on, to prepare new rows and to name what it predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.core.errors import InputError
+from sfedhp.data.encoding import Encoding
+from sfedhp.data.federation import Federation
+from sfedhp.data.scaling import Scaling
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Shape, type and scaling of inputs, the columns of a table, and the classes."""
+
+    shape: tuple[int, ...]  # of one input
+    classes: int
+    scaling: Scaling
+    class_names: tuple[str, ...] = ()  # in the order of the labels; none where the data has no names
+    encoding: Encoding | None = None  # of a table's columns
+    target: str | None = None  # the column of a table that is predicted
+
+    @classmethod
+    def of(cls, federation: Federation, target: str | None = None) -> Self:
+        """The schema of a federation's data.
+
+        Args:
+            federation: who holds what.
+            target: the option `data.target`.
+        """
+        return cls(
+            shape=tuple(federation.inputs.shape[1:]),
+            classes=federation.classes,
+            scaling=federation.scaling,
+            class_names=federation.names.classes,
+            encoding=federation.encoding,
+            target=target,
+        )
+
+    def class_name(self, label: int) -> str:
+        """What a label is called."""
+        return self.class_names[label] if self.class_names else str(label)
+
+    def prepare(self, name: str, inputs: NDArray[Any], dtype: str) -> NDArray[Any]:
+        """Rows (rows, *shape) as the model takes them: checked and scaled.
+
+        Args:
+            name: how messages call the data.
+            inputs: as they are in the data.
+            dtype: of the model.
+
+        Raises:
+            InputError: they have another shape or type than the training data.
+        """
+        if inputs.shape[1:] != self.shape:
+            raise InputError(
+                f"{name}: inputs have shape {inputs.shape[1:]}, but the model takes {self.shape}: give rows "
+                f"like those it was trained on."
+            )
+        self.scaling.check(name, inputs)
+        return self.scaling.apply(inputs, np.dtype(dtype))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as JSON can hold it; what is empty is left out."""
+        values: dict[str, Any] = {
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "scaling": self.scaling.to_dict(),
+        }
+        if self.class_names:
+            values["class_names"] = list(self.class_names)
+        if self.encoding is not None:
+            values["columns"] = self.encoding.to_list()
+        if self.target is not None:
+            values["target"] = self.target
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The schema that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        return cls(
+            shape=tuple(int(size) for size in values["shape"]),
+            classes=int(values["classes"]),
+            scaling=Scaling.from_dict(values["scaling"]),
+            class_names=tuple(values.get("class_names", ())),
+            encoding=Encoding.from_list(values["columns"]) if "columns" in values else None,
+            target=values.get("target"),
+        )

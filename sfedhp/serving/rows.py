@@ -1,0 +1,52 @@
+"""New rows for a saved model: read like the training data, checked, and scaled as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfedhp.core.errors import InputError
+from sfedhp.data.npz import read_npz_inputs
+from sfedhp.data.pool import check_inputs
+from sfedhp.data.schema import Schema
+from sfedhp.data.table import is_table, read_columns
+
+Source = Path | str | NDArray[Any]  # a file like the training data, or inputs (rows, *shape)
+
+
+def prepare(schema: Schema, data: Source, dtype: torch.dtype) -> Tensor:
+    """The rows as the model takes them.
+
+    Args:
+        schema: of the training data.
+        data: a target is not needed, and is not read.
+        dtype: of the model.
+
+    Raises:
+        InputError: the rows do not fit the model.
+    """
+    name, inputs = _read(schema, data)
+    return torch.from_numpy(schema.prepare(name, inputs, str(dtype).removeprefix("torch.")))
+
+
+def _read(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
+    """How messages call the rows, and the rows, not scaled."""
+    if isinstance(data, np.ndarray):
+        if schema.encoding is not None:
+            raise InputError("The model was trained on a table: give a .csv or .parquet file.")
+        return "the data", check_inputs("the data", data)
+    path = Path(data)
+    if schema.encoding is not None:
+        if not is_table(path.name):
+            raise InputError(f"The model was trained on a table, and {path.name} is none: give a .csv file.")
+        return path.name, schema.encoding.apply(read_columns(path))
+    if not path.name.endswith(".npz"):
+        raise InputError(
+            f"The model was trained on arrays, and {path.name} is no .npz: give `inputs` in such a file."
+        )
+    return path.name, read_npz_inputs(path)
