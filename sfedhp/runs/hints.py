@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from sfedhp.core.formats import listed
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.records import Row
 from sfedhp.runs.scores import Matrix, Scores
@@ -37,7 +38,7 @@ def one_class(confusion: Mapping[str, Matrix]) -> str | None:
         predicted = [label for label, column in enumerate(zip(*matrix, strict=True)) if any(column)]
         if len(predicted) == 1 and sum(any(row) for row in matrix) > 1:
             named.append(f"{kind.upper()} (class {predicted[0]})")
-    return f"All predictions of {_listed(named)} are one class: {_ADVICE}." if named else None
+    return f"All predictions of {listed(named)} are one class: {_ADVICE}." if named else None
 
 
 def never_moved(rows: Sequence[Row]) -> str | None:
@@ -52,33 +53,35 @@ def never_moved(rows: Sequence[Row]) -> str | None:
     ]
     if not named:
         return None
-    return f"The accuracy of {_listed(named)} never moved from its first evaluation: {_ADVICE}."
+    return f"The accuracy of {listed(named)} never moved from its first evaluation: {_ADVICE}."
 
 
 def still_rising(rows: Sequence[Row]) -> str | None:
-    """The best accuracy of the last third of the evaluations is over a point above that of the third before.
-
-    A third of n evaluations is n // 3 of them, so that there are at least three.
-    """
-    named = []
-    for kind, values in _accuracies(rows):
-        third = len(values) // 3
-        if third and (rise := max(values[-third:]) - max(values[-2 * third : -third])) > _RISE:
-            named.append(f"{kind.upper()} by {rise:.1f} points")
+    """The accuracy of a kind of model was still rising at the end; see `rises`."""
+    named = [f"{kind.upper()} by {rise:.1f} points" for kind, rise in rises(rows).items()]
     if not named:
         return None
     return (
-        f"Accuracy was still rising at the end ({_listed(named)} in the last third): use more rounds, for "
+        f"Accuracy was still rising at the end ({listed(named)} in the last third): use more rounds, for "
         f"example rounds={2 * rows[-1]['round']}."
     )
+
+
+def rises(rows: Sequence[Row]) -> dict[str, float]:
+    """By how many points each kind of model was still rising at the end; only those above one point.
+
+    The best accuracy of the last third of the evaluations counts, against that of the third before. A third
+    of n evaluations is n // 3 of them, so that there are at least three.
+    """
+    found = {}
+    for kind, values in _accuracies(rows):
+        third = len(values) // 3
+        if third and (rise := max(values[-third:]) - max(values[-2 * third : -third])) > _RISE:
+            found[kind] = rise
+    return found
 
 
 def _accuracies(rows: Sequence[Row]) -> Iterator[tuple[str, list[float]]]:
     """The accuracies of each kind of model, evaluation by evaluation."""
     for kind in KINDS:
         yield kind, [row[kind] for row in rows if row.get(kind) is not None]
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """A, B and C."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

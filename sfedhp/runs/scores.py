@@ -40,6 +40,7 @@ _CLIENT_COLUMNS: Final = (
     "loss",
     "label_rows",
 )
+_ALONE: Final = "alone"  # the accuracy of the client's model trained alone, where a comparison has it
 _CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
 
 Matrix = Sequence[Sequence[int]]  # test rows by true class (first) and predicted class
@@ -49,7 +50,9 @@ class Scores(NamedTuple):
     """How the models of one run serve each client and each class, after a round."""
 
     round: int
-    clients: list[Row]  # in the order of edges and seats; None where a client or the method has no figure
+    # In the order of edges and seats; None where a client or the method has no figure. In the folders of a
+    # comparison each row has `alone`, the accuracy of the client's model trained alone.
+    clients: list[Row]
     classes: list[Row]
     confusion: Mapping[str, Matrix]  # by kind of model
 
@@ -91,9 +94,19 @@ def scores_of_runs(prepared: Prepared, runs: Iterable[tuple[int, State]]) -> dic
 
 def write_scores(folder: Path, scores: Scores) -> None:
     """Write the files of a run into its folder."""
-    write_text(folder / _CLIENTS, _table(_CLIENT_COLUMNS, scores.clients))
+    _write_clients(folder, scores.clients, _alone(folder))
     write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
     write_text(folder / _CONFUSION, json.dumps({"round": scores.round, **scores.confusion}) + "\n")
+
+
+def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
+    """Add to `clients.csv` of a run what each client's model has that was trained alone, by client.
+
+    Raises:
+        InputError: the files of the scores cannot be read.
+    """
+    if (scores := read_scores(folder)) is not None:
+        _write_clients(folder, scores.clients, alone)
 
 
 def read_scores(folder: Path) -> Scores | None:
@@ -216,10 +229,25 @@ def _read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def _write_clients(folder: Path, clients: Sequence[Row], alone: Mapping[int, float]) -> None:
+    columns: tuple[str, ...] = _CLIENT_COLUMNS
+    if alone:
+        columns = (*columns, _ALONE)
+        clients = [row | {_ALONE: alone.get(row["client"])} for row in clients]
+    write_text(folder / _CLIENTS, _table(columns, clients))
+
+
+def _alone(folder: Path) -> dict[int, float]:
+    """What `write_alone` has written before: a run that is resumed keeps it."""
+    found = _read_table(folder / _CLIENTS) if (folder / _CLIENTS).exists() else []
+    return {int(row["client"]): float(row[_ALONE]) for row in found if row.get(_ALONE)}
+
+
 def _client(row: Mapping[str, str]) -> Row:
     counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
     texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None of earlier versions
-    return counts | texts | {name: _figure(row[name]) for name in (*KINDS, "loss")}
+    names = [*KINDS, "loss", *([_ALONE] if _ALONE in row else [])]
+    return counts | texts | {name: _figure(row[name]) for name in names}
 
 
 def _class(row: Mapping[str, str]) -> Row:

@@ -20,11 +20,14 @@ from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.paths import new_folder
 from sfedhp.config import Experiment, with_own_sampling
 from sfedhp.core.errors import InputError
+from sfedhp.runs.benefit import Benefit, benefit_of
 from sfedhp.runs.config_keys import check_method
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.provenance import METHOD
+from sfedhp.runs.recorded import read_run, run_folders
 from sfedhp.runs.run import start
+from sfedhp.runs.scores import write_alone
 from sfedhp.runs.settings import Settings, read_settings
 
 
@@ -50,6 +53,9 @@ class Comparison:
 def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool) -> None:
     """Run all methods on the same data, one after another, and print one table.
 
+    Two of them do not federate: `local` trains every client alone, `pooled` one model on all rows. The last
+    sentences say what the other methods gain over them.
+
     The keys are those of `sfedhp run --help-all`. Each method uses those keys of `algorithm.KEY` that it has;
     `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method alone. If a method diverges, it
     is marked, the others still run, and the exit code is 3.
@@ -66,12 +72,15 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
     for folder in [out, *(out / method for method in experiments)] if out else []:
         check_vacant(folder)
     comparison = _run_methods(experiments, out)
+    benefit = _benefit(comparison)
     if as_json:
-        _print_json(comparison)
+        _print_json(comparison, benefit)
     else:
         print_comparison(comparison.rows)
         click.echo(f"Each method's run is in its own folder below {comparison.folder}")
     print_notes(comparison.hints)
+    for sentence in benefit.sentences():
+        click.echo(sentence, err=as_json)
     if missing := list(experiments)[len(comparison.rows) :]:
         again = ["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(comparison.folder)]
         click.echo(f"Not started: {', '.join(missing)}. Run them with: {shlex.join(again)}", err=True)
@@ -148,7 +157,27 @@ def _result(method: str, ending: Ending) -> MethodResult:
     return MethodResult(method, summary, error)
 
 
-def _print_json(comparison: Comparison) -> None:
+def _benefit(comparison: Comparison) -> Benefit:
+    """What the runs in the folder show; each client's figure alone is added to the other methods' tables."""
+    folder = comparison.folder
+    folders = run_folders(folder) if folder is not None and comparison.rows else []
+    benefit = benefit_of([read_run(each) for each in folders])
+    if alone := benefit.alone_by_client():
+        for run in benefit.runs.values():
+            write_alone(run.folder, alone)
+    return benefit
+
+
+def _print_json(comparison: Comparison, benefit: Benefit) -> None:
     summaries = [row.summary for row in comparison.rows if row.summary is not None]
-    print_json([{**summary, "stopped_after": stopped_after(summary)} for summary in summaries])
+    print_json(
+        [
+            {
+                **summary,
+                "stopped_after": stopped_after(summary),
+                "benefit": benefit.as_dict(summary["algorithm"]),
+            }
+            for summary in summaries
+        ]
+    )
     print_notes(f"error: {row.method}: {row.error}" for row in comparison.rows if row.error)

@@ -10,6 +10,7 @@ import click
 from sfedhp.cli.options import json_option
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.recorded import print_recorded, print_recorded_runs
+from sfedhp.runs.benefit import benefit_of
 from sfedhp.runs.folder import holds_run
 from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
 
@@ -43,6 +44,8 @@ def show(folder: Path, all_clients: bool, as_json: bool) -> None:
         print_json([_content(each) for each in runs])
         return
     print_recorded_runs(runs)
+    for sentence in benefit_of(runs).sentences():
+        click.echo(sentence)
     click.echo(f"Show one of them with: sfedhp show {folder}/RUN")
 
 

@@ -56,9 +56,11 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
 
 
 def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> None:
+    alone = ["alone"] if any("alone" in row for row in scores.clients) else []
     columns = [
         *(Column("client"), Column("edge"), Column("rows", spare=3), Column("test rows", spare=4)),
         *(Column("labels", words=_LABELS, spare=2), Column("PM"), Column("EM"), Column("GM")),
+        *(Column("alone") for _ in alone),
         *(Column("loss", spare=1), Column("", words=len("worst decile"))),
     ]
     ranked = scores.ranked_clients()
@@ -66,7 +68,7 @@ def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> No
     rows = [
         [
             *(str(row[name]) for name in ("client", "edge", "rows", "test_rows", "labels")),
-            *(percent(row[kind]) for kind in KINDS),
+            *(percent(row[kind]) for kind in (*KINDS, *alone)),
             "–" if row["loss"] is None else f"{row['loss']:.3f}",
             "worst decile" if row["worst_decile"] else "",
         ]

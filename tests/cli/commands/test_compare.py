@@ -36,7 +36,17 @@ def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
         for name in ALGORITHMS
     ]
     assert len(set(sections)) == 1
-    assert result.stdout.rstrip().endswith("below all")
+    *_, folder, sentence = result.stdout.splitlines()
+    assert folder.endswith("below all")
+    assert sentence.startswith("Training alone has ")
+    tables = [(here / "all" / name / "clients.csv").read_text().splitlines() for name in ALGORITHMS]
+    assert {table[0].rpartition(",")[2] for table in tables} == {"alone"}
+    of_local = next(table for name, table in zip(ALGORITHMS, tables, strict=True) if name == "local")
+    pm = of_local[0].split(",").index("pm")
+    assert [row.split(",")[pm] for row in of_local[1:]] == [row.rpartition(",")[2] for row in of_local[1:]]
+    shown = sfedhp("show", "all")
+    assert sentence in shown.stdout.splitlines()
+    assert "alone" in sfedhp("show", "all/fedavg").stdout
 
 
 def test_the_json_is_one_list_and_keys_go_where_they_belong(sfedhp, quick, here):
@@ -177,3 +187,25 @@ def test_a_narrow_terminal_shows_whole_columns_and_says_which_are_missing(longes
     assert "(no room for: PM best*, EM valid, EM best*, GM best*;" in said
     assert "* best of all rounds" not in said  # nothing is marked so
     assert longest(40)[3].split() == ["heurfedamp†", "100", "100", "100", "10:00:01"]
+
+
+def test_the_json_has_the_gains_over_training_alone(sfedhp, quick):
+    result = sfedhp("compare", *quick, "--only", "fedavg,local,pooled", "--json")
+    fedavg, local, pooled = json.loads(result.stdout)
+    assert fedavg["benefit"]["alone"] == local["pm_last"]
+    assert fedavg["benefit"]["gm"]["over_alone"] == fedavg["gm_last"] - local["pm_last"]
+    assert fedavg["benefit"]["gm"]["over_pooled"] == fedavg["gm_last"] - pooled["gm_last"]
+    assert fedavg["benefit"]["gm"]["clients"] == 4
+    assert fedavg["benefit"]["pm"] is None
+    assert "Training alone has" in result.stderr
+    alone = sfedhp("compare", *quick, "--only", "fedavg", "--json")
+    assert json.loads(alone.stdout)[0]["benefit"]["gm"]["over_alone"] is None
+    assert "Training alone" not in alone.stderr
+
+
+def test_a_run_of_a_comparison_that_is_resumed_keeps_the_figures_alone(sfedhp, quick, here):
+    sfedhp("compare", *quick, "--only", "fedavg,local", "--out", "both")
+    before = (here / "both" / "fedavg" / "clients.csv").read_text()
+    assert before.splitlines()[0].endswith(",alone")
+    sfedhp("resume", "both/fedavg")
+    assert (here / "both" / "fedavg" / "clients.csv").read_text() == before
