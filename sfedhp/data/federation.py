@@ -37,6 +37,8 @@ class Holding(NamedTuple):
     train: tuple[int, ...]  # rows of each label
     test: tuple[int, ...]
     validation: tuple[int, ...]
+    name: str = ""  # of the client, where the data has names
+    edge_name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +65,16 @@ class Federation:
 
     def describe(self) -> list[Holding]:
         """What each client holds, edge by edge."""
+        clients, edges = self.names.clients, self.names.edges
         return [
             Holding(
                 int(client),
                 edge,
-                *(self._count(part[client]) for part in (self.train, self.test, self.validation)),
+                train=self._count(self.train[client]),
+                test=self._count(self.test[client]),
+                validation=self._count(self.validation[client]),
+                name=clients[client] if clients else "",
+                edge_name=edges[edge] if edges else "",
             )
             for edge, members in enumerate(self.seats)
             for client in members

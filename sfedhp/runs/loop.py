@@ -14,6 +14,7 @@ from sfedhp.runs.compatibility import provenance_of
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.folder import update_environment
 from sfedhp.runs.model_card import Cards
+from sfedhp.runs.model_names import ModelNames
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.records import History, Row
@@ -113,7 +114,8 @@ def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Out
     assert state is not None, "`drive`, or who reads a checkpoint, sets it"
     run.history.close()
     place = (run.index,) if simulator.runs else ()
-    models = Models(simulator, state, experiment.edge_sizes, place)
+    names = ModelNames(prepared.federations[run.index])
+    models = Models(simulator, state, experiment.edge_sizes, names, place)
     cards = Cards(experiment, prepared.federations[run.index], state.round, scores)
     if run.folder is not None:
         models.save(run.folder / "models", cards)

@@ -23,6 +23,7 @@ from sfedhp.nn.models import MODELS
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, build_network
 from sfedhp.runs.model_card import Cards, ModelCard, Tier
+from sfedhp.runs.model_names import ModelNames
 from sfedhp.runs.tensor_files import named_tensors, read_tensors, write_tensors
 
 _CLASSES: Final = "classes"  # in the metadata of a model file
@@ -39,11 +40,13 @@ class Models:
         simulator: Simulator,
         state: State,
         edge_sizes: Sequence[int],
+        names: ModelNames,
         run: tuple[int, ...] = (),
     ):
         self._simulator, self._state = simulator, state
         self._network = simulator.task.network
         self._edge_sizes = edge_sizes  # seats of each edge
+        self.names = names
         self._run = run  # its place in a stack of runs; empty without one
 
     def global_model(self) -> nn.Module | None:
@@ -77,8 +80,26 @@ class Models:
             return Predictor(self._simulator.algorithm, task, own)
         return self._network.build(_at(self._personal, place), statistics)
 
+    def edge(self, name: str) -> nn.Module | None:
+        """The model of the edge of this name in the data, or of `edge-i` where the data has no names.
+
+        Raises:
+            InputError: there is none.
+        """
+        return self.edge_model(self.names.find_edge(name))
+
+    def client(self, name: str) -> nn.Module | None:
+        """The model of the client of this name in the data, or of `client-i-j` where the data has no names.
+
+        Raises:
+            InputError: there is none.
+        """
+        return self.client_model(*self.names.find_client(name))
+
     def save(self, folder: Path, cards: Cards) -> None:
         """Write `global`, `edge-i` and `client-i-j` as safetensors, as far as the method has them.
+
+        Where the data names edges and clients, their files have these names: `edge-north`, `client-ward_3`.
 
         Args:
             folder: made if it is not there.
@@ -95,9 +116,10 @@ class Models:
         """The name of each file, its model, and the arguments of its card."""
         yield "global", self.global_model(), ("global", 0, 0)
         for edge, clients in enumerate(self._edge_sizes):
-            yield f"edge-{edge}", self.edge_model(edge), ("edge", edge, 0)
+            yield self.names.edge_file(edge), self.edge_model(edge), ("edge", edge, 0)
             for client in range(clients):
-                yield f"client-{edge}-{client}", self.client_model(edge, client), ("client", edge, client)
+                file = self.names.client_file(edge, client)
+                yield file, self.client_model(edge, client), ("client", edge, client)
 
     @cached_property
     def _personal(self) -> Any:

@@ -17,6 +17,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
+from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
 from sfedhp.nn.network import Network, reason_of
@@ -39,7 +40,7 @@ class Personalized:
 
     model: nn.Module
     classes: int
-    start: str  # the model it was made from: "global" or "edge-i"
+    start: str  # the model it was made from, by the name of its file: "global" or "edge-i"
     losses: dict[str, float]  # on the newcomer's training rows, of each model it could start from
     before: float  # accuracy of the start on the newcomer's test rows, percent
     after: float  # of its own model
@@ -115,7 +116,8 @@ def shared_models(run: Run) -> dict[str, nn.Module]:
     Raises:
         InputError: the method has none.
     """
-    models = {"global": run.global_model} | {f"edge-{i}": each for i, each in enumerate(run.edge_models)}
+    edges = {run.models.names.edge_file(i): each for i, each in enumerate(run.edge_models)}
+    models = {"global": run.global_model} | edges
     found = {name: each for name, each in models.items() if each is not None}
     _check_predict(found, "This run", run.experiment)
     return found
@@ -144,11 +146,12 @@ def read_models(
         raise InputError(f"The model of {folder} came from Python: call sfedhp.personalize with model=...")
     if not (models := folder / "models").is_dir():
         raise InputError(f"{folder} is not finished and has no models yet: let the run end first.")
-    edges = sorted(models.glob("edge-*.safetensors"), key=lambda path: int(path.stem.partition("-")[2]))
+    found = [path.stem.partition("-")[2] for path in models.glob("edge-*.safetensors")]
+    edges = [models / f"edge-{name}.safetensors" for name in sorted_names(set(found))]
     files = [*models.glob("global.safetensors"), *edges]
-    found = {path.stem: read_model(path, experiment, shape, model) for path in files}
-    _check_predict(found, str(folder), experiment)
-    return found
+    modules = {path.stem: read_model(path, experiment, shape, model) for path in files}
+    _check_predict(modules, str(folder), experiment)
+    return modules
 
 
 def adapt(

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.text import printable
 from sfedhp.data import Federation
 from sfedhp.engine.state import State
 from sfedhp.runs.evaluation import Scored
@@ -41,6 +42,7 @@ _CLIENT_COLUMNS: Final = (
     "label_rows",
 )
 _ALONE: Final = "alone"  # the accuracy of the client's model trained alone, where a comparison has it
+_NAMES: Final = ("name", "edge_name")  # more columns, where the data has names
 _CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
 
 Matrix = Sequence[Sequence[int]]  # test rows by true class (first) and predicted class
@@ -96,7 +98,8 @@ def write_scores(folder: Path, scores: Scores) -> None:
     """Write the files of a run into its folder."""
     _write_clients(folder, scores.clients, _alone(folder))
     write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
-    write_text(folder / _CONFUSION, json.dumps({"round": scores.round, **scores.confusion}) + "\n")
+    confusion = {"round": scores.round, **scores.confusion, **_class_names(scores.classes)}
+    write_text(folder / _CONFUSION, json.dumps(confusion) + "\n")
 
 
 def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
@@ -148,7 +151,9 @@ def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[
     return Scores(
         rounds,
         _client_rows(federation, _positions(prepared), counts),
-        _class_rows(torch.bincount(labels[real], minlength=classes).tolist(), confusion),
+        _class_rows(
+            torch.bincount(labels[real], minlength=classes).tolist(), confusion, federation.names.classes
+        ),
         confusion,
     )
 
@@ -192,11 +197,12 @@ def _client_rows(
             | {"rows": sum(holding.train), "test_rows": sum(holding.test), "labels": labels}
             | figures
             | {"label_rows": " ".join(str(count) for count in holding.train if count)}
+            | {name: getattr(holding, name) for name in _NAMES if getattr(holding, name)}
         )
     return table
 
 
-def _class_rows(rows: Sequence[int], confusion: Mapping[str, Matrix]) -> list[Row]:
+def _class_rows(rows: Sequence[int], confusion: Mapping[str, Matrix], names: Sequence[str]) -> list[Row]:
     """The accuracy of each kind of model on the test rows of each class."""
     return [
         {"class": label, "test_rows": count}
@@ -204,6 +210,7 @@ def _class_rows(rows: Sequence[int], confusion: Mapping[str, Matrix]) -> list[Ro
             kind: 100 * confusion[kind][label][label] / count if kind in confusion and count else None
             for kind in KINDS
         }
+        | ({"name": names[label]} if names else {})
         for label, count in enumerate(rows)
     ]
 
@@ -216,9 +223,10 @@ def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> Matrix:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """The rows as CSV; a figure that is missing is empty."""
+    """The rows as CSV, with their names where they have some; a figure that is missing is empty."""
     text = io.StringIO(newline="")
-    table = csv.DictWriter(text, columns, lineterminator="\n")
+    names = [name for name in _NAMES if any(name in row for row in rows)]
+    table = csv.DictWriter(text, [*columns, *names], lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return text.getvalue()
@@ -247,12 +255,23 @@ def _client(row: Mapping[str, str]) -> Row:
     counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
     texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None of earlier versions
     names = [*KINDS, "loss", *([_ALONE] if _ALONE in row else [])]
-    return counts | texts | {name: _figure(row[name]) for name in names}
+    return counts | texts | {name: _figure(row[name]) for name in names} | _names(row)
 
 
 def _class(row: Mapping[str, str]) -> Row:
     counts: dict[str, Any] = {name: int(row[name]) for name in ("class", "test_rows")}
-    return counts | {kind: _figure(row[kind]) for kind in KINDS}
+    return counts | {kind: _figure(row[kind]) for kind in KINDS} | _names(row)
+
+
+def _class_names(classes: Sequence[Row]) -> dict[str, list[str]]:
+    """The names of the classes, for the file of the confusion; nothing where they have none."""
+    names = [row["name"] for row in classes if "name" in row]
+    return {"classes": names} if names else {}
+
+
+def _names(row: Mapping[str, str]) -> dict[str, str]:
+    """The names in a row of a file, which anybody may have written."""
+    return {name: printable(row[name]) for name in _NAMES if row.get(name)}
 
 
 def _figure(text: str) -> float | None:

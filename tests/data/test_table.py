@@ -489,7 +489,7 @@ def test_a_run_on_a_table_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.chdir(tmp_path.parent)  # the file is found from elsewhere
     resumed = sfedhp.resume(tmp_path / "parts")
-    for name in ("global", "edge-1", "client-1-1"):
+    for name in ("global", "edge-B", "client-w2"):
         path = f"models/{name}.safetensors"
         assert (tmp_path / "parts" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
     assert resumed.summary["pm_last"] == whole.summary["pm_last"]

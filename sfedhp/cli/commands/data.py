@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -150,12 +151,18 @@ def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
                 "partition": options.partition,
                 "classes": federation.classes,
                 "notes": federation.notes,
-                "clients": [holding._asdict() for holding in federation.describe()],
+                **({"class_names": federation.names.classes} if federation.names.classes else {}),
+                "clients": [_without_empty_names(holding) for holding in federation.describe()],
             }
         )
         return
     print_notes(federation.notes)
-    draw(results(), f"{options.source}, partition {options.partition}", federation.describe())
+    title = f"{options.source}, partition {options.partition}"
+    draw(results(), title, federation.describe(), federation.names.classes)
+
+
+def _without_empty_names(holding: library.Holding) -> dict[str, Any]:
+    return {key: value for key, value in holding._asdict().items() if value != ""}
 
 
 def _print_states(states: dict[str, list[library.FileState]]) -> None:

@@ -18,8 +18,17 @@ _OTHER_COLUMNS = 45  # width of edge, client and the totals
 _WIDEST = 4  # characters of a label's column
 
 
-def draw(console: Console, title: str, holdings: Sequence[Holding]) -> None:
-    """Print a row per client under its edge and a column per label, darker the more rows the client holds."""
+def draw(
+    console: Console, title: str, holdings: Sequence[Holding], classes_named: Sequence[str] = ()
+) -> None:
+    """Print a row per client under its edge and a column per label, darker the more rows the client holds.
+
+    Args:
+        console: where to.
+        title: above the table.
+        holdings: of each client, edge by edge.
+        classes_named: the names of the labels, where they have some; they are listed below the table.
+    """
     classes = len(holdings[0].train)
     most = max(max(holding.train) for holding in holdings)
     width = max(1, min(_WIDEST, (console.width - _OTHER_COLUMNS) // classes))
@@ -34,14 +43,17 @@ def draw(console: Console, title: str, holdings: Sequence[Holding]) -> None:
     for edge, members in groupby(holdings, key=lambda holding: holding.edge):
         for place, holding in enumerate(members):
             table.add_row(
-                "" if place else str(edge),
-                str(holding.client),
+                "" if place else holding.edge_name or str(edge),
+                holding.name or str(holding.client),
                 "".join(_cell(count, most, width) for count in holding.train),
                 *(str(sum(part)) for part in (holding.train, holding.test, holding.validation)),
             )
         table.add_section()
     console.print(table)
     console.print(_legend(most))
+    if classes_named:
+        named = [f"{label} {name}" for label, name in enumerate(classes_named)]
+        console.print(f"labels: {', '.join(named)}", soft_wrap=True)
 
 
 def _cell(count: int, most: int, width: int) -> str:

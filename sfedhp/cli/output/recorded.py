@@ -13,10 +13,12 @@ from sfedhp.core.formats import percent
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.recorded import RecordedRun
+from sfedhp.runs.records import Row
 from sfedhp.runs.scores import Scores
 
 AT_MOST = 30  # clients that are printed, unless all are asked for
 _NAME = 20  # least width of the names of runs
+_NAME_OF_ONE = 8  # of those of clients, edges and classes
 _LABELS = 8  # least width of the labels of a client
 
 
@@ -57,8 +59,12 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
 
 def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> None:
     alone = ["alone"] if any("alone" in row for row in scores.clients) else []
+    named = [
+        _NAME_OF_ONE if any(key in row for row in scores.clients) else 0 for key in ("name", "edge_name")
+    ]
     columns = [
-        *(Column("client"), Column("edge"), Column("rows", spare=3), Column("test rows", spare=4)),
+        *(Column("client", words=named[0]), Column("edge", words=named[1])),
+        *(Column("rows", spare=3), Column("test rows", spare=4)),
         *(Column("labels", words=_LABELS, spare=2), Column("PM"), Column("EM"), Column("GM")),
         *(Column("alone") for _ in alone),
         *(Column("loss", spare=1), Column("", words=len("worst decile"))),
@@ -67,7 +73,8 @@ def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> No
     shown = ranked if all_clients else ranked[:AT_MOST]
     rows = [
         [
-            *(str(row[name]) for name in ("client", "edge", "rows", "test_rows", "labels")),
+            *(row.get("name", str(row["client"])), row.get("edge_name", str(row["edge"]))),
+            *(str(row["rows"]), str(row["test_rows"]), _labels(row, scores)),
             *(percent(row[kind]) for kind in (*KINDS, *alone)),
             "–" if row["loss"] is None else f"{row['loss']:.3f}",
             "worst decile" if row["worst_decile"] else "",
@@ -80,9 +87,17 @@ def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> No
 
 
 def _print_classes(console: Console, scores: Scores) -> None:
-    columns = [Column("class"), Column("test rows"), Column("PM"), Column("EM"), Column("GM")]
+    named = _NAME_OF_ONE if any("name" in row for row in scores.classes) else 0
+    columns = [Column("class", words=named), Column("test rows"), Column("PM"), Column("EM"), Column("GM")]
     rows = [
-        [str(row["class"]), str(row["test_rows"]), *(percent(row[kind]) for kind in KINDS)]
+        [row.get("name", str(row["class"])), str(row["test_rows"]), *(percent(row[kind]) for kind in KINDS)]
         for row in scores.classes
     ]
     print_table(console, columns, rows, f"Classes after round {scores.round}; accuracy in %")
+
+
+def _labels(row: Row, scores: Scores) -> str:
+    """The labels that a client trains on, by name where they have names."""
+    names = {str(each["class"]): each["name"] for each in scores.classes if "name" in each}
+    labels = row["labels"].split()
+    return ", ".join(names[label] for label in labels) if names else row["labels"]

@@ -57,6 +57,41 @@ def test_a_run_is_shown_with_its_figures_clients_classes_and_files(sfedhp, tiny,
     assert "clients.csv, classes.csv     the accuracy of each client and class" in classes
 
 
+def test_names_of_the_data_are_shown_and_cannot_command_the_terminal(sfedhp, here):
+    lines = ["x,y,ward,hospital,sick"]
+    for row in range(60):
+        ward = ["w1", "[bold]w2", "w\x1b[2J3"][row % 3]
+        hospital, sick = "north" if ward == "w1" else "south", ("no", "yes")[row // 3 % 2]
+        lines.append(f"{row % 7},{row // 3 % 2},{ward},{hospital},{sick}")
+    (here / "wards.csv").write_text("\n".join(lines))
+    words = [
+        "data.source=wards.csv",
+        "data.target=sick",
+        "data.client_column=ward",
+        "data.edge_column=hospital",
+    ]
+    assert sfedhp("run", *words, "rounds=2", "model.name=mlr", "--out", "one").exit_code == 0
+    result = sfedhp("show", "one")
+    clients, classes = result.stdout.split("Clients after")[1].split("Classes after")
+    assert re.search(r"^\[bold\]w2 +south +15 +5 +no, yes ", clients, re.MULTILINE)
+    assert re.search(r"^w\\x1b\[2J3 +south ", clients, re.MULTILINE)
+    assert re.search(r"^w1 +north ", clients, re.MULTILINE)
+    assert re.search(r"^yes +\d", classes, re.MULTILINE)
+    content = json.loads(sfedhp("show", "one", "--json").stdout)
+    assert {row["name"] for row in content["clients"]} == {"w1", "[bold]w2", "w\\x1b[2J3"}
+    assert [row["name"] for row in content["classes"]] == ["no", "yes"]
+    drawn = sfedhp("data", "show", *words)
+    assert "\x1b" not in drawn.stdout + result.stdout
+    assert re.search(r"north +w1 ", drawn.stdout)
+    assert re.search(r"south +\[bold\]w2 ", drawn.stdout)
+    assert "labels: 0 no, 1 yes" in drawn.stdout
+    shown = json.loads(sfedhp("data", "show", *words, "--json").stdout)
+    assert [(each["edge_name"], each["name"]) for each in shown["clients"]] == [
+        *(("north", "w1"), ("south", "[bold]w2"), ("south", "w\\x1b[2J3")),
+    ]
+    assert shown["class_names"] == ["no", "yes"]
+
+
 def test_at_most_thirty_clients_are_shown_unless_all_are_asked_for(sfedhp, many):
     sfedhp("run", *many, "--out", "one")
     some, every = sfedhp("show", "one").stdout, sfedhp("show", "one", "--all").stdout
