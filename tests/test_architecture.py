@@ -19,6 +19,7 @@ LEVELS = [
     {"engine", "config"},
     {"runs"},
     {"checks", "theory", "deploy", "paper", "bench", "serving"},
+    {"report"},
     {"cli"},
     {"__init__", "__main__"},
 ]
@@ -84,7 +85,13 @@ def test_every_package_says_what_it_holds() -> None:
 
 
 # What an extra brings, and the only part of the package that may import it.
-EXTRAS = {"deploy": {"nvflare"}, "paper": {"matplotlib"}, "nn": {"triton"}, "data": {"pyarrow"}}
+EXTRAS = {
+    "deploy": {"nvflare"},
+    "paper": {"matplotlib"},
+    "report": {"matplotlib"},
+    "nn": {"triton"},
+    "data": {"pyarrow"},
+}
 
 
 def test_only_the_command_line_and_extras_need_more_than_the_core() -> None:

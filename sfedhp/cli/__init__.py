@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "sweep": "Run a grid of experiments and seeds, stacked on the device.",
     "resume": "Continue a run that was stopped, with bit-identical results.",
     "show": "Show what a run's folder holds: figures, clients, classes.",
+    "report": "Write a page about runs: charts, clients, tables, config.",
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
     "personalize": "Train a model for a client that was not in the training.",

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ import click
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.run import print_run
 from sfedhp.cli.progress import round_progress
+from sfedhp.core.errors import InputError
+from sfedhp.report.files import report_run
 from sfedhp.runs.hints import hints
 from sfedhp.runs.loop import Progress, Report
 from sfedhp.runs.results import Outcome, Run
@@ -83,20 +86,39 @@ def hints_of(ending: Ending) -> list[str]:
     return hints(run.history, scores, finished=run.finished)
 
 
-def conclude(ending: Ending, *, as_json: bool) -> None:
-    """Print the result with hints, say how to resume a run that was stopped, and exit with the right code."""
+def conclude(ending: Ending, *, as_json: bool, no_report: bool) -> None:
+    """Print the result with hints, say how to resume a run that was stopped, and exit with the right code.
+
+    Args:
+        ending: how the run ended.
+        as_json: print the summary as JSON.
+        no_report: do not write the page.
+    """
     run = ending.run
     if as_json:
         print_json(run.summary)
     else:
         print_run(run)
     print_notes(hints_of(ending))
+    if run.folder is not None and not no_report:
+        write_page(run.folder, as_json=as_json)
     if ending.error:
         click.echo(f"error: {ending.error}", err=True)
         raise click.exceptions.Exit(DIVERGED)
     if ending.signal is not None:
         click.echo(how_to_resume(run), err=True)
         raise click.exceptions.Exit(128 + ending.signal)
+
+
+def write_page(folder: Path, *, as_json: bool) -> None:
+    """Write the page of the run, or of the runs, in a folder, and name it; stdout is for JSON alone.
+
+    A page that cannot be written does not fail a run that is done: a sentence says why.
+    """
+    try:
+        click.echo(f"Page: {report_run(folder)}", err=as_json)
+    except InputError as error:
+        click.echo(f"The page was not written: {error}", err=True)
 
 
 def how_to_resume(run: Run) -> str:

@@ -36,6 +36,11 @@ def json_option(text: str) -> Callable[[Command], Command]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
+def report_option(command: Command) -> Command:
+    """`--no-report`, as the parameter `no_report`."""
+    return click.option("--no-report", is_flag=True, help="Do not write the page report.html.")(command)
+
+
 def output_options(
     out: str, json: str, *, metavar: str = "DIR", default: Path | None = None
 ) -> Callable[[Command], Command]:

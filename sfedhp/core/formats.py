@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -24,3 +25,12 @@ def counted(number: int, noun: str) -> str:
 def listed(parts: Sequence[str]) -> str:
     """A, B and C."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def size(number: float) -> str:
+    """A number of bytes, in powers of 1000: 912 bytes, 10.2 MB."""
+    if number < 1000:
+        return counted(round(number), "byte")
+    units = ("kB", "MB", "GB", "TB")
+    power = min(int(math.log10(number * 1.00005) / 3), len(units))  # 999.95 kB would be written as 1000.0 kB
+    return f"{number / 1000**power:,.1f} {units[power - 1]}"

@@ -159,14 +159,18 @@ def experiment_of(config: Mapping[str, Any], algorithm: Algorithm | None) -> Exp
     return replace(from_dict(known), algorithm=algorithm)
 
 
+def read_environment(folder: Path) -> dict[str, Any]:
+    """The content of a run's `environment.json`; empty where it is missing or damaged: no run needs it."""
+    try:
+        known = json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
 def update_environment(folder: Path, **more: str) -> None:
     """Add to a run's `environment.json` what is known only at its end."""
-    path = folder / _ENVIRONMENT
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # a damaged one must not cost the run its end
-        known = None
-    write_text(path, json.dumps((known if isinstance(known, dict) else {}) | more, indent=2) + "\n")
+    write_text(folder / _ENVIRONMENT, json.dumps(read_environment(folder) | more, indent=2) + "\n")
 
 
 def _environment(prepared: Prepared) -> dict[str, Any]:

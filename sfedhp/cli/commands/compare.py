@@ -12,8 +12,8 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.algorithms.steps import caution
-from sfedhp.cli.execution import DIVERGED, Ending, execute, hints_of, how_to_resume
-from sfedhp.cli.options import output_options
+from sfedhp.cli.execution import DIVERGED, Ending, execute, hints_of, how_to_resume, write_page
+from sfedhp.cli.options import output_options, report_option
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
@@ -50,7 +50,10 @@ class Comparison:
     out="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
     json="Print the final summaries as one JSON list.",
 )
-def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool) -> None:
+@report_option
+def compare(
+    words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool, no_report: bool
+) -> None:
     """Run all methods on the same data, one after another, and print one table.
 
     Two of them do not federate: `local` trains every client alone, `pooled` one model on all rows. The last
@@ -81,6 +84,8 @@ def compare(words: tuple[str, ...], only: str | None, out: Path | None, as_json:
     print_notes(comparison.hints)
     for sentence in benefit.sentences():
         click.echo(sentence, err=as_json)
+    if comparison.folder is not None and not no_report:
+        write_page(comparison.folder, as_json=as_json)
     if missing := list(experiments)[len(comparison.rows) :]:
         again = ["sfedhp", "compare", *words, "--only", ",".join(missing), "--out", str(comparison.folder)]
         click.echo(f"Not started: {', '.join(missing)}. Run them with: {shlex.join(again)}", err=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.options import json_option
+from sfedhp.cli.options import json_option, report_option
 from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import METHOD, flat
 from sfedhp.runs.run import restart
@@ -17,7 +17,8 @@ from sfedhp.runs.run import restart
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @json_option("Print the final summary as one JSON object.")
-def resume(folder: Path, as_json: bool) -> None:
+@report_option
+def resume(folder: Path, as_json: bool, no_report: bool) -> None:
     """Continue the run in DIR where it stopped or was killed.
 
     The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
@@ -32,4 +33,4 @@ def resume(folder: Path, as_json: bool) -> None:
     ending = execute(str(name), partial(restart, folder))
     if ending.run.finished and not ending.rounds:
         click.echo(f"The run in {folder} was already finished.", err=True)
-    conclude(ending, as_json=as_json)
+    conclude(ending, as_json=as_json, no_report=no_report)

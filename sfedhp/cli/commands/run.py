@@ -11,7 +11,7 @@ import click
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.help import ConfigCommand
-from sfedhp.cli.options import output_options
+from sfedhp.cli.options import output_options, report_option
 from sfedhp.cli.output.console import print_notes
 from sfedhp.cli.paths import new_folder
 from sfedhp.runs.folder import check_vacant
@@ -26,7 +26,8 @@ from sfedhp.runs.settings import read_settings
     out="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
     json="Print the final summary as one JSON object.",
 )
-def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+@report_option
+def run(words: tuple[str, ...], out: Path | None, as_json: bool, no_report: bool) -> None:
     """Run one experiment; without arguments sFedHP on the embedded images.
 
     Command-line values override the file; the file overrides the defaults below. Ctrl-C finishes the round
@@ -47,7 +48,8 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool) -> None:
         raise click.exceptions.Exit(128 + signal.SIGINT) from None
     experiment = prepared.experiment
     folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
-    conclude(execute(experiment.algorithm_name, partial(start, prepared, folder)), as_json=as_json)
+    ending = execute(experiment.algorithm_name, partial(start, prepared, folder))
+    conclude(ending, as_json=as_json, no_report=no_report)
 
 
 def _prepare(words: tuple[str, ...], out: Path | None) -> Prepared:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from sfedhp.algorithms.steps import caution
-from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.options import output_options
+from sfedhp.cli.execution import DIVERGED, Interruption, write_page
+from sfedhp.cli.options import output_options, report_option
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.output.sweep import SweepRun, print_sweep
@@ -39,7 +39,8 @@ Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
     out="The folder above the runs; by default a new runs/sweep-SOURCE-TIME here.",
     json="Print the final summaries as one JSON list, one entry per run.",
 )
-def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool) -> None:
+@report_option
+def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool, no_report: bool) -> None:
     """Run a grid of experiments; those with the same shapes run together as one stack on the device.
 
     The keys are those of `sfedhp run --help-all`. `KEY=A,B` tries both values, and several such keys
@@ -73,6 +74,8 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool)
             [SweepRun(each, summaries.get(at)) for each, at in zip(settings_of, folders, strict=True)]
         )
         click.echo(f"Each run is in its own folder below {out}")
+    if not no_report:
+        write_page(out, as_json=as_json)
     if interruption.signal is not None:
         _exit_if_stopped(summaries, len(points), interruption.signal, [*words, *_options(at_once, out)])
     if any(each["trouble"] for each in summaries.values()):

@@ -36,7 +36,8 @@ def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
         for name in ALGORITHMS
     ]
     assert len(set(sections)) == 1
-    *_, folder, sentence = result.stdout.splitlines()
+    *_, folder, sentence, page = result.stdout.splitlines()
+    assert page == "Page: all/report.html"
     assert folder.endswith("below all")
     assert sentence.startswith("Training alone has ")
     tables = [(here / "all" / name / "clients.csv").read_text().splitlines() for name in ALGORITHMS]

@@ -91,7 +91,7 @@ def test_a_finished_run_says_so_and_prints_its_summary_again(sfedhp, tiny):
     first = sfedhp("run", *tiny, "--out", "one", "--json")
     again = sfedhp("resume", "one", "--json")
     assert again.exit_code == 0
-    assert again.stderr == "The run in one was already finished.\n"
+    assert again.stderr == "The run in one was already finished.\nPage: one/report.html\n"
     assert json.loads(again.stdout) == json.loads(first.stdout)
     assert "GM, global model" in sfedhp("resume", "one").stdout
 

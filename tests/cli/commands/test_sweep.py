@@ -56,7 +56,10 @@ def test_the_config_of_a_run_of_a_sweep_can_be_swept(sfedhp, tiny, here):
     file = "grid/client_proximity=5,edge_proximity=5,seed=0/config.toml"
     result = sfedhp("sweep", file, "rounds=2", "seeds=2", "--out", "again")
     assert result.exit_code == 0, result.stderr
-    assert sorted(path.name for path in (here / "again").iterdir()) == ["run,seed=0", "run,seed=1"]
+    assert sorted(path.parent.name for path in (here / "again").glob("*/config.toml")) == [
+        "run,seed=0",
+        "run,seed=1",
+    ]
     assert "client_proximity = 5.0" in (here / "again/run,seed=1/config.toml").read_text()
 
 
@@ -66,7 +69,7 @@ def test_a_sweep_prints_one_line_a_setting(sfedhp, tiny, here):
     assert "4 runs in 1 stack\n" in result.stderr
     lines = [line for line in result.stdout.splitlines() if "±" in line]
     assert [line.split()[0] for line in lines] == ["0.01", "0.05"]
-    assert sorted(path.name for path in (here / "grid").iterdir()) == [
+    assert sorted(path.parent.name for path in (here / "grid").glob("*/config.toml")) == [
         f"edge_rate={rate},seed={seed}" for rate in ("0.01", "0.05") for seed in (0, 1)
     ]
     assert (here / "grid/edge_rate=0.01,seed=1/history.jsonl").exists()

@@ -1,0 +1,285 @@
+"""The charts of a page: which there are, and what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sfedhp.core.edge_sizes import edge_sizes
+from sfedhp.core.formats import counted, duration, percent, size
+from sfedhp.report.charts import Bar, Curve, bar_chart, category_chart, line_chart, rank_chart
+from sfedhp.report.drawing import Drawing, Series
+from sfedhp.report.facts import Facts, Group, ReportedRun
+from sfedhp.report.styles import series_style
+from sfedhp.report.tree import Branch, Leaf, tree
+from sfedhp.runs.metrics import KINDS
+from sfedhp.runs.records import Row
+from sfedhp.runs.scores import Scores
+
+UNIT = "%"
+_CLASSES_DRAWN = 40
+_DECADES = 30  # from this ratio of losses their axis is logarithmic
+_BAND = "The bands are one standard deviation over seeds."
+_DENSITIES = {
+    "density_client": "client models",
+    "density_edge": "edge models",
+    "density_global": "global model",
+}
+
+
+def curves(facts: Facts) -> list[Drawing]:
+    """The accuracies over rounds: one chart for one setting, of several one for each kind of model."""
+    drawings = []
+    several = any(len(group.runs) > 1 for group in facts.groups)
+    note = _BAND if several else ""
+    if len(facts.groups) == 1:
+        drawn = _present(facts.groups[0].curve(kind, kind.upper(), KINDS.index(kind)) for kind in facts.kinds)
+        if drawn:
+            drawings.append(line_chart("curves", "Accuracy on test rows, %", drawn, unit=UNIT, note=note))
+    else:
+        for kind in facts.kinds:
+            drawn = _each(facts, kind)
+            if drawn:
+                title = f"{kind.upper()} on test rows, %"
+                drawings.append(line_chart(f"curves-{kind}", title, drawn, unit=UNIT, note=note))
+    losses = _each(facts, "train_loss")
+    if losses:
+        values = [value for curve in losses for value in curve.y]
+        log = min(values) > 0 and max(values) > _DECADES * min(values)
+        if len(facts.groups) == 1:
+            losses = [replace(losses[0], name="global model" if "gm" in facts.kinds else "models in use")]
+        drawings.append(line_chart("loss", "Training loss", losses, digits=4, log=log, note=note))
+    return drawings
+
+
+def density(facts: Facts) -> list[Drawing]:
+    """The share of weights that are not zero, over rounds."""
+    if len(facts.groups) == 1:
+        (group,) = facts.groups
+        named = enumerate(_DENSITIES.items())
+        drawn = _present(group.curve(column, name, number) for number, (column, name) in named)
+        title = "Density: share of weights that are not zero"
+    else:
+        drawn = _each(facts, "density_global")
+        title = "Density of the global model"
+    return [line_chart("density", title, drawn, digits=4, zero=True)] if drawn else []
+
+
+def traffic(facts: Facts) -> list[Drawing]:
+    """The bytes of all messages: of one setting by direction, of several in total."""
+    if len(facts.groups) > 1:
+        bars = [_total_bytes(group) for group in facts.groups]
+        return [bar_chart("bytes", "Bytes of all messages", bars)]
+    (group,) = facts.groups
+    names = [
+        name
+        for name in group.runs[0].summary
+        if name.startswith("bytes_") and name != "bytes_total" and group.estimate(name)
+    ]
+    bars = []
+    for name in names:
+        way = name.removeprefix("bytes_").replace("_", " → ")
+        sent = group.estimate(name)
+        assert sent is not None
+        filled = group.estimate(f"density_{name.removeprefix('bytes_')}")
+        said = f"; density of the last message {filled.mean:.4f}" if filled else ""
+        bars.append(Bar(way, sent.mean, size(sent.mean), f"{way}: {sent.mean:,.0f} bytes{said}"))
+    return [bar_chart("bytes", "Bytes by link and direction, all rounds", bars)] if bars else []
+
+
+def times(facts: Facts) -> list[Drawing]:
+    """The seconds of each round: over rounds for one setting, in total for several."""
+    if len(facts.groups) == 1:
+        drawn = _present([facts.groups[0].curve("seconds", "seconds", 0)])
+        return [line_chart("seconds", "Seconds of a round", drawn, digits=4, zero=True)] if drawn else []
+    bars = []
+    for group in facts.groups:
+        took = group.estimate("seconds")
+        if took:
+            label = f"{group.name}: {took.text()} seconds of computing"
+            bars.append(Bar(group.name, took.mean, duration(took.mean), label))
+    return [bar_chart("seconds", "Time of a run", bars)] if bars else []
+
+
+def clients_chart(run: ReportedRun) -> Drawing | None:
+    """The accuracy of each client, worst first; None where the folder does not have it."""
+    scores = run.record.scores
+    if scores is None:
+        return None
+    ranked = [row for row in scores.ranked_clients() if row[scores.used] is not None]
+    if not ranked:
+        return None
+    kinds = [scores.used, *(kind for kind in KINDS if kind in scores.confusion and kind != scores.used)]
+    figures = [
+        Series(kind.upper(), [row[kind] for row in ranked], style=series_style("fill", number))
+        for number, kind in enumerate(kinds)
+    ]
+    worst = sum(row["worst_decile"] for row in ranked)
+    mean = sum(row[scores.used] for row in ranked[:worst]) / worst
+    return rank_chart(
+        "clients",
+        f"{scores.used.upper()} of each client, %",
+        [f"{client_name(row)}, {edge_name(row)}" for row in ranked],
+        figures,
+        worst,
+        unit=UNIT,
+        note=f"The worst tenth ({counted(worst, 'client')}) has a mean of {percent(mean)} %.",
+    )
+
+
+def classes_chart(run: ReportedRun) -> Drawing | None:
+    """The accuracy on each class; None where the folder does not have it."""
+    scores = run.record.scores
+    if scores is None or not scores.classes:
+        return None
+    rows, note = list(scores.classes), ""
+    if len(rows) > _CLASSES_DRAWN:
+        rows = sorted(rows, key=lambda row: (row[scores.used] is None, row[scores.used]))[:_CLASSES_DRAWN]
+        note = f"The {_CLASSES_DRAWN} classes with the lowest {scores.used.upper()}; the table has all."
+    kinds = [kind for kind in KINDS if kind in scores.confusion]
+    names = class_names(scores)
+    return category_chart(
+        "classes",
+        "Accuracy on the test rows of each class, %",
+        [names[row["class"]] for row in rows],
+        [Series(kind.upper(), [row[kind] for row in rows]) for kind in kinds],
+        [counted(row["test_rows"], "test row") for row in rows],
+        unit=UNIT,
+        note=note,
+    )
+
+
+def run_tree(run: ReportedRun, width: float) -> Drawing:
+    """The three tiers of a run."""
+    last = run.evaluated[-1] if run.evaluated else {}
+    gm = last.get("gm")
+    cloud = f"GM {percent(gm)} %" if gm is not None else "no global model" if last else ""
+    edges = run.record.config["edges"]
+    label = f"cloud: {counted(edges, 'edge')}, {counted(run.record.clients, 'client')}"
+    label += f"; GM {percent(gm)} %" if gm is not None else ""
+    return tree(run.name, cloud, label, branches(run), width=width, with_edges=run.with_edges)
+
+
+def branches(run: ReportedRun) -> list[Branch]:
+    """The edges of a run with their clients."""
+    scores, config = run.record.scores, run.record.config
+    if scores is None:
+        return [
+            Branch(
+                f"edge {edge}",
+                "",
+                f"edge {edge}: {counted(clients, 'client')}",
+                [
+                    Leaf(f"{edge}-{seat}", 0, (), None, None, False, f"client {edge}-{seat} of edge {edge}")
+                    for seat in range(clients)
+                ],
+            )
+            for edge, clients in enumerate(edge_sizes(config["edges"], config["clients_per_edge"]))
+        ]
+    worst = {row["client"] for row in scores.ranked_clients() if row["worst_decile"]}
+    found = []
+    for edge in sorted({row["edge"] for row in scores.clients}):
+        rows = [row for row in scores.clients if row["edge"] == edge]
+        means = {kind: _mean(rows, kind) for kind in KINDS}
+        said = [f"{kind.upper()} {percent(mean)} %" for kind, mean in means.items() if mean is not None]
+        figure = f"EM {percent(means['em'])} %" if means["em"] is not None else ""
+        held = sum(row["rows"] for row in rows)
+        name = edge_name(rows[0])
+        label = f"{name}: {counted(len(rows), 'client')}, {held:,} rows; {', '.join(said)}"
+        leaves = [_leaf(row, scores, row["client"] in worst) for row in rows]
+        found.append(Branch(name, figure, label, leaves))
+    return found
+
+
+def drawings(facts: Facts) -> list[Drawing]:
+    """All charts, for files of their own."""
+    first = facts.runs[0]
+    own = (
+        [run_tree(first, 1160.0), clients_chart(first), classes_chart(first)] if len(facts.runs) == 1 else []
+    )
+    return [
+        *(drawing for drawing in own if drawing is not None),
+        *(*curves(facts), *density(facts), *traffic(facts), *times(facts)),
+    ]
+
+
+def client_name(row: Row) -> str:
+    """The name of a client: as the data has it, or by its number."""
+    return str(row.get("name") or f"client {row['client']}")
+
+
+def edge_name(row: Row) -> str:
+    """The name of a client's edge: as the data has it, or by its number."""
+    return str(row.get("edge_name") or f"edge {row['edge']}")
+
+
+def class_names(scores: Scores) -> list[str]:
+    """The names of the classes: as the data has them, or their numbers."""
+    return [str(row.get("name") or row["class"]) for row in scores.classes]
+
+
+def label_mix(row: Row) -> list[tuple[int, int]]:
+    """The labels of a client with their training rows; none where an earlier version wrote the folder."""
+    if row["label_rows"] is None:
+        return []
+    labels, counts = row["labels"].split(), row["label_rows"].split()
+    return list(zip(map(int, labels), map(int, counts), strict=True))
+
+
+def label_texts(row: Row, names: Sequence[str]) -> list[str]:
+    """The labels of a client in words, with their training rows where these are known."""
+    if mix := label_mix(row):
+        return [f"{names[label]} ({count})" for label, count in mix]
+    return [names[int(label)] for label in row["labels"].split()]
+
+
+def _leaf(row: Row, scores: Scores, worst: bool) -> Leaf:
+    mix = label_mix(row)
+    shares = [0.0] * len(scores.classes)
+    for label, count in mix:
+        shares[label] = count / max(row["rows"], 1)
+    held = ", ".join(label_texts(row, class_names(scores)))
+    said = [f"{kind.upper()} {percent(row[kind])} %" for kind in KINDS if row[kind] is not None]
+    said += [f"trained alone {percent(row['alone'])} %"] if row.get("alone") is not None else []
+    figure = row[scores.used]
+    sentence = (
+        f"{client_name(row)} of {edge_name(row)}: {counted(row['rows'], 'row')}, "
+        f"{counted(row['test_rows'], 'test row')}; labels {held or 'none'}; "
+        f"{', '.join(said) or 'no test rows'}{'; one of the worst tenth' if worst else ''}"
+    )
+    return Leaf(
+        client_name(row),
+        row["rows"],
+        shares if mix else (),
+        figure,
+        None if figure is None else figure / 100,
+        worst,
+        sentence,
+    )
+
+
+def _mean(rows: Sequence[Row], kind: str) -> float | None:
+    """The mean of a kind of model over clients, weighted by their test rows."""
+    known = [(row[kind], row["test_rows"]) for row in rows if row[kind] is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _total_bytes(group: Group) -> Bar:
+    sent = group.estimate("bytes_total")
+    mean = sent.mean if sent else 0.0
+    ways = [
+        f"{name.removeprefix('bytes_').replace('_', ' → ')} {size(found.mean)}"
+        for name in group.runs[0].summary
+        if name.startswith("bytes_") and name != "bytes_total" and (found := group.estimate(name))
+    ]
+    return Bar(group.name, mean, size(mean), f"{group.name}: {', '.join(ways) or 'nothing sent'}")
+
+
+def _each(facts: Facts, column: str) -> list[Curve]:
+    """The curve of a column for each setting that has it."""
+    return _present(group.curve(column, group.name, number) for number, group in enumerate(facts.groups))
+
+
+def _present(found: Iterator[Curve | None] | Sequence[Curve | None]) -> list[Curve]:
+    return [curve for curve in found if curve is not None]

@@ -1,0 +1,283 @@
+"""The sections of a page: what was run, figures, the tree, clients, classes, config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sfedhp.core.formats import counted, duration, percent, size
+from sfedhp.report.content import (
+    class_names,
+    classes_chart,
+    client_name,
+    clients_chart,
+    edge_name,
+    label_texts,
+    run_tree,
+)
+from sfedhp.report.drawing import svg
+from sfedhp.report.facts import Facts, Group, ReportedRun, varying_keys
+from sfedhp.report.html import Cell, Column, Line, figure, folded, paragraph, section, table, tiles
+from sfedhp.report.tree import NARROW, WIDE, WITH_MIX, WITH_ROWS
+from sfedhp.runs.metrics import KINDS
+
+NAMES = {"pm": "personal models", "em": "edge models", "gm": "global model"}
+_CLIENTS_IN_ALL = 6000  # of all runs of a page whose clients are drawn
+_LEGEND = (
+    "A box is a client. Its small bars are its rows of each label, always at the label's place. Then come "
+    "its accuracy, as a bar and in percent, and its number of rows. "
+)
+_MIDDLE_LEGEND = (
+    "A box is a client. Its small bars are its rows of each label, always at the label's place. Below is its "
+    "accuracy, as a bar and in percent. "
+)
+_SMALL_LEGEND = "A box is a client, filled as high as its accuracy. "
+_READING = (
+    "Boxes with a colored border are the worst tenth. Point at a box, or use Tab and the arrow keys, for "
+    "label mix, rows and figures."
+)
+
+
+def figures_of_run(run: ReportedRun) -> str:
+    """The final figures of a run as tiles."""
+    summary = run.summary
+    entries = []
+    for kind in KINDS:
+        if (last := summary[f"{kind}_last"]) is None:
+            continue
+        worst = summary[f"{kind}_worst_last"]
+        more = f"worst tenth {percent(worst)}\N{NO-BREAK SPACE}%" if worst is not None else ""
+        entries.append((f"{kind.upper()}, {NAMES[kind]}", f"{percent(last)}\N{NO-BREAK SPACE}%", more))
+    entries.append(("sent", size(summary["bytes_total"]), "all messages, all rounds"))
+    rounds = run.record.config["rounds"]
+    entries.append(
+        ("time", duration(summary["seconds"]), f"{run.record.rounds_done} of {counted(rounds, 'round')}")
+    )
+    return tiles(entries)
+
+
+def benefit(run: ReportedRun) -> str | None:
+    """Whether the clients' own models help them, in a sentence; None where it is not known."""
+    scores = run.record.scores
+    if scores is None or "gm" not in scores.confusion or scores.used == "gm":
+        return None
+    used = scores.used
+    pairs = [(row[used], row["gm"]) for row in scores.clients if None not in (row[used], row["gm"])]
+    last = run.evaluated[-1] if run.evaluated else {}
+    if not pairs or used not in last or "gm" not in last:
+        return None
+    whose = "their own models" if used == "pm" else "the models of their edges"
+    better = sum(own > shared for own, shared in pairs)
+    worse = sum(own < shared for own, shared in pairs)
+    return (
+        f"Does it help? With {whose}, clients are right on {percent(last[used])} % of their test rows; with "
+        f"the one global model on {percent(last['gm'])} %. {better} of {counted(len(pairs), 'client')} "
+        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse."
+    )
+
+
+def trees(run: ReportedRun, prefix: str = "") -> str:
+    """The tree of a run, once for wide and once for narrow screens."""
+    wide, narrow = run_tree(run, WIDE), run_tree(run, NARROW)
+    legend = ""
+    if run.record.scores is not None:
+        count = run.record.clients
+        what = _LEGEND if count <= WITH_ROWS else _MIDDLE_LEGEND if count <= WITH_MIX else _SMALL_LEGEND
+        legend = paragraph(what + _READING, "legend")
+    missing = run.record.missing_scores
+    return (
+        svg(wide, prefix=prefix, style="wide")
+        + svg(narrow, prefix=f"{prefix}narrow-", style="narrow")
+        + legend
+        + (paragraph(missing, "note") if missing else "")
+    )
+
+
+def clients(run: ReportedRun, prefix: str = "") -> str:
+    """The clients of a run: chart and table."""
+    chart, scores = clients_chart(run), run.record.scores
+    if chart is None or scores is None:
+        return ""
+    heads = [
+        "client",
+        "edge",
+        "rows",
+        "test rows",
+        "labels (rows)",
+        *(kind.upper() for kind in KINDS),
+        "loss",
+    ]
+    columns = [Column(head, head not in ("client", "edge", "labels (rows)")) for head in heads]
+    names = class_names(scores)
+    lines = []
+    for row in scores.ranked_clients():
+        held = " ".join(label_texts(row, names))
+        lines.append(
+            Line(
+                [
+                    Cell(client_name(row)),
+                    Cell(edge_name(row)),
+                    *(Cell(str(row[name]), row[name]) for name in ("rows", "test_rows")),
+                    Cell(held, style="long"),
+                    *(Cell(percent(row[kind]), row[kind]) for kind in KINDS),
+                    Cell("–" if row["loss"] is None else f"{row['loss']:.4f}", row["loss"]),
+                ],
+                "worst" if row["worst_decile"] else "",
+            )
+        )
+    return (
+        f'<div class="columns"><div>{figure(chart, prefix)}</div>'
+        f"<div>{table(f'{prefix}clients-table', columns, lines)}</div></div>"
+    )
+
+
+def classes(run: ReportedRun, prefix: str = "") -> str:
+    """The classes of a run: chart and table."""
+    chart, scores = classes_chart(run), run.record.scores
+    if chart is None or scores is None:
+        return ""
+    columns = [Column("class", False), Column("test rows"), *(Column(kind.upper()) for kind in KINDS)]
+    lines = [
+        Line(
+            [
+                Cell(name),
+                Cell(str(row["test_rows"]), row["test_rows"]),
+                *(Cell(percent(row[kind]), row[kind]) for kind in KINDS),
+            ]
+        )
+        for name, row in zip(class_names(scores), scores.classes, strict=True)
+    ]
+    return (
+        f'<div class="columns"><div>{figure(chart, prefix)}</div>'
+        f"<div>{table(f'{prefix}classes-table', columns, lines)}</div></div>"
+    )
+
+
+def detailed(facts: Facts) -> list[ReportedRun]:
+    """The runs whose clients are drawn: as many as keep the page small, at least one."""
+    chosen: list[ReportedRun] = []
+    drawn = 0
+    for run in facts.runs:
+        drawn += run.record.clients
+        if chosen and drawn > _CLIENTS_IN_ALL:
+            break
+        chosen.append(run)
+    return chosen
+
+
+def runs_table(facts: Facts) -> str:
+    """A line for each setting, or each run if every setting has one seed."""
+    seeds = any(len(group.runs) > 1 for group in facts.groups)
+    heads = ["setting", *(["seeds"] if seeds else []), "rounds"]
+    heads += [f"{kind.upper()}, %" for kind in facts.kinds]
+    heads += [f"{_used(facts).upper()} worst tenth, %"] if facts.kinds else []
+    heads += ["density", "sent", "time", "state"]
+    columns = [Column(head, head not in ("setting", "state")) for head in heads]
+    note = "± is the standard deviation over seeds." if seeds else ""
+    lines = [Line(list(_cells(facts, group, seeds=seeds))) for group in facts.groups]
+    return table("runs-table", columns, lines) + (paragraph(note, "note") if note else "")
+
+
+def config(facts: Facts) -> str:
+    """The config: the keys in which runs differ, those that are not at their defaults, and all others."""
+    first = facts.runs[0]
+    parts = []
+    if len(facts.groups) > 1:
+        keys = varying_keys([group.runs[0] for group in facts.groups])
+        columns = [Column("setting", False), *(Column(key, False) for key in keys)]
+        lines = [
+            Line([Cell(group.name), *(Cell(_shown(group.runs[0].record.config.get(key))) for key in keys)])
+            for group in facts.groups
+        ]
+        parts.append(
+            folded("differences", "Keys in which the settings differ", table("differing", columns, lines))
+        )
+        same = {key: value for key, value in first.record.config.items() if key not in keys}
+    else:
+        same = dict(first.record.config)
+    changed = {key: value for key, value in same.items() if key in first.changed}
+    others = {key: value for key, value in same.items() if key not in changed}
+    parts.append(paragraph("Keys that are not at their defaults, as the run resolved them:"))
+    parts.append(_key_table("changed-keys", changed))
+    parts.append(
+        folded(
+            "other-keys",
+            f"{counted(len(others), 'key')} at their defaults",
+            _key_table("default-keys", others),
+        )
+    )
+    return "".join(parts)
+
+
+def environment(facts: Facts) -> str:
+    """The versions and machine of the first run."""
+    known = facts.runs[0].environment
+    return _key_table("environment", known) if known else ""
+
+
+def hints(facts: Facts) -> str:
+    """What to tell the reader about the results."""
+    several = len(facts.runs) > 1
+    lines = []
+    for run in facts.runs:
+        name = f"{run.name}: " if several else ""
+        if run.record.error:
+            lines.append(paragraph(f"{name}{run.record.error}", "trouble"))
+        lines += [paragraph(f"{name}{hint}", "hint") for hint in run.record.hints]
+    if len(lines) > 4:
+        return folded("hints", f"{counted(len(lines), 'hint')} on the results", "".join(lines))
+    return "".join(lines)
+
+
+def details(facts: Facts) -> Iterator[str]:
+    """Clients and classes, of one run at a time."""
+    shown = detailed(facts)
+    for number, run in enumerate(shown):
+        prefix = f"run{number}-" if len(facts.runs) > 1 else ""
+        parts = [
+            section("Clients", clients(run, prefix)),
+            section("Classes", classes(run, prefix)),
+        ]
+        inner = "".join(parts)
+        yield f'<div data-run="{number}"{" hidden" if number else ""}>{inner}</div>' if prefix else inner
+
+
+def _cells(facts: Facts, group: Group, *, seeds: bool) -> Iterator[Cell]:
+    yield Cell(group.name, style="long")
+    if seeds:
+        yield Cell(str(len(group.runs)), len(group.runs))
+    done = min(run.record.rounds_done for run in group.runs)
+    yield Cell(str(done), done)
+    keys = [f"{kind}_last" for kind in facts.kinds]
+    keys += [f"{_used(facts)}_worst_last"] if facts.kinds else []
+    for key in keys:
+        found = group.estimate(key)
+        yield Cell(found.text() if found else "–", found.mean if found else None)
+    filled = group.estimate("density_global") or group.estimate("density_client")
+    yield Cell(f"{filled.mean:.3f}" if filled else "–", filled.mean if filled else None)
+    sent, took = group.estimate("bytes_total"), group.estimate("seconds")
+    yield Cell(size(sent.mean) if sent else "–", sent.mean if sent else None)
+    yield Cell(duration(took.mean) if took else "–", took.mean if took else None)
+    diverged = sum(run.record.error is not None for run in group.runs)
+    finished = sum(run.record.finished for run in group.runs)
+    if diverged:
+        yield Cell("diverged" if len(group.runs) == 1 else f"{diverged} diverged", style="badge")
+    else:
+        yield Cell("finished" if finished == len(group.runs) else f"round {done}")
+
+
+def _used(facts: Facts) -> str:
+    """The kind of model that clients would use, of those that were evaluated."""
+    return facts.kinds[0]
+
+
+def _key_table(name: str, values: Any) -> str:
+    columns = [Column("key", False), Column("value", False)]
+    lines = [Line([Cell(str(key)), Cell(_shown(value), style="long")]) for key, value in values.items()]
+    return table(name, columns, lines, sortable=False) if lines else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "–" if value is None else str(value)

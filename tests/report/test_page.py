@@ -1,0 +1,118 @@
+"""The page as text: what odd folders get, names, and that it names no address."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sfedhp import Experiment, FedAvg
+from sfedhp.report.facts import read_facts
+from sfedhp.report.page import render
+from sfedhp.runs.scores import SCORE_FILES
+from tests.support.run_folders import write_run
+
+
+def page(*folders: Path) -> str:
+    return render(read_facts(folders))
+
+
+def sentences(text: str) -> str:
+    return re.sub(r"<[^>]+>", " ", text)
+
+
+def test_the_page_names_no_address(tmp_path):
+    text = page(write_run(tmp_path / "one"))
+    assert set(re.findall(r"[a-z]+://[^\s\"'<)]*", text)) == {"http://www.w3.org/2000/svg"}  # the name of SVG
+    assert not re.search(r"(src|href)=\"(?!data:,)", text)
+    assert "@import" not in text
+    assert "url(" not in text
+
+
+def test_a_run_that_has_not_ended_says_why_there_are_no_clients(tmp_path):
+    folder = write_run(tmp_path / "one")
+    for name in SCORE_FILES:
+        (folder / name).unlink()
+    text = page(folder)
+    assert "The run has not ended" in text
+    assert text.count('data-tier="client"') == 2 * 6
+
+
+def test_a_run_without_rounds_has_a_page(tmp_path):
+    folder = write_run(tmp_path / "one")
+    (folder / "history.jsonl").write_text("")
+    for name in SCORE_FILES:
+        (folder / name).unlink()
+    assert "0 of 4 rounds" in sentences(page(folder))
+
+
+def test_a_run_that_diverged_says_so(tmp_path):
+    folder = write_run(tmp_path / "one")
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    rows[-1] |= {"pm": None, "em": None, "gm": None, "train_loss": None}
+    (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert f"{rows[-2]['gm']:.2f}" in page(folder)
+
+
+def test_a_folder_of_an_earlier_version_has_labels_without_rows(tmp_path):
+    folder = write_run(tmp_path / "one")
+    path = folder / "clients.csv"
+    path.write_text("\n".join(line.rpartition(",")[0] for line in path.read_text().splitlines()) + "\n")
+    assert "labels 0, 1, 2; PM" in page(folder)
+
+
+def test_names_of_the_data_are_shown(tmp_path):
+    folder = write_run(tmp_path / "one")
+    facts = read_facts([folder])
+    scores = facts.runs[0].record.scores
+    assert scores is not None
+    for row in scores.clients:
+        row |= {"name": f"ward-{row['client']}", "edge_name": ["north", "south"][row["edge"]]}
+    for row in scores.classes:
+        row["name"] = ["flu", "cold", "<none>"][row["class"]]
+    text = render(facts)
+    assert 'aria-label="ward-0 of north: ' in text
+    assert re.search(r"labels flu \(\d+\), cold \(\d+\), &lt;none&gt; \(\d+\)", text)
+    assert "<none>" not in text
+    assert ">south</text>" in text
+
+
+def test_whether_it_helps_is_counted_from_the_clients(tmp_path):
+    folder = write_run(tmp_path / "one")
+    with (folder / "clients.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    better = sum(float(row["pm"]) > float(row["gm"]) for row in rows)
+    worse = sum(float(row["pm"]) < float(row["gm"]) for row in rows)
+    assert 0 < better < 6
+    assert f"{better} of 6 clients" in page(folder)
+    assert f"served better by their own models, {worse} worse." in page(folder)
+
+
+def test_changed_keys_come_first(tmp_path):
+    text = page(write_run(tmp_path / "one", per_edge=7))
+    changed, others = text.split('id="changed-keys"')[1].split('id="default-keys"')
+    assert "clients_per_edge" in changed
+    assert "batch_size" not in changed
+    assert "batch_size" in others
+
+
+def test_settings_that_differ_are_overlaid_and_tabulated(tmp_path):
+    one = write_run(tmp_path / "one")
+    two = write_run(tmp_path / "two", experiment=Experiment(algorithm=FedAvg()))
+    text = page(one, two)
+    assert 'id="curves-gm"' in text
+    differing = text.split('id="differing"')[1].split("</table>")[0]
+    assert "algorithm.name" in differing
+    assert "batch_size" not in differing
+
+
+@pytest.mark.parametrize("classes", [2, 60])
+def test_many_classes_are_cut_in_the_chart_but_not_in_the_table(tmp_path, classes):
+    text = page(write_run(tmp_path / "one", classes=classes))
+    chart = text.split('id="classes"')[1].split("</svg>")[0]
+    assert chart.count('class="target"') == min(classes, 40)
+    table = text.split('id="classes-table"')[1].split("</table>")[0]
+    assert table.count("<tr>") == classes + 1
