@@ -23,8 +23,8 @@ from sfedhp.core.types import Batch, Clock
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.conv.convolve import Convolution, DirectConvolution, Im2colConvolution
 from sfedhp.nn.conv.network import ConvNet
-from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
+from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 
 SHAPE, CLASSES, ROWS = (3, 32, 32), 10, 20

@@ -67,7 +67,7 @@ class PFedGP(Algorithm):
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> DeepKernel:
         """The posterior of the client's tree of Gaussian processes, given its rows."""
-        rows, keys = self._draw(task, clock, self.local_steps)
+        rows, keys = self._draw(task, clock, self.local_steps, augment=False)
         outputs = task.scores(received, rows.inputs)
         posterior = fit(
             outputs,
@@ -84,10 +84,10 @@ class PFedGP(Algorithm):
         """log P(class), with the largest always at a class that the client holds."""
         return log_probabilities(parameters.posterior, task.scores(parameters.network, inputs))
 
-    def _draw(self, task: Task, clock: Clock, step: int) -> tuple[Batch, Tensor]:
+    def _draw(self, task: Task, clock: Clock, step: int, augment: bool = True) -> tuple[Batch, Tensor]:
         """Up to `support_rows` of the client's rows, and the key of all further draws of this step."""
         keys = key(task.stream, clock.cloud_round, clock.edge_round, step)
-        return task.batch(clock, step, role="support", count=self.support_rows), keys
+        return task.batch(clock, step, "support", self.support_rows, augment), keys
 
 
 def _classes(task: Task) -> int:

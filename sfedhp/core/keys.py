@@ -26,6 +26,7 @@ ROLES: Final = {
     "gibbs": 7,
     "client": 8,
     "epoch": 9,
+    "augment": 10,
 }
 
 _GOLDEN: Final = -7046029254386353131  # 0x9e3779b97f4a7c15 as a signed number
@@ -98,6 +99,12 @@ def shuffle(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
     rows = _numbers(width, sizes.device)
     hashes = torch.where(rows < sizes.unsqueeze(-1), key(keys.unsqueeze(-1), rows), _LARGEST)
     return hashes.argsort(dim=-1, stable=True)
+
+
+def words(keys: Tensor, count: int) -> Tensor:
+    """For each key `count` uniform 32-bit integers, as int32: (...) to (..., count)."""
+    pairs = key(keys.unsqueeze(-1), torch.arange((count + 1) // 2, device=keys.device))
+    return pairs.view(torch.int32)[..., :count]
 
 
 @lru_cache(maxsize=64)

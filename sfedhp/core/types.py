@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from sfedhp.core.keys import key
 
+Augment = Literal["none", "crop", "flip", "crop-flip"]  # random changes of images to train on
 Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 

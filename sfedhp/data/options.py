@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from sfedhp.core.options import Bounds, Help
+from sfedhp.core.types import Augment
 
 Partition = Literal["auto", "paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
 Scale = Literal["auto", "unit", "standard", "per_pixel", "none"]
@@ -52,6 +53,9 @@ class DataOptions:
             "column), per_pixel or none; auto: unit for pixels, standard for tables, none for other floats"
         ),
     ] = "auto"
+    augment: Annotated[
+        Augment, Help("random crops (moved by up to 4 pixels) and flips of training images")
+    ] = "none"
     test_share: Annotated[
         Share, Help("share of a client's rows to test on, if neither counts nor a `test` column decide")
     ] = 0.25

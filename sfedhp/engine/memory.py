@@ -34,16 +34,24 @@ def clients_that_fit(network: Network, row: Tensor, rows: int, runs: int) -> int
     """
     saved = 0  # numbers that a forward pass of one row saves for its backward pass
 
+    model, statistics = (part.to(row.device) for part in network.initial())
+    memory, seen = model.untyped_storage().data_ptr(), set[int]()  # of the weights
+
     def count(tensor: Tensor) -> Tensor:
         nonlocal saved
-        saved += tensor.numel()
+        # A recurrent layer saves the same weights at every time step, which takes no further memory.
+        is_weight = tensor.untyped_storage().data_ptr() == memory
+        if not is_weight or tensor.data_ptr() not in seen:
+            saved += tensor.numel()
+        if is_weight:
+            seen.add(tensor.data_ptr())
         return tensor
 
-    model, statistics = (part.to(row.device) for part in network.initial())
     weights = {name: part.requires_grad_() for name, part in split(model, network.weights).items()}
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         network.run(weights, statistics, row, torch.Size(), train=False)
-    activations = max(saved - network.d, row.numel())
+    masks = sum(call.numbers for call in network.rehearsal(row.shape[1:], row.dtype).dropout)
+    activations = max(saved - network.d, row.numel()) + masks
     each = (_VECTORS_COMPUTED * network.d + 2 * rows * activations) * row.element_size()
     return _fitting(each * runs, row.device)
 

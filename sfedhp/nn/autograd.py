@@ -99,7 +99,7 @@ def _train(
     *lead, width = batch.real.shape
     axes = len(lead)
     if not (network.s and may_pad):
-        return network.run(leaves, statistics, batch.inputs, torch.Size(lead), train=True)
+        return network.run(leaves, statistics, batch.inputs, torch.Size(lead), True, batch.keys)
     counts = batch.real.sum(-1).reshape(-1)
     if not counts.any():  # what comes out is never used
         return network.run(leaves, statistics, batch.inputs, torch.Size(lead), train=True)
@@ -112,7 +112,9 @@ def _train(
         if count == 0:
             continue
         some = {name: leaf[who] for name, leaf in flat.items()}
-        part, after = network.run(some, before[who], rows[who, :count], torch.Size([len(who)]), train=True)
+        own = None if batch.keys is None else batch.keys.reshape(-1)[who]
+        stack = torch.Size([len(who)])
+        part, after = network.run(some, before[who], rows[who, :count], stack, True, own)
         if outputs is None or moved is None:
             outputs, moved = part.new_zeros(len(counts), width, part.shape[-1]), before.clone()
         outputs = outputs.index_copy(0, who, pad(part, (0, 0, 0, width - count)))

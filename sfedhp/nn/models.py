@@ -1,15 +1,13 @@
-"""The models of the paper and the user's own, with initial weights drawn from the seed."""
+"""Models by name and the user's own, with initial weights drawn from the seed."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import torch
 from safetensors import SafetensorError
@@ -20,75 +18,23 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.network import Network, copy_module, join, reason_of
+from sfedhp.nn.presets import MODELS
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """The [model] section of a config: architecture, weight decay and initial weights."""
 
-    name: Annotated[str, Help("mlr, dnn, dnn-small, vgg, vgg-gn, or package.module:callable")] = "dnn-small"
+    name: Annotated[
+        str,
+        Help("mlp, mlr, dnn, dnn-small, cnn, vgg, vgg-gn, resnet-gn, lstm, or package.module:callable"),
+    ] = "dnn-small"
     weight_decay: Annotated[
         float, Bounds(0), Help("L2 penalty on the weights, the same for every method")
     ] = 0.0
     initial: Annotated[str, Help("a .safetensors file with initial weights; empty: random from the seed")] = (
         ""
     )
-
-
-Maker = Callable[[Sequence[int], int], nn.Module]  # from the shape of one input and the number of classes
-
-
-def mlp(*hidden: int) -> Maker:
-    """A maker of linear layers with ReLU between, with hidden layers of these sizes."""
-
-    def make(shape: Sequence[int], classes: int) -> nn.Module:
-        sizes = [int(torch.Size(shape).numel()), *hidden, classes]
-        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-        for index, (inputs, outputs) in enumerate(pairwise(sizes), start=1):
-            last = index == len(sizes) - 1
-            layers["head" if last else f"layer{index}"] = nn.Linear(inputs, outputs)
-            if not last:
-                layers[f"relu{index}"] = nn.ReLU()
-        return nn.Sequential(layers)
-
-    return make
-
-
-def vgg(normalize: Callable[[int], nn.Module]) -> Maker:
-    """A maker of five convolutions (16, 32, 64, 128, 128 channels), each halving the image, and a head.
-
-    Args:
-        normalize: makes a norm layer, given its number of channels.
-    """
-
-    def make(shape: Sequence[int], classes: int) -> nn.Module:
-        if len(shape) != 3 or min(shape[1:]) < 32:
-            raise InputError(
-                f"The vgg models need images of at least 32 × 32 with channels first, and these inputs have "
-                f"shape {tuple(shape)}: use mlr, dnn or dnn-small."
-            )
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        channels, height, width = shape
-        for index, wide in enumerate((16, 32, 64, 128, 128), start=1):
-            layers[f"conv{index}"] = nn.Conv2d(channels, wide, 3, padding=1)
-            layers[f"norm{index}"] = normalize(wide)
-            layers[f"relu{index}"] = nn.ReLU()
-            layers[f"pool{index}"] = nn.MaxPool2d(2)
-            channels, height, width = wide, height // 2, width // 2
-        layers["flatten"] = nn.Flatten()
-        layers["head"] = nn.Linear(channels * height * width, classes)
-        return nn.Sequential(layers)
-
-    return make
-
-
-MODELS: Final[dict[str, Maker]] = {
-    "mlr": mlp(),
-    "dnn": mlp(500, 200),
-    "dnn-small": mlp(100),
-    "vgg": vgg(nn.BatchNorm2d),
-    "vgg-gn": vgg(lambda channels: nn.GroupNorm(channels // 8, channels)),
-}
 
 
 def build(
@@ -142,6 +88,12 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
         raise InputError(f"model.initial: there is no file {path}.") from None
     except (OSError, SafetensorError) as error:
         raise InputError(f"model.initial: {path} is not a safetensors file ({error}).") from None
+    for name, first in network.aliases.items():
+        if name in found and not torch.equal(found[name], found.setdefault(first, found[name])):
+            raise InputError(
+                f"model.initial: {first} and {name} are one tensor in the model and differ in {path}: use "
+                f"weights of the same model."
+            )
     fixed = {name: value for name, value in network.fixed().items() if name in found}
     shapes = {**network.weights, **{name: value.shape for name, value in fixed.items()}}
     for name, shape in shapes.items():
@@ -226,16 +178,25 @@ def _takes_shape_and_classes(maker: Callable[..., Any], name: str) -> bool:
 def _reinitialized(module: nn.Module) -> nn.Module:
     """A copy of the module with new weights, so that repeats of a run differ by their seed.
 
-    Frozen parameters, and the buffers of parts with frozen parameters only, keep their values.
+    Frozen parameters keep their values, and so do the buffers of parts that have frozen parameters only or
+    are in evaluation mode. A tied tensor is drawn by the first part that has it.
     """
     given, module = module, copy_module(module)
+    drawn: dict[Tensor, Tensor] = {}
     for name, part in module.named_modules():
         own = [value.requires_grad for value in part.parameters(recurse=False)]
         reset = getattr(part, "reset_parameters", None)
         if own and not any(own):
             continue
         if callable(reset):
+            buffers = {} if part.training or not given.training else dict(part.named_buffers(recurse=False))
+            kept = [(value, value.clone()) for value in buffers.values()]
             reset()
+            kept += [(value, drawn[value]) for value in part.parameters(recurse=False) if value in drawn]
+            with torch.no_grad():
+                for value, before in kept:
+                    value.copy_(before)
+            drawn |= {value: value.detach().clone() for value in part.parameters(recurse=False)}
         elif own:
             raise InputError(
                 f"The model's part {name or type(part).__name__!r} cannot draw its weights from the seed: "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +14,22 @@ from torch.func import functional_call, vmap
 from torch.nn.parameter import is_lazy
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.keys import key
 from sfedhp.nn.conv.match import match_convnet
+from sfedhp.nn.dropout import DropoutCall, KeyedDropout, keyed, rehearse
 from sfedhp.nn.mlp import match_mlp
+from sfedhp.nn.recurrent import fuse, unfuse
 
 Shapes = Mapping[str, torch.Size]
+_FROZEN: Final = "parts_in_eval_mode"  # attribute of a module that was built here
+
+
+class Rehearsal(NamedTuple):
+    """What a network needs for rows of some shape, as a forward on made-up ones shows."""
+
+    takes_integers: bool = False  # it takes token ids, not real numbers
+    attends: bool = False  # it computes attention
+    dropout: tuple[DropoutCall, ...] = ()  # of a training forward, in the order of the calls
 
 
 class Network:
@@ -23,12 +37,23 @@ class Network:
 
     Weights are the parameters that require a gradient. Statistics are the floating-point buffers in the
     module's state dict (batch norm's running mean and variance); training updates but never uses them.
-    Everything else, such as frozen parameters, is part of the architecture.
+    Everything else is part of the architecture: frozen parameters, and the buffers of parts that the user has
+    put in evaluation mode, which stay in it.
     """
 
     def __init__(self, module: nn.Module):
         self.module = copy_module(module)
+        self.aliases = _aliases(self.module)
+        # Those of them that belong to another part. A part under two names has its parameters once.
+        names = {name for name, _ in self.module.named_modules()}
+        self._tied = {name: first for name, first in self.aliases.items() if name.rpartition(".")[0] in names}
         self._reject_unsupported()
+        unfuse(self.module)
+        # Parts that stay in evaluation mode; a module that is wholly in it is trained like any other.
+        self._frozen = {
+            name for name, part in module.named_modules() if module.training and not part.training
+        } | set(getattr(module, _FROZEN, ()))
+        self._rehearsals: dict[tuple[torch.Size, torch.dtype], Rehearsal] = {}
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         saved = module.state_dict().keys()  # non-persistent buffers are constants of the module
         self.weights: Shapes = {
@@ -37,13 +62,13 @@ class Network:
         self.buffers: Shapes = {
             name: value.shape
             for name, value in buffers.items()
-            if name in saved and value.is_floating_point()
+            if name in saved and value.is_floating_point() and name.rpartition(".")[0] not in self._frozen
         }
         self._counters = [name for name, value in buffers.items() if not value.is_floating_point()]
         self.d = sum(shape.numel() for shape in self.weights.values())
         self.s = sum(shape.numel() for shape in self.buffers.values())
-        # The passes written by hand need all parameters in the flat vector.
-        all_train = len(self.weights) == len(parameters)
+        # The passes written by hand need all parameters in the flat vector, each once, and norms that train.
+        all_train = len(self.weights) == len(parameters) and not self.aliases and not self._frozen
         # A network of linear layers and ReLU only: its layers, and whether it flattens first. Others: ().
         self.layers, self.flattens = match_mlp(self.module) if all_train else ((), False)
         # A network of convolutional blocks and linear layers only. Others: None.
@@ -78,7 +103,13 @@ class Network:
                 )
 
     def run(
-        self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, lead: torch.Size, train: bool
+        self,
+        weights: Mapping[str, Tensor],
+        statistics: Tensor,
+        inputs: Tensor,
+        lead: torch.Size,
+        train: bool,
+        keys: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Run the module on a stack: outputs (*lead, rows, outputs), and the statistics after it, (*lead, s).
 
@@ -88,17 +119,33 @@ class Network:
             inputs: (*lead, rows, *shape).
             lead: the shape of the stack; empty for a client alone.
             train: whether batch norm uses the rows' statistics and updates the running ones, or uses those.
+            keys: (*lead), of the dropout masks of a training forward; None: nothing is dropped.
         """
-        self.module.train(train)
+        rehearsal = self.rehearsal(inputs.shape[len(lead) + 1 :], inputs.dtype)
+        if rehearsal.takes_integers:
+            inputs = inputs.long()
+        if not train or not rehearsal.dropout:
+            keys = None
+        self._set_mode(train)
+
+        def call(
+            weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, keys: Tensor | None
+        ) -> tuple[Tensor, Tensor]:
+            if not rehearsal.dropout and not rehearsal.attends:
+                return self._call(weights, statistics, inputs)
+            mask = None if keys is None else keyed(keys, rehearsal.dropout)
+            return self._call(weights, statistics, inputs, KeyedDropout(mask))
+
         if not lead:
-            return self._call(weights, statistics, inputs)
+            return call(weights, statistics, inputs, keys)
         flat = {
             name: value.reshape(lead.numel(), *value.shape[len(lead) :]) for name, value in weights.items()
         }
-        outputs, moved = vmap(self._call)(
+        outputs, moved = vmap(call, in_dims=(0, 0, 0, None if keys is None else 0))(
             flat,
             statistics.reshape(lead.numel(), self.s),
             inputs.reshape(lead.numel(), *inputs.shape[len(lead) :]),
+            None if keys is None else keys.reshape(-1),
         )
         return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
 
@@ -111,18 +158,68 @@ class Network:
         ]
         return torch.cat([torch.zeros(0, dtype=torch.bool), *each])
 
+    def rehearsal(self, shape: torch.Size, dtype: torch.dtype) -> Rehearsal:
+        """What the module does with rows of this shape and type; it is found out once.
+
+        Raises:
+            InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
+        """
+        if (shape, dtype) not in self._rehearsals:
+            self._rehearsals[shape, dtype] = self._rehearse(shape, dtype)
+        return self._rehearsals[shape, dtype]
+
+    def _rehearse(self, shape: torch.Size, dtype: torch.dtype) -> Rehearsal:
+        model, statistics = self.initial()
+        weights = split(model, self.weights)
+        attends = False
+
+        def run(rows: int, dropout: KeyedDropout) -> None:
+            nonlocal attends
+            # Distinct numbers below 1, which as integers are the token 0. Nothing waits for the device here.
+            inputs = torch.linspace(0.0, 0.99, rows * shape.numel(), device=model.device)
+            self._call(weights, statistics, inputs.to(kind).view(rows, *shape), dropout)
+            attends |= dropout.attends
+
+        # A module that takes token ids, for an embedding, raises an error for real numbers.
+        for kind in (dtype, torch.int64) if dtype.is_floating_point else (dtype,):
+            try:
+                with torch.no_grad():
+                    self._set_mode(train=False)
+                    always = rehearse(run)
+                    self._set_mode(train=True)
+                    dropout = rehearse(run)
+            except InputError:
+                raise
+            except Exception:  # a user's forward may raise anything; the real forward will tell
+                continue
+            if always:
+                raise InputError(
+                    f"The model {type(self.module).__name__} drops in evaluation mode too: call "
+                    f"torch.nn.functional.dropout with training=self.training."
+                )
+            return Rehearsal(kind != dtype, attends, dropout)
+        return Rehearsal()
+
+    def _set_mode(self, train: bool) -> None:
+        """Put the module in training or evaluation mode; frozen parts stay in evaluation mode."""
+        self.module.train(train)
+        for name in self._frozen:
+            self.module.get_submodule(name).training = False
+
     def state_dict(self, model: Tensor, statistics: Tensor) -> dict[str, Tensor]:
         """The state dict of a single model (d,) with statistics (s,), on the CPU."""
         state = dict(self.module.state_dict())
         state.update(split(model, self.weights))
         state.update(split(statistics, self.buffers))
+        state.update({name: state[first] for name, first in self.aliases.items() if name in state})
         return {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}
 
     def build(self, model: Tensor, statistics: Tensor) -> nn.Module:
         """A new module with these weights (d,) and statistics (s,), in evaluation mode."""
         module = copy.deepcopy(self.module)
         module.load_state_dict(self.state_dict(model, statistics))
-        return module.eval()
+        setattr(module, _FROZEN, tuple(sorted(self._frozen)))  # for a `Network` of this module
+        return fuse(module).eval()
 
     def probe(self, inputs: Tensor, classes: int | None) -> None:
         """Run the module once on a stack of two clients, to check that it fits the data.
@@ -135,18 +232,23 @@ class Network:
             InputError: it does not run, returns another shape, or holds values that are not finite.
         """
         model, statistics = self.initial()
-        for key, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
+        for part, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
             if not value.isfinite().all():
                 raise InputError(
-                    f"The model's {key} holds NaN or infinite values before any training: fix it, or, if it "
+                    f"The model's {part} holds NaN or infinite values before any training: fix it, or, if it "
                     f"is a constant such as a mask, register it as a buffer with persistent=False."
                 )
         name = type(self.module).__name__
         stack = torch.Size([2])
-        spread = {key: value.expand(2, *value.shape) for key, value in split(model, self.weights).items()}
+        spread = {part: value.expand(2, *value.shape) for part, value in split(model, self.weights).items()}
         try:
             outputs, _ = self.run(
-                spread, statistics.expand(2, -1), inputs.expand(2, *inputs.shape), stack, train=True
+                spread,
+                statistics.expand(2, -1),
+                inputs.expand(2, *inputs.shape),
+                stack,
+                train=True,
+                keys=key(torch.arange(2)),
             )
         except InputError:
             raise
@@ -167,15 +269,45 @@ class Network:
                 f"classes: change its last layer to {classes} outputs."
             )
 
+    def check_tokens(self, rows: Tensor) -> None:
+        """Run the module on the rows (rows, *shape) with the smallest and the largest token id.
+
+        Raises:
+            InputError: rows hold other numbers than integers, or ids that an embedding does not have.
+        """
+        name = type(self.module).__name__
+        if not torch.equal(rows, rows.round()):
+            raise InputError(
+                f"The model {name} takes token ids, but the inputs are not integers: store them as int64 "
+                f"(uint8 is taken for pixels and scaled), with data.scale = auto."
+            )
+        flat = rows.flatten(1)
+        extremes = rows[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])]
+        model, statistics = self.initial()
+        try:
+            self.run(split(model, self.weights), statistics, extremes, torch.Size(), train=False)
+        except Exception as error:  # a user's forward may raise anything
+            raise InputError(
+                f"The model {name} does not take the token ids {int(rows.min())} to {int(rows.max())} of the "
+                f"inputs ({reason_of(error)}): give its nn.Embedding that many, or leave such rows out."
+            ) from error
+
     def _call(
-        self, weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor
+        self,
+        weights: Mapping[str, Tensor],
+        statistics: Tensor,
+        inputs: Tensor,
+        dropout: KeyedDropout | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Outputs (rows, outputs) of one client, and its statistics (s,) after the forward."""
         # Batch norm updates its buffers in place: it gets copies, which then are the updated statistics.
         buffers = {name: value.clone() for name, value in split(statistics, self.buffers).items()}
         counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
+        tied = {name: weights[first] for name, first in self._tied.items() if first in weights}
+        values = {**weights, **buffers, **counters, **tied}
         try:
-            outputs = functional_call(self.module, {**weights, **buffers, **counters}, (inputs,))
+            with dropout or nullcontext():
+                outputs = functional_call(self.module, values, (inputs,), tie_weights=False)
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -194,21 +326,19 @@ class Network:
         """Raise an InputError for layers that cannot be stacked over clients or repeated by a seed."""
         for name, part in self.module.named_modules():
             kind = type(part).__name__
-            if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-                raise InputError(
-                    f"The model's layer {name} ({kind}) draws random numbers that a run could not repeat: "
-                    f"remove it or set p=0."
-                )
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is None:
                 raise InputError(
                     f"The model's layer {name} ({kind}) has momentum=None, an average that cannot be "
                     f"stacked: give it a momentum such as 0.1."
                 )
-            if isinstance(part, nn.RNNBase):
-                raise InputError(
-                    f"The model's layer {name} ({kind}) cannot be stacked over clients: use linear, "
-                    f"convolution, normalization and attention layers."
-                )
+            if isinstance(part, nn.TransformerEncoder):
+                part.enable_nested_tensor = part.use_nested_tensor = False  # they have no gradients
+        buffers = dict(self.module.named_buffers(remove_duplicate=False))
+        if both := next((name for name in self._tied if name in buffers), None):
+            raise InputError(
+                f"The model's buffers {self._tied[both]} and {both} are one tensor, which cannot be tied: "
+                f"keep one of them, and use it twice in forward."
+            )
         strange = [name for name, value in self.module.named_parameters() if not value.is_floating_point()]
         if strange or not any(value.requires_grad for value in self.module.parameters()):
             what = f"parameter {strange[0]} is not real" if strange else "has no parameters to train"
@@ -216,19 +346,17 @@ class Network:
                 f"The model {type(self.module).__name__}: {what}; use a module with real weights that are "
                 f"not all frozen."
             )
-        self._reject_shared_tensors()
 
-    def _reject_shared_tensors(self) -> None:
-        """Raise an InputError for a tensor with two names: it would be trained as one and saved as two."""
-        names: dict[int, str] = {}
-        for named in (self.module.named_parameters, self.module.named_buffers):
-            for name, value in named(remove_duplicate=False):
-                first = names.setdefault(id(value), name)
-                if first != name:
-                    raise InputError(
-                        f"The model's {first} and {name} are one tensor under two names, which cannot be "
-                        f"trained and saved as two: keep one of the names, and use that one twice in forward."
-                    )
+
+def _aliases(module: nn.Module) -> dict[str, str]:
+    """The further names of tensors that have several, such as tied weights: name to first name."""
+    first: dict[int, str] = {}
+    found = {}
+    for named in (module.named_parameters, module.named_buffers):
+        for name, value in named(remove_duplicate=False):
+            if first.setdefault(id(value), name) != name:
+                found[name] = first[id(value)]
+    return found
 
 
 def copy_module(module: nn.Module) -> nn.Module:

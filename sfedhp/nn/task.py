@@ -12,9 +12,10 @@ from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
-from sfedhp.core.types import Batch, Clock
+from sfedhp.core.types import Augment, Batch, Clock
 from sfedhp.core.vectors import density
 from sfedhp.nn import autograd, mlp
+from sfedhp.nn.augmentation import augmented
 from sfedhp.nn.conv.network import ConvNet
 from sfedhp.nn.kernels import available
 from sfedhp.nn.losses import Loss, cross_entropy, loss_grad_by_autograd, loss_grad_of
@@ -67,6 +68,7 @@ class Task:
     force_autograd: bool = False  # use autograd even where a pass written by hand exists
     classes: int = 0  # number of classes; for methods whose network does not end in class scores
     density_threshold: float = DENSITY_THRESHOLD  # τ: a smaller weight counts as zero
+    augment: Augment = "none"  # of the inputs of mini-batches
     loss: Loss = cross_entropy  # ℓ
 
     @property
@@ -129,7 +131,14 @@ class Task:
         changes = {name: function(value) for name, value in changes.items() if value is not None}
         return replace(self, **changes)
 
-    def batch(self, clock: Clock, step: int = 0, role: str = "batch", count: int | None = None) -> Batch:
+    def batch(
+        self,
+        clock: Clock,
+        step: int = 0,
+        role: str = "batch",
+        count: int | None = None,
+        augment: bool = True,
+    ) -> Batch:
         """A mini-batch of distinct rows, drawn by (seed, client id, role, clock, step) and nothing else.
 
         Args:
@@ -137,19 +146,20 @@ class Task:
             step: the number of the mini-batch within them.
             role: what the draw is for, a name of `core.keys.ROLES`; each has its own stream of draws.
             count: how many rows; None: `batch_size`. 0: all rows.
+            augment: whether the rows are for training, so that the task's augmentation applies.
         """
         keys = key(self.stream, ROLES[role], clock.cloud_round, clock.edge_round, step)
         wanted = self.batch_size if count is None else count
         if not wanted:
-            return self.everything()._replace(keys=keys)
+            return self._augmented(self.everything()._replace(keys=keys), augment)
         rows, real = choose(keys, self.sizes, self.rows, wanted, self.rows_may_pad(self.rows))
-        return self.take(rows, real, keys)
+        return self.take(rows, real, keys, augment)
 
-    def take(self, rows: Tensor, real: Tensor, keys: Tensor) -> Batch:
-        """The rows of these numbers (..., count) as a batch; see `Batch` for the rest."""
+    def take(self, rows: Tensor, real: Tensor, keys: Tensor, augment: bool = True) -> Batch:
+        """The rows of these numbers (..., count) as a batch; see `Batch` and `batch` for the rest."""
         one_each = self.labels.ndim == rows.ndim
         labels = self.labels.gather(-1, rows) if one_each else take_rows(self.labels, rows)
-        return Batch(take_rows(self.inputs, rows), labels, real, keys)
+        return self._augmented(Batch(take_rows(self.inputs, rows), labels, real, keys), augment)
 
     def everything(self) -> Batch:
         """All rows of every client, without a key: gradients on them are free of dropout."""
@@ -234,6 +244,12 @@ class Task:
         if self.network.s:
             self.statistics = moved
         return grads
+
+    def _augmented(self, batch: Batch, augment: bool) -> Batch:
+        """The batch with its images cropped and flipped, if it shall be and the task says so."""
+        if not augment or self.augment == "none" or batch.keys is None:
+            return batch
+        return batch._replace(inputs=augmented(batch.inputs, batch.keys, self.augment))
 
     def _statistics(self, model: Tensor) -> Tensor:
         """The statistics (..., s); zeros if none were lent."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sfedhp.config import Experiment
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation
+from sfedhp.nn.augmentation import check_augment
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -59,7 +60,20 @@ def probe_network(experiment: Experiment, network: Network, sample: Tensor, clas
     Raises:
         InputError: it does not.
     """
+    check_augment(experiment.data.augment, sample.shape[1:])
     network.probe(sample, None if experiment.algorithm.predicts_from_features else classes)
+
+
+def check_tokens(network: Network, *held: Rows) -> None:
+    """Check that a network that takes token ids gets integers, and none that its embedding lacks.
+
+    Raises:
+        InputError: it does not.
+    """
+    for rows in held:
+        shape = rows.inputs.shape[rows.sizes.ndim + 1 :]
+        if rows.inputs.numel() and network.rehearsal(shape, rows.inputs.dtype).takes_integers:
+            network.check_tokens(rows.inputs.reshape(-1, *shape))
 
 
 def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, Tensor]:
@@ -130,4 +144,5 @@ def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tens
         classes=classes,
         force_autograd=experiment.engine.inner == "plain",
         density_threshold=experiment.density_threshold,
+        augment=experiment.data.augment,
     )

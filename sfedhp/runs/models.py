@@ -19,7 +19,7 @@ from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
-from sfedhp.nn.models import MODELS
+from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, build_network
 from sfedhp.runs.model_card import Cards, ModelCard, Tier
@@ -163,7 +163,8 @@ def save_model(path: Path, module: nn.Module, classes: int, card: ModelCard | No
         OSError: the disk is full, or the path cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    # Tied weights share memory in the module, but not in the file.
+    state = {name: value.detach().cpu().clone().contiguous() for name, value in module.state_dict().items()}
     write_tensors(path, state, {_CLASSES: str(classes), **(card.to_metadata() if card is not None else {})})
 
 
@@ -195,7 +196,7 @@ def read_model(
             f"rows like those the run was trained on."
         )
     module.load_state_dict(tensors)
-    return module.eval()
+    return network.build(*network.initial())
 
 
 def _classes(

@@ -178,8 +178,9 @@ def adapt(
     names = _start_names(models, start)
     classes = _check_rows(newcomer, next(iter(models.values())), experiment.torch_dtype)
     dtype = experiment.torch_dtype
+    some = next(iter(models.values()))
     inputs, test_inputs = (
-        torch.from_numpy(part).to(dtype) for part in (newcomer.inputs, newcomer.test_inputs)
+        _inputs(some, torch.from_numpy(part).to(dtype)) for part in (newcomer.inputs, newcomer.test_inputs)
     )
     labels, test_labels = (torch.from_numpy(part) for part in (newcomer.labels, newcomer.test_labels))
     losses = {name: _evaluate(models[name], inputs, labels)[1] for name in names}
@@ -286,7 +287,7 @@ def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Expe
 
 def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int:
     """The number of classes of the model, if the rows fit it."""
-    sample = torch.from_numpy(newcomer.inputs[:1]).to(dtype)
+    sample = _inputs(model, torch.from_numpy(newcomer.inputs[:1]).to(dtype))
     try:
         with torch.no_grad():
             classes: int = model.eval()(sample).shape[-1]
@@ -302,6 +303,15 @@ def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int
             f"0 to {classes - 1}: leave such rows out."
         )
     return classes
+
+
+def _inputs(model: nn.Module, rows: Tensor) -> Tensor:
+    """The rows as a model takes them: real numbers, or integers where it takes token ids."""
+    network = Network(model)
+    if not network.rehearsal(rows.shape[1:], rows.dtype).takes_integers:
+        return rows
+    network.check_tokens(rows)
+    return rows.long()
 
 
 def _evaluate(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, float]:

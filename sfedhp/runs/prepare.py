@@ -30,6 +30,7 @@ from sfedhp.runs.build import (
     Rows,
     build_network,
     build_task,
+    check_tokens,
     client_keys,
     initial_weights,
     pooled_rows,
@@ -178,6 +179,7 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
         stacked_rows(federation, rows, experiment.dtype)
         for rows in (federation.train, federation.test, federation.validation)
     )
+    check_tokens(network, train, test, validation)
     clients, rows = torch.from_numpy(federation.seats), train
     if isinstance(experiment.algorithm, Pooled):
         experiment = _with_all_steps(experiment, int((clients >= 0).sum()))

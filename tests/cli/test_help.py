@@ -16,7 +16,7 @@ from sfedhp.cli.help import COMMON, COMMON_OF_METHOD
 from sfedhp.config import SECTIONS, Experiment, tables_of
 from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
-from sfedhp.nn.models import MODELS
+from sfedhp.nn.presets import MODELS
 from sfedhp.paper.studies import STUDIES
 from sfedhp.wire.cost import LinksOptions
 

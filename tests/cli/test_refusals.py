@@ -55,8 +55,8 @@ def write_inputs(here):
         "    def __init__(self):\n        super().__init__(784, 3)\n"
         "    def forward(self, x):\n        return super().forward(x.flatten(1))\n"
         "number = 3\n"
-        "def tied():\n    layer = torch.nn.Linear(784, 784)\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(), layer, layer, torch.nn.Linear(784, 10))\n"
+        "class Noisy(Three):\n"
+        "    def forward(self, x):\n        return super().forward(x + torch.randn_like(x))\n"
         "def frozen():\n"
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).requires_grad_(False)\n"
     )
@@ -131,7 +131,7 @@ REFUSED = {
     "run model.initial=missing.safetensors": "there is no file missing.safetensors",
     "run model.initial=text.npz": "is not a safetensors file",
     "run model.name=mlr model.initial=nan.safetensors": "head.bias in nan.safetensors holds NaN or infinite",
-    "run model.name=three:tied": "The model's 1.weight and 2.weight are one tensor under two names",
+    "run model.name=three:Noisy": "The model's forward calls randn_like, which draws random numbers that",
     "run model.name=three:frozen": "has no parameters to train; use a module with real weights that are not",
     # folders
     "run --out taken": "taken already holds a run: choose another folder, or continue the run with",

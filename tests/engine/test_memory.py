@@ -5,9 +5,11 @@ import os
 import sys
 
 import torch
+from torch import nn
 
 from sfedhp.engine import memory
 from sfedhp.nn.models import build
+from sfedhp.nn.network import Network
 
 
 def network(name, shape):
@@ -72,3 +74,25 @@ def test_a_system_that_does_not_say_has_half_of_its_memory_free(tmp_path, monkey
 def test_this_machine_has_memory():
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert whole / 100 < memory.free_memory(torch.device("cpu")) <= whole
+
+
+def test_a_recurrent_layers_weights_count_once_for_all_times(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**34)
+    short, long = (
+        memory.clients_that_fit(network("lstm", (time, 2)), torch.rand(1, time, 2), 20, 1)
+        for time in (50, 100)
+    )
+    # Each time step saves some ten vectors of 64 numbers, but not the 16 384 weights again.
+    assert long > 2**33 / (2 * 20 * 100 * 64 * 20 * 4)
+    assert 1.5 < short / long < 2.5
+
+
+def test_masks_of_dropout_are_counted(monkeypatch):
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**34)
+    plain, dropping = (
+        memory.clients_that_fit(
+            Network(nn.Sequential(nn.Linear(8, 999), nn.Dropout(p))), torch.rand(1, 8), 99, 1
+        )
+        for p in (0.0, 0.5)
+    )
+    assert dropping < 0.9 * plain

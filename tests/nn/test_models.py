@@ -12,7 +12,8 @@ import sfedhp
 from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.errors import InputError
-from sfedhp.nn.models import MODELS, build, load_initial
+from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.presets import MODELS
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
 
@@ -112,9 +113,7 @@ class Stubborn(nn.Module):
         ("tests.nn.test_models:IMAGE", "is not a function or class"),
         (not_a_module, "returns a int: it must return a torch.nn.Module"),
         (Stubborn(), "cannot draw its weights from the seed"),
-        (nn.Sequential(nn.Linear(784, 10), nn.Dropout(0.5)), "Dropout"),
         (nn.Sequential(nn.BatchNorm1d(784, momentum=None), nn.Linear(784, 10)), "momentum=None"),
-        (nn.Sequential(nn.LSTM(784, 10)), "LSTM"),
         (nn.Sequential(nn.Flatten()), "has no parameters to train"),
     ],
 )
@@ -333,3 +332,38 @@ def test_what_is_frozen_comes_from_the_file_too(tmp_path):
 
 def test_the_registry_is_literal():
     assert list(MODELS) == ["mlr", "dnn", "dnn-small", "vgg", "vgg-gn"]
+
+
+def _tied():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    return module
+
+
+def test_initial_weights_of_tied_layers_must_agree(tmp_path):
+    network, state = (
+        make(_tied(), (4,), 4),
+        {name: value.clone() for name, value in _tied().state_dict().items()},
+    )
+    save_file(state, tmp_path / "both.safetensors")
+    weights, _ = load_initial(network, tmp_path / "both.safetensors", torch.float32)
+    assert torch.equal(network.state_dict(weights, torch.zeros(0))["2.weight"], state["0.weight"])
+    save_file({name: state[name] for name in ("0.bias", "2.weight", "2.bias")}, tmp_path / "one.safetensors")
+    assert torch.equal(load_initial(network, tmp_path / "one.safetensors", torch.float32)[0], weights)
+    save_file({**state, "2.weight": state["2.weight"] + 1}, tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match=r"0\.weight and 2\.weight are one tensor in the model and differ"):
+        load_initial(network, tmp_path / "other.safetensors", torch.float32)
+
+
+def test_a_module_keeps_the_statistics_of_parts_in_evaluation_mode_and_ties():
+    module = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 5, bias=False))
+    module[3].weight = module[0].weight
+    statistics = module.get_buffer("2.running_mean").fill_(3.0)
+    module[2].eval()
+    network = make(module, (1,), 5)
+    assert torch.equal(network.fixed()["2.running_mean"], statistics)
+    weights = network.module.get_parameter("0.weight")
+    assert not torch.equal(weights, module.get_parameter("0.weight"))
+    assert weights.std() > 0.7  # an embedding's, not a linear layer's uniform below 1/2
+    module[2].train()
+    assert not make(module, (1,), 5).initial()[1][:4].any()

@@ -178,8 +178,8 @@ def _tied():
     return module
 
 
-def _shared():
-    layer = nn.Linear(4, 4)
+def _shared(layer=None):
+    layer = layer or nn.Linear(4, 4)
     return nn.Sequential(layer, nn.ReLU(), layer)
 
 
@@ -190,16 +190,109 @@ def _tied_buffers():
 
 
 @pytest.mark.parametrize(
-    ("module", "names"),
+    ("module", "aliases"),
     [
-        (_tied(), "0.weight and 2.weight"),
-        (_shared(), "0.weight and 2.weight"),
-        (_tied_buffers(), "0.norm.running_mean and 2.running_mean"),
+        (_tied(), {"2.weight": "0.weight"}),
+        (_shared(), {"2.weight": "0.weight", "2.bias": "0.bias"}),
+        (_shared(nn.BatchNorm1d(4)), {f"2.{name}": f"0.{name}" for name in nn.BatchNorm1d(4).state_dict()}),
     ],
 )
-def test_a_tensor_under_two_names_is_refused(module, names):
-    with pytest.raises(InputError, match=f"{names} are one tensor under two names"):
-        Network(module)
+def test_a_tensor_under_two_names_is_one_and_saved_under_both(module, aliases):
+    network = Network(module.double())
+    assert network.aliases == aliases
+    assert not network.layers
+    parameters = list(module.parameters())
+    assert network.d == sum(value.numel() for value in parameters)
+    rows = torch.randn(2, 5, 4, dtype=torch.float64)
+    models = torch.randn(2, network.d, dtype=torch.float64)
+    statistics = torch.rand(2, network.s, dtype=torch.float64)
+    weights = {name: part.clone().requires_grad_() for name, part in split(models, network.weights).items()}
+    outputs, _ = network.run(weights, statistics, rows, torch.Size([2]), train=True)
+    grads = torch.autograd.grad(outputs.square().sum(), list(weights.values()))
+    for place in range(2):
+        state = network.state_dict(models[place], statistics[place])
+        assert state.keys() == module.state_dict().keys()
+        assert all(torch.equal(state[name], state[first]) for name, first in aliases.items())
+        built = network.build(models[place], statistics[place]).train()
+        assert len(list(built.parameters())) == len(parameters)
+        own = built(rows[place])
+        assert_close(outputs[place], own)
+        own.square().sum().backward()
+        for grad, value in zip(grads, built.parameters(), strict=True):
+            assert_close(grad[place], value.grad)
+
+
+def test_tied_buffers_are_refused():
+    with pytest.raises(InputError, match=r"buffers 0\.norm\.running_mean and 2\.running_mean are one tensor"):
+        Network(_tied_buffers())
+
+
+class Tuned(nn.Module):
+    """A body whose batch norm is frozen by `.eval()`, and a head that trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5))
+        self.norm, self.head = nn.BatchNorm1d(5), nn.Linear(5, 3)
+        self.body.get_buffer("1.running_mean").fill_(0.5)
+        self.body.requires_grad_(False).eval()
+
+    def forward(self, inputs):
+        return self.head(self.norm(self.body(inputs)))
+
+
+def test_parts_in_evaluation_mode_stay_in_it():
+    module: Any = Tuned().double()
+    network = Network(module)
+    assert list(network.buffers) == ["norm.running_mean", "norm.running_var"]
+    assert "body.1.running_mean" in network.fixed()
+    models = torch.randn(2, network.d, dtype=torch.float64)
+    statistics, rows = torch.rand(2, network.s).double(), torch.randn(2, 6, 4, dtype=torch.float64)
+    outputs, moved = network.run(
+        split(models, network.weights), statistics, rows, torch.Size([2]), True, torch.arange(2)
+    )
+    for place in range(2):
+        built: Any = network.build(models[place], statistics[place])
+        assert Network(built).buffers == network.buffers
+        built.train().body.eval()
+        assert_close(outputs[place], built(rows[place]))
+        assert_close(moved[place], torch.cat([built.norm.running_mean, built.norm.running_var]))
+        assert torch.equal(built.body[1].running_mean, module.body[1].running_mean)
+
+
+def test_a_module_that_is_wholly_in_evaluation_mode_trains_like_any_other():
+    assert list(Network(Tuned().eval()).buffers)[:1] == ["body.1.running_mean"]
+    convolutions = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+    )
+    assert Network(convolutions.eval()).convnet is not None
+    convolutions.train()[1].eval()
+    assert Network(convolutions).convnet is None
+
+
+class Tokens(nn.Module):
+    def __init__(self, pooled=True):
+        super().__init__()
+        self.embed, self.head, self.pooled = nn.Embedding(7, 5, padding_idx=0), nn.Linear(5, 3), pooled
+
+    def forward(self, tokens):
+        embedded = self.embed(tokens)
+        return self.head(embedded.mean(1) if self.pooled else embedded)
+
+
+def test_a_module_with_an_embedding_gets_integers():
+    network = Network(Tokens())
+    assert network.rehearsal(torch.Size([4]), torch.float32).takes_integers
+    assert not network.rehearsal(torch.Size([4]), torch.int64).takes_integers
+    assert not Network(nn.Linear(4, 3)).rehearsal(torch.Size([4]), torch.float32).takes_integers
+    tokens = torch.tensor([[1, 2, 3, 6], [0, 0, 0, 0]])
+    network.probe(tokens.float(), 3)
+    model, statistics = network.initial()
+    weights = split(model, network.weights)
+    outputs, _ = network.run(weights, statistics, tokens.float(), torch.Size(), train=True)
+    assert_close(outputs, network.build(model, statistics)(tokens))
+    again, _ = network.run(weights, statistics, tokens, torch.Size(), train=True)
+    assert torch.equal(outputs, again)
 
 
 def test_a_layer_that_is_used_twice_under_one_name_is_fine():
@@ -226,9 +319,7 @@ def test_a_module_that_begins_with_nan_is_refused(name):
     ("module", "word"),
     [
         (perceptron().requires_grad_(False), "no parameters to train"),
-        (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), "random numbers"),
         (Normalized(momentum=None), "momentum=None"),
-        (nn.Sequential(nn.RNN(4, 3)), "cannot be stacked"),
         (nn.Sequential(nn.Flatten()), "no parameters"),
         (nn.Linear(4, 3, dtype=torch.complex64), "not real"),
     ],

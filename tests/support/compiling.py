@@ -19,8 +19,8 @@ from sfedhp.core.vectors import spread
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.conv import fused
 from sfedhp.nn.kernels import available
-from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
+from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 
 SHAPE, CLIENTS, ROWS = (3, 32, 32), 2, 3

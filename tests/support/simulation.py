@@ -15,7 +15,7 @@ from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn import network as networks
-from sfedhp.nn.models import mlp
+from sfedhp.nn.presets import mlp
 from sfedhp.nn.task import Task
 from tests.reference.networks import Network, Rows, Softmax, Vector
 

@@ -9,8 +9,8 @@ from torch import nn
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.types import Clock
 from sfedhp.nn.losses import cross_entropy
-from sfedhp.nn.models import MODELS
 from sfedhp.nn.network import Network
+from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 from sfedhp.theory import curvature
 

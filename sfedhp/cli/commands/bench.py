@@ -21,7 +21,7 @@ from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import print_json, results
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.nn.models import MODELS
+from sfedhp.nn.presets import MODELS
 from sfedhp.runs.environment import device_of
 
 _METHODS = ("sfedhp",)

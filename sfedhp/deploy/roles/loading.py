@@ -17,7 +17,7 @@ from sfedhp.deploy.site import INITIAL, Site
 from sfedhp.nn.models import load_initial
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.runs.build import Rows, build_network, build_task, client_keys, client_rows
+from sfedhp.runs.build import Rows, build_network, build_task, check_tokens, client_keys, client_rows
 
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales computed from the images of all clients
 # data options that a client takes from the federation unless it sets them
@@ -86,6 +86,7 @@ def load_client(site: Site, network: Network, options: DataOptions | None) -> Cl
         client_rows(federation, held[client], experiment.dtype)
         for held in (federation.train, federation.test, federation.validation)
     )
+    check_tokens(network, train, test, validation)
     keys = client_keys(experiment, torch.tensor(site.client))
     return ClientData(build_task(experiment, network, train, keys, site.classes), test, validation)
 

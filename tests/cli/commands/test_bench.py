@@ -20,7 +20,7 @@ from sfedhp.bench.measurement import Plan, Timing
 from sfedhp.bench.rivals import Rival
 from sfedhp.cli import main
 from sfedhp.cli.commands import bench as command
-from sfedhp.nn.models import MODELS
+from sfedhp.nn.presets import MODELS
 
 LIMITS = Ceilings(copy=1e10, matmul=1e11)
 OURS_TAKES, LOOP_TAKES, RIVAL_TAKES = 0.25, 1.0, 0.8
