@@ -30,6 +30,7 @@ RUNNABLE = [
     DOCS / "extend.md",
     DOCS / "personalize.md",
     DOCS / "tables.md",
+    DOCS / "models.md",
 ]
 STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
 

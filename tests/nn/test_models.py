@@ -30,6 +30,12 @@ def make(model, shape=IMAGE, classes=10, seed=0, **options):
         ("dnn-small", IMAGE, 79_510, 0),
         ("vgg", COLOR, 247_050, 736),
         ("vgg-gn", COLOR, 247_050, 0),
+        ("cnn", (1, 28, 28), 582_026, 0),
+        ("cnn", IMAGE, 582_026, 0),
+        ("cnn", COLOR, 878_538, 0),
+        ("resnet-gn", COLOR, 78_042, 0),
+        ("mlp", (13,), 13 * 64 + 64 + 64 * 64 + 64 + 650, 0),
+        ("lstm", (24, 5), 4 * 64 * (5 + 64 + 2) + 650, 0),
     ],
 )
 def test_the_models_have_the_papers_sizes(name, shape, parameters, statistics):
@@ -107,7 +113,7 @@ class Stubborn(nn.Module):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("dmn", "model.name = 'dmn' is not known: use mlr, dnn,"),
+        ("dmn", "model.name = 'dmn' is not known: use mlp, mlr, dnn,"),
         ("nowhere.at.all:x", "cannot be imported"),
         ("tests.nn.test_models:nothing", "cannot be imported"),
         ("tests.nn.test_models:IMAGE", "is not a function or class"),
@@ -331,7 +337,17 @@ def test_what_is_frozen_comes_from_the_file_too(tmp_path):
 
 
 def test_the_registry_is_literal():
-    assert list(MODELS) == ["mlr", "dnn", "dnn-small", "vgg", "vgg-gn"]
+    assert list(MODELS) == [
+        "mlp",
+        "mlr",
+        "dnn",
+        "dnn-small",
+        "cnn",
+        "vgg",
+        "vgg-gn",
+        "resnet-gn",
+        "lstm",
+    ]
 
 
 def _tied():
@@ -367,3 +383,17 @@ def test_a_module_keeps_the_statistics_of_parts_in_evaluation_mode_and_ties():
     assert weights.std() > 0.7  # an embedding's, not a linear layer's uniform below 1/2
     module[2].train()
     assert not make(module, (1,), 5).initial()[1][:4].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sentence"),
+    [
+        ("cnn", (60,), "cnn needs images of at least 16 × 16, channels first"),
+        ("cnn", (1, 12, 28), "cnn needs images of at least 16 × 16"),
+        ("resnet-gn", IMAGE, "resnet-gn needs images of at least 8 × 8"),
+        ("lstm", (60,), r"lstm needs series of \(time, features\), and these inputs have shape \(60,\)"),
+    ],
+)
+def test_a_model_says_which_inputs_it_needs(name, shape, sentence):
+    with pytest.raises(InputError, match=sentence):
+        make(name, shape)

@@ -1,0 +1,44 @@
+"""The page on models: its table lists the presets, and its commands give the figures that it states."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfedhp.nn.presets import MODELS
+from tests.support.pages import DOCS, blocks, tables
+
+PAGE = DOCS / "models.md"
+TOLERANCE = 2.0  # percentage points: another machine rounds differently
+
+
+def test_the_table_lists_the_models() -> None:
+    names = [name.strip(" `") for row in tables(PAGE) for name in row[0].split(",") if len(row) == 3]
+    assert sorted(set(names) & set(MODELS)) == sorted(MODELS)
+
+
+def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
+    script = []
+    for block in blocks(PAGE, "python"):
+        if block.lines[0].startswith("# file: "):
+            (tmp_path / block.lines[0].removeprefix("# file: ")).write_text("\n".join(block.lines))
+        else:
+            script += block.lines
+    subprocess.run([sys.executable, "-c", "\n".join(script)], cwd=tmp_path, check=True, timeout=120)
+    stated = {row[0].strip("`"): float(row[1]) for row in tables(PAGE) if row[0].startswith("`runs/")}
+    for block in blocks(PAGE, "sh"):
+        words = shlex.split(block.lines[0])
+        if "--out" not in words:
+            continue
+        command = [sys.executable, "-W", "error", "-m", *words, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+        assert "Warning" not in done.stderr
+        assert json.loads(done.stdout)["gm_last"] == pytest.approx(
+            stated.pop(words[words.index("--out") + 1]), abs=TOLERANCE
+        )
+    assert not stated
