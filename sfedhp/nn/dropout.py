@@ -68,7 +68,7 @@ Mask = Callable[[torch.Size, float, torch.device], Tensor]  # (shape, p, device)
 
 
 class DropoutCall(NamedTuple):
-    """A call of dropout in a forward, as `rehearse` finds it."""
+    """A call of dropout in a forward, as `nn.rehearsal` finds it."""
 
     row_axis: int | None  # the axis of its mask that holds the rows; None: the mask is the same for all rows
     numbers: int  # of the mask, for one row
@@ -210,27 +210,6 @@ def keyed(keys: Tensor, calls: Sequence[DropoutCall]) -> Mask:
         return keep.view(rows_first).movedim(0, row_axis)
 
     return mask
-
-
-def rehearse(forward: Callable[[int, KeyedDropout], object]) -> tuple[DropoutCall, ...]:
-    """The calls of dropout in a forward.
-
-    Args:
-        forward: runs the forward on this many rows, in this mode.
-    """
-    shapes: dict[int, list[torch.Size]] = {2: [], 3: []}
-    for rows, found in shapes.items():
-
-        def mask(shape: torch.Size, p: float, device: torch.device, found: Any = found) -> Tensor:
-            found.append(shape)
-            return torch.ones(shape, dtype=torch.bool, device=device)
-
-        forward(rows, KeyedDropout(mask))
-    calls = []
-    for two, three in zip(*shapes.values(), strict=True):
-        differing = [axis for axis, sizes in enumerate(zip(two, three, strict=True)) if len(set(sizes)) > 1]
-        calls.append(DropoutCall(differing[0] if differing else None, three.numel() - two.numel()))
-    return tuple(calls)
 
 
 class _Words(torch.autograd.Function):

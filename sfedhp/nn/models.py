@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
-from sfedhp.nn.network import Network, copy_module, join, reason_of
+from sfedhp.nn.modules import copy_module, reason_of
+from sfedhp.nn.network import Network, join
 from sfedhp.nn.presets import MODELS
 
 

@@ -6,30 +6,23 @@ import copy
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.parameter import is_lazy
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
 from sfedhp.nn.conv.match import match_convnet
-from sfedhp.nn.dropout import DropoutCall, KeyedDropout, keyed, rehearse
+from sfedhp.nn.dropout import KeyedDropout, keyed
 from sfedhp.nn.mlp import match_mlp
+from sfedhp.nn.modules import aliases, check_supported, copy_module, reason_of
 from sfedhp.nn.recurrent import fuse, unfuse
+from sfedhp.nn.rehearsal import Rehearsal, rehearse
 
 Shapes = Mapping[str, torch.Size]
 _FROZEN: Final = "parts_in_eval_mode"  # attribute of a module that was built here
-
-
-class Rehearsal(NamedTuple):
-    """What a network needs for rows of some shape, as a forward on made-up ones shows."""
-
-    takes_integers: bool = False  # it takes token ids, not real numbers
-    attends: bool = False  # it computes attention
-    dropout: tuple[DropoutCall, ...] = ()  # of a training forward, in the order of the calls
 
 
 class Network:
@@ -43,12 +36,15 @@ class Network:
 
     def __init__(self, module: nn.Module):
         self.module = copy_module(module)
-        self.aliases = _aliases(self.module)
+        self.aliases = aliases(self.module)
         # Those of them that belong to another part. A part under two names has its parameters once.
         names = {name for name, _ in self.module.named_modules()}
         self._tied = {name: first for name, first in self.aliases.items() if name.rpartition(".")[0] in names}
-        self._reject_unsupported()
+        check_supported(self.module, self._tied)
         unfuse(self.module)
+        for part in self.module.modules():
+            if isinstance(part, nn.TransformerEncoder):
+                part.enable_nested_tensor = part.use_nested_tensor = False  # they have no gradients
         # Parts that stay in evaluation mode; a module that is wholly in it is trained like any other.
         self._frozen = {
             name for name, part in module.named_modules() if module.training and not part.training
@@ -165,40 +161,16 @@ class Network:
             InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
         """
         if (shape, dtype) not in self._rehearsals:
-            self._rehearsals[shape, dtype] = self._rehearse(shape, dtype)
+            model, statistics = self.initial()
+            weights = split(model, self.weights)
+
+            def forward(inputs: Tensor, dropout: KeyedDropout, train: bool) -> None:
+                self._set_mode(train)
+                self._call(weights, statistics, inputs, dropout)
+
+            found = rehearse(forward, shape, dtype, model.device, type(self.module).__name__)
+            self._rehearsals[shape, dtype] = found
         return self._rehearsals[shape, dtype]
-
-    def _rehearse(self, shape: torch.Size, dtype: torch.dtype) -> Rehearsal:
-        model, statistics = self.initial()
-        weights = split(model, self.weights)
-        attends = False
-
-        def run(rows: int, dropout: KeyedDropout) -> None:
-            nonlocal attends
-            # Distinct numbers below 1, which as integers are the token 0. Nothing waits for the device here.
-            inputs = torch.linspace(0.0, 0.99, rows * shape.numel(), device=model.device)
-            self._call(weights, statistics, inputs.to(kind).view(rows, *shape), dropout)
-            attends |= dropout.attends
-
-        # A module that takes token ids, for an embedding, raises an error for real numbers.
-        for kind in (dtype, torch.int64) if dtype.is_floating_point else (dtype,):
-            try:
-                with torch.no_grad():
-                    self._set_mode(train=False)
-                    always = rehearse(run)
-                    self._set_mode(train=True)
-                    dropout = rehearse(run)
-            except InputError:
-                raise
-            except Exception:  # a user's forward may raise anything; the real forward will tell
-                continue
-            if always:
-                raise InputError(
-                    f"The model {type(self.module).__name__} drops in evaluation mode too: call "
-                    f"torch.nn.functional.dropout with training=self.training."
-                )
-            return Rehearsal(kind != dtype, attends, dropout)
-        return Rehearsal()
 
     def _set_mode(self, train: bool) -> None:
         """Put the module in training or evaluation mode; frozen parts stay in evaluation mode."""
@@ -321,71 +293,6 @@ class Network:
                 f"must return one tensor of scores."
             )
         return outputs, join(buffers, self.buffers) if buffers else statistics
-
-    def _reject_unsupported(self) -> None:
-        """Raise an InputError for layers that cannot be stacked over clients or repeated by a seed."""
-        for name, part in self.module.named_modules():
-            kind = type(part).__name__
-            if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.momentum is None:
-                raise InputError(
-                    f"The model's layer {name} ({kind}) has momentum=None, an average that cannot be "
-                    f"stacked: give it a momentum such as 0.1."
-                )
-            if isinstance(part, nn.TransformerEncoder):
-                part.enable_nested_tensor = part.use_nested_tensor = False  # they have no gradients
-        buffers = dict(self.module.named_buffers(remove_duplicate=False))
-        if both := next((name for name in self._tied if name in buffers), None):
-            raise InputError(
-                f"The model's buffers {self._tied[both]} and {both} are one tensor, which cannot be tied: "
-                f"keep one of them, and use it twice in forward."
-            )
-        strange = [name for name, value in self.module.named_parameters() if not value.is_floating_point()]
-        if strange or not any(value.requires_grad for value in self.module.parameters()):
-            what = f"parameter {strange[0]} is not real" if strange else "has no parameters to train"
-            raise InputError(
-                f"The model {type(self.module).__name__}: {what}; use a module with real weights that are "
-                f"not all frozen."
-            )
-
-
-def _aliases(module: nn.Module) -> dict[str, str]:
-    """The further names of tensors that have several, such as tied weights: name to first name."""
-    first: dict[int, str] = {}
-    found = {}
-    for named in (module.named_parameters, module.named_buffers):
-        for name, value in named(remove_duplicate=False):
-            if first.setdefault(id(value), name) != name:
-                found[name] = first[id(value)]
-    return found
-
-
-def copy_module(module: nn.Module) -> nn.Module:
-    """A deep copy of a user's module.
-
-    Raises:
-        InputError: it cannot be copied, or has lazy parameters without a size yet.
-    """
-    for name, part in module.named_modules():
-        kind = type(part).__name__
-        own = [*part.named_parameters(name, recurse=False), *part.named_buffers(name, recurse=False)]
-        if sizeless := [each for each, value in own if is_lazy(value)]:
-            raise InputError(
-                f"The model's {sizeless[0]} has no size before a first forward: use "
-                f"{kind.removeprefix('Lazy')} instead of {kind}, with the size of its inputs."
-            )
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:  # a user's module may raise anything
-        raise InputError(
-            f"The model {type(module).__name__} cannot be copied ({reason_of(error)}): keep only parameters, "
-            f"buffers and plain values in it; torch.nn.utils.parametrizations has a weight_norm that can be."
-        ) from error
-
-
-def reason_of(error: Exception) -> str:
-    """An error raised by a user's code as a phrase: its type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:

@@ -20,7 +20,8 @@ from sfedhp.core.types import Clock
 from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
-from sfedhp.nn.network import Network, reason_of
+from sfedhp.nn.modules import reason_of
+from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
 from sfedhp.runs.divergence import is_overflow

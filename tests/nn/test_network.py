@@ -376,19 +376,6 @@ def test_an_error_in_a_forward_becomes_one_sentence(module, sentence):
     assert "\n" not in str(found.value)
 
 
-def test_a_lazy_layer_is_refused_by_name():
-    with pytest.raises(InputError, match=r"0\.weight has no size before .* use Linear instead of LazyLinear"):
-        Network(nn.Sequential(nn.LazyLinear(3)))
-    with pytest.raises(InputError, match=r"use BatchNorm1d instead of LazyBatchNorm1d"):
-        Network(nn.Sequential(nn.LazyBatchNorm1d(affine=False), nn.Linear(4, 3)))
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
-def test_a_module_that_cannot_be_copied_is_refused():
-    with pytest.raises(InputError, match=r"Linear cannot be copied \(RuntimeError: Only .*parametrizations"):
-        Network(nn.utils.weight_norm(nn.Linear(4, 3)))
-
-
 def test_a_module_that_fits_is_not_refused():
     Network(nn.Linear(4, 3)).probe(torch.randn(2, 4), None)
     Network(perceptron(nn.ReLU())).probe(torch.randn(2, 2, 2), 2)

@@ -1,0 +1,88 @@
+"""What a forward does besides arithmetic, found out by running it on made-up rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.errors import InputError
+from sfedhp.nn.dropout import DropoutCall, KeyedDropout
+
+Forward = Callable[[Tensor, KeyedDropout, bool], object]  # of rows, in this mode, to train or to evaluate
+
+
+class Rehearsal(NamedTuple):
+    """What a module needs for rows of some shape and type."""
+
+    takes_integers: bool = False  # it takes token ids, not real numbers
+    attends: bool = False  # it computes attention
+    dropout: tuple[DropoutCall, ...] = ()  # of a training forward, in the order of the calls
+
+
+def rehearse(
+    forward: Forward, shape: torch.Size, dtype: torch.dtype, device: torch.device, name: str
+) -> Rehearsal:
+    """Run a forward on two and on three rows, to train and to evaluate; nothing waits for the device.
+
+    Args:
+        forward: of the module.
+        shape: of one row.
+        dtype: of the rows.
+        device: that computes.
+        name: of the module, for messages.
+
+    Raises:
+        InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
+    """
+    # A module that takes token ids, for an embedding, raises an error for real numbers.
+    for kind in (dtype, torch.int64) if dtype.is_floating_point else (dtype,):
+        # Distinct numbers below 1, which as integers are the token 0.
+        two, three = (
+            torch.linspace(0.0, 0.99, rows * shape.numel(), device=device).to(kind).view(rows, *shape)
+            for rows in (2, 3)
+        )
+        try:
+            with torch.no_grad():
+                evaluated = _observe(forward, two, train=False)
+                trained, with_more_rows = (_observe(forward, rows, train=True) for rows in (two, three))
+        except InputError:
+            raise
+        except Exception:  # a user's forward may raise anything; the real forward will tell
+            continue
+        if evaluated.masks:
+            raise InputError(
+                f"The model {name} drops in evaluation mode too: call torch.nn.functional.dropout with "
+                f"training=self.training."
+            )
+        attends = trained.attends or evaluated.attends
+        return Rehearsal(kind != dtype, attends, tuple(map(_call, trained.masks, with_more_rows.masks)))
+    return Rehearsal()
+
+
+class _Observation(NamedTuple):
+    """What a single forward did."""
+
+    masks: list[torch.Size]  # the shapes of its dropout masks
+    attends: bool  # whether it computed attention
+
+
+def _observe(forward: Forward, inputs: Tensor, train: bool) -> _Observation:
+    """Run a forward with masks that keep everything."""
+    found: list[torch.Size] = []
+
+    def mask(shape: torch.Size, p: float, device: torch.device) -> Tensor:
+        found.append(shape)
+        return torch.ones(shape, dtype=torch.bool, device=device)
+
+    mode = KeyedDropout(mask)
+    forward(inputs, mode, train)
+    return _Observation(found, mode.attends)
+
+
+def _call(two: torch.Size, three: torch.Size) -> DropoutCall:
+    """The call that asks for masks of these shapes for two and for three rows."""
+    differing = [axis for axis, sizes in enumerate(zip(two, three, strict=True)) if len(set(sizes)) > 1]
+    return DropoutCall(differing[0] if differing else None, three.numel() - two.numel())
