@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 import torch
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.core.aggregation import AggregationOptions
+from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
@@ -96,6 +98,8 @@ class Experiment:
     wire: WireOptions = field(default_factory=WireOptions)
     links: LinksOptions = field(default_factory=LinksOptions)
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+    aggregation: AggregationOptions = field(default_factory=AggregationOptions)
+    attack: AttackOptions = field(default_factory=AttackOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
@@ -153,6 +157,20 @@ def check_sampling(experiment: Experiment) -> None:
         raise InputError(
             f"sampled_{unused} = {given} has no effect: {name}, a method of {tiers} tiers, draws {used} and "
             f"not {unused}; leave it out, or set sampled_{used}."
+        )
+
+
+def check_aggregation(experiment: Experiment) -> None:
+    """Refuse a robust rule for a method whose cloud averages nothing.
+
+    Raises:
+        InputError: the cloud keeps a model of each member.
+    """
+    rule = experiment.aggregation.rule
+    if rule != "mean" and experiment.algorithm.state_per_member:
+        raise InputError(
+            f"aggregation.rule = {rule!r} cannot be used with {experiment.algorithm_name}, whose cloud keeps "
+            f"a model of each member and averages none: set mean; aggregation.clip can be used."
         )
 
 

@@ -27,6 +27,7 @@ ROLES: Final = {
     "client": 8,
     "epoch": 9,
     "augment": 10,
+    "attack": 100,
 }
 
 _GOLDEN: Final = -7046029254386353131  # 0x9e3779b97f4a7c15 as a signed number

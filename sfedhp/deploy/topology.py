@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfedhp.config import Experiment, check_sampling
+from sfedhp.config import Experiment, check_aggregation, check_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.data.table import is_table
 from sfedhp.deploy.federation_file import Address, FederationFile
@@ -48,6 +48,12 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         InputError: the experiment cannot be deployed.
     """
     check_sampling(experiment)
+    check_aggregation(experiment)
+    if experiment.attack.kind != "none":
+        raise InputError(
+            f"attack.kind = {experiment.attack.kind!r} cannot be deployed: members that misbehave are for "
+            f"simulations; remove it."
+        )
     if not experiment.algorithm.federated:
         raise InputError(
             f"algorithm = {experiment.algorithm_name} cannot be deployed: it sends no model, and is there to "

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.core.factored import Factored, SliceWriter
+from sfedhp.core.aggregation import MEAN, AggregationOptions
+from sfedhp.core.factored import Factored, SliceWriter, dense
 from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.links import Delivery, Links
@@ -29,6 +30,7 @@ class Request(NamedTuple):
     clients: ClientState  # what they hold before the step
     sizes: Tensor  # (*lead,), their rows
     ids: Tensor  # (*lead,)
+    factors: Tensor | tuple[()] = ()  # (*lead,), by what each multiplies its change; (): nobody does
 
 
 class StepResult(NamedTuple):
@@ -58,14 +60,18 @@ class ClientStack:
     at_once: int  # clients of a run computed together; 0: all
     runs: int  # leading axes that are runs: 0 or 1
     never_empty: bool  # every server gets a reply in every turn
+    aggregation: AggregationOptions = MEAN  # of the servers
+    factors: Tensor | None = None  # (*lead,), by what malicious clients multiply their change; None: no one
 
     def map(self, function: Callable[[Tensor], Tensor]) -> ClientStack:
         """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
-        return replace(self, task=self.task.map(function), ids=function(self.ids))
+        factors = None if self.factors is None else function(self.factors)
+        return replace(self, task=self.task.map(function), ids=function(self.ids), factors=factors)
 
     def request(self, received: Tensor, clients: ClientState) -> Request:
         """What all clients of the stack are asked to work on."""
-        return Request(received, clients, self.task.sizes, self.ids)
+        factors = () if self.factors is None else self.factors
+        return Request(received, clients, self.task.sizes, self.ids, factors)
 
     def step(self, received: Tensor, clients: ClientState, clock: Clock) -> StepResult:
         """`client_step` of all clients, slice by slice where not all are computed at once."""
@@ -96,7 +102,11 @@ class ClientStack:
         weights = present.to(request.received.dtype)
         if self.algorithm.weighting == "size":
             weights = weights * request.sizes
-        message = Message(result.model, clients.statistics)
+        model = result.model
+        if isinstance(request.factors, Tensor):
+            factors = request.factors.unsqueeze(-1).to(request.received.dtype)
+            model = request.received + factors * (dense(model) - request.received)
+        message = Message(model, clients.statistics)
         return Replies(self.links.send_up(message, direction, request.received), weights, clients)
 
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:

@@ -12,7 +12,7 @@ from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.links import Base
-from sfedhp.engine.rounds import Message, Served, everybody, serve, stepping
+from sfedhp.engine.rounds import Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.engine.slices import slices
 from sfedhp.engine.state import ClientState
 from sfedhp.wire.direction import Direction
@@ -91,7 +91,8 @@ def _run(
     edges = Served(
         algorithm.edge_start(received, members), statistics.unsqueeze(-2).expand(*received.shape[:-1], -1)
     )
-    step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
+    robustly = robust_uploads(stack.aggregation, algorithm.edge_message)
+    step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
     last_weights = torch.zeros(stack.task.lead, dtype=received.dtype, device=received.device)
     rounds = range(algorithm.edge_rounds)
     for served, weights in serve(edges, step, gather, rounds, everybody, stack.never_empty):

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.aggregation import MEAN, AggregationOptions, Cut
 from sfedhp.core.factored import dense
 from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
-from sfedhp.engine.rounds import Draw, Message, Served, everybody, serve, stepping
+from sfedhp.engine.rounds import Draw, Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.nn.task import Task
 
 Carry = Callable[[Tensor], Tensor]  # a message (d + s,) -> what arrives of it
+OnCut = Callable[[Cut], None]  # told what a robust rule cut of each member's upload
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Edge:
     statistics: Tensor  # (s,), the initial running statistics
     carry: Carry = lambda message: message
     served: Served | None = None  # after the last cloud round
+    aggregation: AggregationOptions = MEAN
+    on_cut: OnCut = lambda cut: None
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
         """All edge rounds of a cloud round; no reply where no client replied in any of them."""
@@ -126,7 +130,8 @@ class Edge:
             messages = algorithm.edge_message(served.state, members)
             return collect(clients, messages, Clock(turn, edge_round), self.statistics)
 
-        step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round))
+        robustly = robust_uploads(self.aggregation, algorithm.edge_message, self.on_cut)
+        step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
         rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
             weights = keep(weights.sum(-1) > 0, weights, progress.weights)
@@ -153,6 +158,8 @@ class Cloud:
     statistics: Tensor  # (s,)
     draw: Draw = everybody
     carry: Carry = lambda message: message
+    aggregation: AggregationOptions = MEAN
+    on_cut: OnCut = lambda cut: None
 
     def __post_init__(self) -> None:
         self.served = Served(self.algorithm.cloud_start(self.initial, len(self.members)), self.statistics)
@@ -169,7 +176,8 @@ class Cloud:
             uploads, weights = collect(members, messages, Clock(turn), self.statistics, asked)
             return uploads, weights if drawn is None else weights * drawn
 
-        step = stepping(algorithm.cloud_step, Clock)
+        robustly = robust_uploads(self.aggregation, algorithm.cloud_message, self.on_cut)
+        step = stepping(algorithm.cloud_step, Clock, robustly)
         for served, _ in serve(self.served, step, gather, range(first, rounds), self.draw):
             self.served = served
             yield served

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.core.factored import Factored
+from sfedhp.core.aggregation import AggregationOptions, Cut, aggregate, trim
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import key
 from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
@@ -37,6 +38,32 @@ class Message(NamedTuple):
 Draw = Callable[[int], Tensor | None]  # turn -> (..., members) bool; None: all
 Gather = Callable[[Any, int, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[[Any, Any, Tensor, int], Any]
+Robustly = Callable[[Served, Message, Tensor], Message]  # (state, uploads, weights) -> uploads
+
+
+def robust_uploads(
+    options: AggregationOptions,
+    message_of: Callable[[Any, int], Tensor],
+    on_cut: Callable[[Cut], None] = lambda cut: None,
+) -> Robustly | None:
+    """What a server does with uploads so that a few bad ones count little; None where that is off.
+
+    Args:
+        options: the [aggregation] section.
+        message_of: the algorithm's `cloud_message` or `edge_message`.
+        on_cut: called with what was cut of each member's upload.
+    """
+    if not options.robust:
+        return None
+
+    def robustly(served: Served, uploads: Message, weights: Tensor) -> Message:
+        sent = message_of(served.state, weights.shape[-1])
+        model, cut = aggregate(options, dense(uploads.model), weights, sent)
+        on_cut(cut)
+        statistics, _ = trim(options, uploads.statistics, weights)
+        return Message(model, statistics)
+
+    return robustly
 
 
 def serve(
@@ -63,10 +90,22 @@ def serve(
         yield state, weights
 
 
-def stepping(step: Callable[[Any, Any, Tensor, Clock], Any], clock: Callable[[int], Clock]) -> Step:
-    """A server's step: the algorithm's on models, and the plain mean of the statistics that were sent."""
+def stepping(
+    step: Callable[[Any, Any, Tensor, Clock], Any],
+    clock: Callable[[int], Clock],
+    robustly: Robustly | None = None,
+) -> Step:
+    """A server's step: the algorithm's on models, and the plain mean of the statistics that were sent.
+
+    Args:
+        step: the algorithm's `cloud_step` or `edge_step`.
+        clock: turn -> the clock of the step.
+        robustly: what is done with uploads before; None: nothing.
+    """
 
     def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
+        if robustly is not None:
+            uploads = robustly(served, uploads, weights)
         state = step(served.state, uploads.model, weights, clock(turn))
         statistics = uploads.statistics
         if not statistics.shape[-1]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import dense
 from sfedhp.core.scalars import on_device
 from sfedhp.core.trees import tree_map
@@ -34,7 +35,7 @@ from sfedhp.engine.client_stack import ClientStack, Lost, Replies, StepResult
 from sfedhp.engine.cuda_graphs import GraphStatus, Recorder, Worker
 from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, run_edge_rounds
 from sfedhp.engine.links import Delivery, Links
-from sfedhp.engine.rounds import Draw, Message, Served, drawing, serve, stepping
+from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
 from sfedhp.engine.seats import Seats
 from sfedhp.engine.slices import Drawn
 from sfedhp.engine.state import ClientState, State
@@ -59,6 +60,8 @@ class Simulator:
     stream: Tensor  # (runs?,), the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
     links: Mapping[Direction, Link] = field(default_factory=dict)  # where none is given, nothing is changed
+    aggregation: AggregationOptions = MEAN  # how all servers combine uploads
+    factors: Tensor | None = None  # (runs?, edges, clients), by what malicious clients multiply their change
     lost: Lost | None = None  # whose replies are lost; None: no one's
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
@@ -74,6 +77,8 @@ class Simulator:
             self.links = {}  # nothing is sent
         self.seats = Seats.of(self.task.sizes, self.algorithm.tiers, self.runs)
         self.ids = self.seats.arrange(self.ids.expand(self.task.lead))
+        if self.factors is not None:
+            self.factors = self.seats.arrange(self.factors.expand(self.task.lead))
         task = self.task = self.task.map(self.seats.arrange)
         self.members = task.lead[self.runs]  # of the cloud
         self._all_servers_have_clients = bool((task.sizes > 0).any(-1).all())
@@ -88,7 +93,8 @@ class Simulator:
 
     def run(self, rounds: int) -> Iterator[State]:
         """Continue up to `rounds` cloud rounds; yields the state after each."""
-        step = stepping(self.algorithm.cloud_step, Clock)
+        robustly = robust_uploads(self.aggregation, self.algorithm.cloud_message)
+        step = stepping(self.algorithm.cloud_step, Clock, robustly)
         turns = range(self.state.round, rounds)
         with self._worker() as worker:
             gather = self._gather_edges if self.algorithm.tiers == 3 else self._gather_clients
@@ -123,6 +129,8 @@ class Simulator:
             at_once=self.clients_at_once,
             runs=self.runs,
             never_empty=self._never_empty,
+            aggregation=self.aggregation,
+            factors=self.factors,
         )
 
     @property

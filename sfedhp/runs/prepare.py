@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Pooled
-from sfedhp.config import Experiment, check_sampling
+from sfedhp.config import Experiment, check_aggregation, check_sampling
+from sfedhp.core.attack import flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation, federate, from_arrays, from_dataset
@@ -82,6 +83,7 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
         InputError: the experiment cannot be run as it is.
     """
     check_sampling(experiment)
+    check_aggregation(experiment)
     if experiment.engine.kind == "ray":
         check_reachable(experiment.engine.address)
     federation, experiment = federation_of(experiment, data)
@@ -105,6 +107,7 @@ def prepare_stack(
     parts = []
     for experiment in experiments:
         check_sampling(experiment)
+        check_aggregation(experiment)
         same = (experiment.data, experiment.edges, experiment.clients_per_edge, experiment.seed)
         if same not in divided:
             divided[same] = federation_of(experiment, data)
@@ -181,9 +184,12 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
     )
     check_tokens(network, train, test, validation)
     clients, rows = torch.from_numpy(federation.seats), train
+    if experiment.attack.kind == "label-flip":
+        who = malicious(experiment.attack, experiment.seed, clients)
+        rows = train._replace(labels=flip_labels(train.labels, federation.classes, who))
     if isinstance(experiment.algorithm, Pooled):
         experiment = _with_all_steps(experiment, int((clients >= 0).sum()))
-        clients, rows = torch.zeros(1, 1, dtype=torch.int64), pooled_rows(train)
+        clients, rows = torch.zeros(1, 1, dtype=torch.int64), pooled_rows(rows)
     return _Parts(
         experiment, federation, network, initial, statistics, clients, rows, train, test, validation
     )
@@ -232,6 +238,8 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         sampled=_sampled(experiment),
         links={direction: link_of(experiment.wire, direction) for direction in Direction},
         clients_at_once=engine.clients_at_once,
+        aggregation=experiment.aggregation,
+        factors=joined([_factors(part) for part in parts]) if experiment.attack.factors != 1 else None,
         worker_factory=ray if engine.kind == "ray" else None,
     )
 
@@ -257,6 +265,13 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
     return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
+
+
+def _factors(part: _Parts) -> Tensor:
+    """By what each client multiplies its change: 1, but for malicious ones."""
+    options = part.experiment.attack
+    who = malicious(options, part.experiment.seed, part.clients)
+    return torch.where(who, options.factors, 1.0)
 
 
 def _sampled(experiment: Experiment) -> int:

@@ -3,10 +3,20 @@
 import torch
 from torch import Tensor
 
+from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import weighted_mean
-from sfedhp.engine.rounds import Draw, Message, Served, drawing, everybody, serve, stepping
+from sfedhp.core.vectors import spread, weighted_mean
+from sfedhp.engine.rounds import (
+    Draw,
+    Message,
+    Served,
+    drawing,
+    everybody,
+    robust_uploads,
+    serve,
+    stepping,
+)
 
 
 def mask_of(draw: Draw, turn: int) -> Tensor:
@@ -73,3 +83,17 @@ def test_no_sampling_means_everybody():
     draw = drawing(key(0), 0, torch.arange(2), torch.ones(2, dtype=torch.bool))
     assert draw is everybody
     assert draw(3) is None
+
+
+def test_statistics_are_combined_by_the_same_rule():
+    """A member with false statistics counts as little as one with a false model."""
+    options = AggregationOptions("median")
+    robustly = robust_uploads(options, lambda state, members: spread(state, members))
+    step = stepping(lambda state, uploads, weights, clock: weighted_mean(uploads, weights), Clock, robustly)
+    start = Served(torch.zeros(2), torch.ones(1))
+    uploads = Message(
+        torch.tensor([[1.0, 1.0], [2.0, 2.0], [9e9, 9e9]]), torch.tensor([[3.0], [4.0], [1e12]])
+    )
+    after = step(start, uploads, torch.ones(3), 0)
+    assert after.state.tolist() == [2.0, 2.0]
+    assert after.statistics.tolist() == [4.0]

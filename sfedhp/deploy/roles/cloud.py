@@ -16,6 +16,7 @@ from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
+from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.loading import acceptance, load_model
 from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.site import Site
@@ -55,8 +56,15 @@ class CloudRole:
             on_wait=self._write_status,
             on_metadata=self._traffic.add,
         )
+        self._cuts = CutLog(self.log, site.below)
         self._cloud = Cloud(
-            algorithm, self._members, self._model.initial, self._model.statistics, _draw(site)
+            algorithm,
+            self._members,
+            self._model.initial,
+            self._model.statistics,
+            _draw(site),
+            aggregation=experiment.aggregation,
+            on_cut=self._cuts.add,
         )
         self._round = 0  # rounds done
         self._finite = self._cloud.served  # the last state in which everything is finite
@@ -102,6 +110,7 @@ class CloudRole:
                 history.append(row, bytes_by_member)
                 history.fsync()
                 self._folder.save(self._round, served)
+                self._cuts.write(self._round)
                 self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
                 self._write_status(now=True)
                 exploded = explosion(history.rows)

@@ -19,6 +19,7 @@ from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.spool import Key, Spool
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.loading import acceptance, load_model
 from sfedhp.deploy.site import Site
@@ -64,7 +65,14 @@ class EdgeRole:
             accept=acceptance(site, self._network),
             on_wait=self._on_wait,
         )
-        self._edge = Edge(experiment.algorithm, self._members, self._statistics)
+        self._cuts = CutLog(self.log, site.below)
+        self._edge = Edge(
+            experiment.algorithm,
+            self._members,
+            self._statistics,
+            aggregation=experiment.aggregation,
+            on_cut=self._cuts.add,
+        )
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
@@ -130,6 +138,7 @@ class EdgeRole:
             self._save(request, progress)
             self._write_status()
         reply = self._edge.conclude(progress)
+        self._cuts.write(self._round + 1)
         metadata = {
             "books": self._members.take_traffic().to_dict(),
             "seconds": time.perf_counter() - started,

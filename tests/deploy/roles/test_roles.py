@@ -61,6 +61,34 @@ def test_edges_with_two_and_four_clients_give_the_simulators_models_and_bytes(na
         assert [[bool(each) for each in edge] for edge in sent] == [[True] * 2 + [False] * 2, [True] * 4]
 
 
+ROBUST = (
+    ("sfedhp", {"rule": "median"}),
+    ("sfedhp", {"rule": "trimmed-mean", "trim": 0.34, "clip": 1.0}),
+    ("fedavg", {"rule": "trimmed-mean", "trim": 0.25}),
+    ("heurfedamp", {"clip": 0.5}),
+)
+
+
+@pytest.mark.parametrize(("name", "rule"), ROBUST)
+def test_robust_rules_are_those_of_the_simulator(name, rule, tmp_path):
+    what = experiment(name, aggregation=rule, clients_per_edge=3)
+    run, plain = sfedhp.run(what), sfedhp.run(experiment(name, clients_per_edge=3))
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    assert run.history[-1]["train_loss"] != plain.history[-1]["train_loss"], "the rule does something"
+    server = "cloud" if name != "sfedhp" else "edge-0"
+    lines = federation.events(server, "cut")
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    assert [line["turns"] for line in lines] == [2 if name == "sfedhp" else 1] * 3
+    assert bool(lines[0]["trimmed"]) == ("rule" in rule)
+    assert bool(lines[0]["clipped"]) == ("clip" in rule)
+    assert {*lines[0]["trimmed"], *lines[0]["clipped"]} <= set(
+        federation.roles[f"{server}/edge" if name == "sfedhp" else server].site.below
+    )
+
+
 def test_sampled_members_and_running_statistics(tmp_path):
     data = {"train_per_label": 4, "test_per_label": 2, "validation_per_label": 0}
     what = experiment(

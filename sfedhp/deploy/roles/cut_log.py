@@ -1,0 +1,52 @@
+"""Whose uploads a robust rule cut, and how often, in a server's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from sfedhp.core.aggregation import Cut
+from sfedhp.deploy.event_log import EventLog
+
+
+class CutLog:
+    """Adds up what was cut of each member's uploads; writes one line for each cloud round."""
+
+    def __init__(self, log: EventLog, names: Sequence[str]):
+        self._log, self._names = log, names
+        self._clear()
+
+    def add(self, cut: Cut) -> None:
+        """Take what was cut in one turn."""
+        self._turns += 1
+        self._trimmed += cut.trimmed.double()
+        self._clipped += cut.clipped
+
+    def write(self, cloud_round: int) -> None:
+        """Write the turns of the round, the mean share of coordinates trimmed, and how often one was clipped.
+
+        Members of which nothing was cut are left out.
+        """
+        if self._turns:
+            trimmed = (self._trimmed / self._turns).tolist()
+            self._log.write(
+                "cut",
+                round=cloud_round,
+                turns=self._turns,
+                trimmed={
+                    name: round(share, 3) for name, share in zip(self._names, trimmed, strict=True) if share
+                },
+                clipped={
+                    name: times
+                    for name, times in zip(self._names, self._clipped.tolist(), strict=True)
+                    if times
+                },
+            )
+        self._clear()
+
+    def _clear(self) -> None:
+        members = len(self._names)
+        self._turns = 0
+        self._trimmed = torch.zeros(members, dtype=torch.float64)
+        self._clipped = torch.zeros(members, dtype=torch.int64)
