@@ -12,7 +12,14 @@ from sfedhp.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sfedhp.data.download import get
-    from sfedhp.data.federation import Federation, Holding, federate, from_arrays, from_dataset
+    from sfedhp.data.federation import (
+        Federation,
+        Holding,
+        federate,
+        from_arrays,
+        from_dataset,
+        from_huggingface,
+    )
     from sfedhp.data.newcomer import Newcomer, hold_out
     from sfedhp.data.options import DataOptions
     from sfedhp.data.registry import FileState, Listed, data_folder, listing, verify
@@ -28,6 +35,7 @@ __all__ = [
     "federate",
     "from_arrays",
     "from_dataset",
+    "from_huggingface",
     "get",
     "hold_out",
     "listing",
@@ -46,6 +54,7 @@ _MODULES = {
     "federate": "federation",
     "from_arrays": "federation",
     "from_dataset": "federation",
+    "from_huggingface": "federation",
     "get": "download",
     "hold_out": "newcomer",
     "listing": "registry",

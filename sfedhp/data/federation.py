@@ -18,12 +18,14 @@ from sfedhp.core.edge_sizes import as_option, edge_sizes, shown
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import check_options
 from sfedhp.data.encoding import Encoding
+from sfedhp.data.huggingface import pool_of_dataset
 from sfedhp.data.options import DataOptions, Scale
 from sfedhp.data.partition import partition, resolved_partition
 from sfedhp.data.pool import NO_NAMES, Names, Pool, Rows, pool_of, with_classes
-from sfedhp.data.registry import FILES, load
+from sfedhp.data.registry import FILES, SYNTHETIC, is_folder, load
 from sfedhp.data.scaling import Scaling, scaling_of
-from sfedhp.data.seating import seat, seats_by_edge, sizes_of_source
+from sfedhp.data.seating import clients_to_hold_out, seat, seats_by_edge, sizes_of_source
+from sfedhp.data.split import unlearnable_class
 from sfedhp.data.table import check_table_options, is_table
 
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
@@ -173,12 +175,12 @@ def federate(
     Raises:
         InputError: one sentence on what is wrong and what to do.
     """
-    _check(options, seed)
+    _check(options, seed, table=is_table(options.source))
     if options.source == ARRAYS:
         raise InputError(
             "This data came from Python arrays: give them again with from_arrays or from_dataset."
         )
-    if options.source.endswith(FILES):
+    if options.source.endswith(FILES) or is_folder(options.source):
         # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     sizes = edge_sizes(edges, clients_per_edge)
@@ -189,7 +191,8 @@ def federate(
         raise InputError(
             f"{pool.name} is a table, and a client of a deployment cannot have its own yet: give an .npz."
         )
-    return _assemble(pool, options, edges, clients_per_edge, seed)
+    own = classes is None and options.source != SYNTHETIC and pool.counts is None
+    return _assemble(pool, options, edges, clients_per_edge, seed, own=own)
 
 
 def from_arrays(
@@ -221,8 +224,34 @@ def from_arrays(
         InputError: one sentence on what is wrong and what to do.
     """
     options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
-    _check(options, seed)
+    _check(options, seed, table=False)
     pool = with_classes(pool_of("the data", inputs, labels, client, test, edge), None)
+    return _assemble(pool, options, edges, clients_per_edge, seed)
+
+
+def from_huggingface(
+    dataset: Any,
+    *,
+    options: DataOptions | None = None,
+    edges: int,
+    clients_per_edge: int | Sequence[int],
+    seed: int,
+) -> tuple[Federation, DataOptions]:
+    """The same for a Hugging Face `datasets.Dataset`: a column of images and a label, or columns of a table.
+
+    Args:
+        dataset: one split of it.
+        options: name its columns as those of a table; the target is `label` by default.
+        edges: as in `federate`.
+        clients_per_edge: likewise.
+        seed: decides every draw.
+
+    Raises:
+        InputError: one sentence on what is wrong and what to do.
+    """
+    options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
+    _check(options, seed, table=True)
+    pool, options = pool_of_dataset(dataset, options)
     return _assemble(pool, options, edges, clients_per_edge, seed)
 
 
@@ -250,16 +279,23 @@ def _row(value: Any) -> Tensor | NDArray[Any]:
     return value if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _check(options: DataOptions, seed: int) -> None:
+def _check(options: DataOptions, seed: int, *, table: bool) -> None:
     check_options(options, "data.")
-    check_table_options(options)
+    check_table_options(options, table)
     if seed < 0:
         raise InputError(f"seed = {seed} is out of range: it must be at least 0.")
 
 
 def _assemble(
-    pool: Pool, options: DataOptions, edges: int, clients_per_edge: int | Sequence[int], seed: int
+    pool: Pool,
+    options: DataOptions,
+    edges: int,
+    clients_per_edge: int | Sequence[int],
+    seed: int,
+    *,
+    own: bool = True,
 ) -> tuple[Federation, DataOptions]:
+    """Divide a pool; `own` says that it is all data of a user, not a source of this package or a part."""
     if resolved_partition(pool, options) != "given":
         # Others hold the rows than those whom the source names.
         pool = dataclasses.replace(pool, edge_of=None, names=pool.names._replace(clients=(), edges=()))
@@ -301,42 +337,14 @@ def _assemble(
     )
     clients = f"{len(split.train)} clients"
     if options.held_out:
-        newcomers = clients_to_hold_out(federation, options.held_out)
+        newcomers = clients_to_hold_out(federation.seats, options.held_out)
         federation = federation.without(newcomers)
         clients += f", {len(newcomers)} of which are held out"
-    if pool.encoding is not None:
-        _check_learnable(federation, pool.name)
+    if own and (unlearnable := unlearnable_class(pool, federation.train, federation.test)):
+        if pool.encoding is not None or pool.test is not None:
+            raise InputError(unlearnable)
+        notes.append(unlearnable)  # of a small class, whose only row was drawn for testing
     there = sum(sizes) - len(sizes) * options.held_out
     if empty := there - int((federation.seats >= 0).sum()):
         notes.append(f"{empty} of {there} seats are empty: {pool.name} has {clients}.")
     return dataclasses.replace(federation, notes=tuple(notes)), options
-
-
-def _check_learnable(federation: Federation, name: str) -> None:
-    """Refuse a class that some row tests and no row trains."""
-    trained, tested = (
-        np.unique(federation.labels[np.concatenate(part)]) for part in (federation.train, federation.test)
-    )
-    if len(unseen := np.setdiff1d(tested, trained)):
-        raise InputError(
-            f"{name}: class {federation.names.classes[unseen[0]]!r} occurs only in rows to test on, so no "
-            f"model can learn it: remove its rows, or move some to training."
-        )
-
-
-def clients_to_hold_out(federation: Federation, count: int) -> list[int]:
-    """The clients that join after training: the last ones of each edge.
-
-    Raises:
-        InputError: an edge would have no client left.
-    """
-    found: list[int] = []
-    for edge, seats in enumerate(federation.seats):
-        members = seats[seats >= 0].tolist()
-        if count >= len(members):
-            raise InputError(
-                f"data.held_out = {count} leaves no client under edge {edge}, which has {len(members)} in "
-                f"all: hold out fewer."
-            )
-        found += members[len(members) - count :]
-    return found

@@ -149,7 +149,7 @@ def _schema_of_run(
             f"the run once with its data, which writes its scaling into the folder."
         )
     federation, _ = federate(options, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
-    return Schema.of(federation, options.target)
+    return Schema.of(federation, options)
 
 
 def _scaled(pool: Pool, rows: NDArray[np.int64], scaling: Scaling, dtype: str) -> NDArray[Any]:

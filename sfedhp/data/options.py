@@ -26,7 +26,8 @@ class DataOptions:
     source: Annotated[
         str,
         Help(
-            "fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, or a file: my.npz, my.csv, my.parquet"
+            "fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, a file (my.npz, my.csv, my.parquet), "
+            "or a folder of images (label/*.png, or client/label/*.png)"
         ),
     ] = "fmnist-mini"
     partition: Annotated[
@@ -81,6 +82,10 @@ class DataOptions:
     ] = None
     test_column: Annotated[
         str | None, Help("column of a table: true or 1 for rows to test on, false or 0 for the others")
+    ] = None
+    image_size: Annotated[
+        Count,
+        Help("height and width to which images of a folder are scaled; default: all have the same size"),
     ] = None
     drop: Annotated[tuple[str, ...] | None, Help("columns of a table to leave out: [id,name]")] = None
 

@@ -33,11 +33,12 @@ def read_parquet(path: Path) -> Table:
     check_names(path.name, names)
     if not content.num_rows:
         raise InputError(f"{path.name} has no rows: add some.")
-    columns = tuple(_column(name, content.column(name), pyarrow.types) for name in names)
+    columns = tuple(arrow_column(name, content.column(name), pyarrow.types) for name in names)
     return Table(path.name, columns, "row", range(1, content.num_rows + 1))
 
 
-def _column(name: str, values: Any, types: Any) -> Column:
+def arrow_column(name: str, values: Any, types: Any) -> Column:
+    """A column of an Arrow table; `types` is the module `pyarrow.types`."""
     kind = values.type.value_type if types.is_dictionary(values.type) else values.type
     texts = [None if value is None or value != value else plain_text(value) for value in values.to_pylist()]
     if types.is_boolean(kind):

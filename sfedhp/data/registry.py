@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sfedhp.core.errors import InputError
 from sfedhp.data import embedded
+from sfedhp.data.image_folder import read_image_folder
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
@@ -66,7 +67,15 @@ def load(options: DataOptions, *, clients: int, seed: int, folder: Path | str | 
         return read_npz(Path(options.source).expanduser())
     if is_table(options.source):
         return read_table(Path(options.source).expanduser(), options)
+    if is_folder(options.source):
+        return read_image_folder(Path(options.source).expanduser(), options.image_size)
     raise _unknown(options.source)
+
+
+def is_folder(source: str) -> bool:
+    """Whether a source is a folder; a name of this package's sources is none, even if there is such a one."""
+    own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
+    return bool(source) and source not in own and Path(source).expanduser().is_dir()
 
 
 def read_images(images: ImageSet, root: Path) -> Pool:
@@ -154,5 +163,9 @@ def _unknown(name: str) -> InputError:
     known = [embedded.NAME, *IMAGE_SETS, SYNTHETIC]
     near = difflib.get_close_matches(name, known, n=1)
     files = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
-    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)} or a file ending in {files}."
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"use {', '.join(known)}, a file ending in {files}, or a folder of images."
+    )
     return InputError(f"There is no data source {name!r}: {hint}")

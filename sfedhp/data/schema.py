@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sfedhp.core.errors import InputError
 from sfedhp.data.encoding import Encoding
 from sfedhp.data.federation import Federation
+from sfedhp.data.options import DataOptions
 from sfedhp.data.scaling import Scaling
 
 
@@ -25,14 +26,15 @@ class Schema:
     class_names: tuple[str, ...] = ()  # in the order of the labels; none where the data has no names
     encoding: Encoding | None = None  # of a table's columns
     target: str | None = None  # the column of a table that is predicted
+    image_size: int | None = None  # to which images of files were scaled
 
     @classmethod
-    def of(cls, federation: Federation, target: str | None = None) -> Self:
+    def of(cls, federation: Federation, options: DataOptions) -> Self:
         """The schema of a federation's data.
 
         Args:
             federation: who holds what.
-            target: the option `data.target`.
+            options: of the data, as resolved.
         """
         return cls(
             shape=tuple(federation.inputs.shape[1:]),
@@ -40,7 +42,8 @@ class Schema:
             scaling=federation.scaling,
             class_names=federation.names.classes,
             encoding=federation.encoding,
-            target=target,
+            target=options.target,
+            image_size=options.image_size,
         )
 
     def class_name(self, label: int) -> str:
@@ -79,6 +82,8 @@ class Schema:
             values["columns"] = self.encoding.to_list()
         if self.target is not None:
             values["target"] = self.target
+        if self.image_size is not None:
+            values["image_size"] = self.image_size
         return values
 
     @classmethod
@@ -95,4 +100,5 @@ class Schema:
             class_names=tuple(values.get("class_names", ())),
             encoding=Encoding.from_list(values["columns"]) if "columns" in values else None,
             target=values.get("target"),
+            image_size=values.get("image_size"),
         )

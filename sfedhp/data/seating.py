@@ -118,3 +118,25 @@ def _alike_together(holdings: NDArray[np.int64], ends: NDArray[np.int64]) -> NDA
         order.append(int(np.where(left, distance, np.inf).argmin()))
         left[order[-1]] = False
     return np.array(order)
+
+
+def clients_to_hold_out(seats: NDArray[np.int64], count: int) -> list[int]:
+    """The clients that join after training: the last ones of each edge.
+
+    Args:
+        seats: the client on each seat of each edge, -1 for an empty one.
+        count: how many of each edge.
+
+    Raises:
+        InputError: an edge would have no client left.
+    """
+    found: list[int] = []
+    for edge, row in enumerate(seats):
+        members = row[row >= 0].tolist()
+        if count >= len(members):
+            raise InputError(
+                f"data.held_out = {count} leaves no client under edge {edge}, which has {len(members)} in "
+                f"all: hold out fewer."
+            )
+        found += members[len(members) - count :]
+    return found

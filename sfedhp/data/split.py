@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,25 @@ def split_owned(
         parts.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
     train_rows, test_rows, validation_rows = zip(*parts, strict=True)
     return Split(train_rows, test_rows, validation_rows)
+
+
+def unlearnable_class(pool: Pool, train: Sequence[Rows], test: Sequence[Rows]) -> str | None:
+    """A sentence on a class that some row tests and no row trains; None where there is none.
+
+    Args:
+        pool: all rows.
+        train: the rows that each client trains on.
+        test: the rows that each client is tested on.
+    """
+    trained, tested = (np.unique(pool.labels[np.concatenate(part)]) for part in (train, test))
+    unseen = np.setdiff1d(tested, trained)
+    if not len(unseen):
+        return None
+    label, names = int(unseen[0]), pool.names.classes
+    return (
+        f"{pool.name}: class {repr(names[label]) if names else label} occurs only in rows to test on, so no "
+        f"model can learn it: remove its rows, or move some to training."
+    )
 
 
 def _test_rows(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:

@@ -27,13 +27,17 @@ def is_table(source: str) -> bool:
     return source.endswith(SUFFIXES)
 
 
-def check_table_options(options: DataOptions) -> None:
+def check_table_options(options: DataOptions, table: bool) -> None:
     """Refuse options that contradict the source or one another.
+
+    Args:
+        options: as given.
+        table: whether the source has columns with names.
 
     Raises:
         InputError: names the options.
     """
-    if not is_table(options.source):
+    if not table:
         for key in TABLE_KEYS:
             if getattr(options, key) is not None:
                 raise InputError(
@@ -50,7 +54,7 @@ def check_table_options(options: DataOptions) -> None:
         )
     if options.edge_column is not None and options.client_column is None:
         raise InputError("data.edge_column needs data.client_column: name the column of the clients too.")
-    if options.scale not in ("auto", "standard", "none"):
+    if is_table(options.source) and options.scale not in ("auto", "standard", "none"):
         raise InputError(f"data.scale = {options.scale!r} is for images: use standard or none for a table.")
 
 
@@ -69,7 +73,15 @@ def read_table(path: Path, options: DataOptions) -> Pool:
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    table = read_columns(path)
+    return pool_of_table(read_columns(path), options)
+
+
+def pool_of_table(table: Table, options: DataOptions) -> Pool:
+    """The rows of a table, its columns turned into numbers as `options` say.
+
+    Raises:
+        InputError: one sentence on the first thing that is wrong.
+    """
     if options.target is None:
         names = listed([column.name for column in table.columns])
         raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")

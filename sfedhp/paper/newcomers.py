@@ -6,8 +6,8 @@ import statistics
 from dataclasses import replace
 from typing import Final
 
-from sfedhp.data.federation import clients_to_hold_out
 from sfedhp.data.newcomer import hold_out
+from sfedhp.data.seating import clients_to_hold_out
 from sfedhp.runs.newcomers import adapt, shared_models
 from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.results import Run
@@ -27,7 +27,9 @@ def score_newcomers(run: Run) -> dict[str, float]:
     if not experiment.data.held_out:
         return {}
     whole, _ = federation_of(replace(experiment, data=replace(experiment.data, held_out=0)))
-    _, newcomers = hold_out(whole, clients_to_hold_out(whole, experiment.data.held_out), experiment.dtype)
+    _, newcomers = hold_out(
+        whole, clients_to_hold_out(whole.seats, experiment.data.held_out), experiment.dtype
+    )
     # A newcomer has few rows: every step uses all of them.
     alone = replace(experiment, batch_size=0)
     models = {name: model.cpu() for name, model in shared_models(run).items()}

@@ -115,7 +115,7 @@ def add_schema(prepared: Prepared, index: int, folder: Path) -> None:
     """Write shape, scaling, columns and classes of a run's data into its folder, unless they are there."""
     path = folder / _SCHEMA
     if not path.exists():
-        schema = Schema.of(prepared.federations[index], prepared.experiments[index].data.target)
+        schema = Schema.of(prepared.federations[index], prepared.experiments[index].data)
         write_text(path, json.dumps(schema.to_dict(), ensure_ascii=False, indent=1) + "\n")
 
 

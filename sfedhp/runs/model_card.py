@@ -125,7 +125,7 @@ class Cards:
     @cached_property
     def schema(self) -> Schema:
         """Of the run's data."""
-        return Schema.of(self.federation, self.experiment.data.target)
+        return Schema.of(self.federation, self.experiment.data)
 
     def _name(self, tier: Tier, edge: int, seat: int) -> str:
         names = self.federation.names

@@ -17,8 +17,9 @@ from sfedhp.config import Experiment, check_aggregation, check_sampling
 from sfedhp.core.attack import flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
-from sfedhp.data import Federation, federate, from_arrays, from_dataset
+from sfedhp.data import Federation, federate, from_arrays, from_dataset, from_huggingface
 from sfedhp.data.federation import ARRAYS
+from sfedhp.data.huggingface import is_huggingface
 from sfedhp.data.pool import check_names
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
@@ -136,6 +137,8 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         data.check_seats(experiment.edge_sizes)
         scale = data.scale if experiment.data.scale == "auto" else experiment.data.scale
         federation, options = data, replace(experiment.data, source=ARRAYS, scale=scale)
+    elif is_huggingface(data):
+        federation, options = from_huggingface(data, **division)
     elif isinstance(data, Mapping):
         check_names("the data", data)
         federation, options = from_arrays(**data, **division)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
+from sfedhp.data.image_folder import SUFFIXES, read_unlabelled
 from sfedhp.data.npz import read_npz_inputs
 from sfedhp.data.pool import check_inputs
 from sfedhp.data.schema import Schema
@@ -45,8 +46,12 @@ def _read(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
         if not is_table(path.name):
             raise InputError(f"The model was trained on a table, and {path.name} is none: give a .csv file.")
         return path.name, schema.encoding.apply(read_columns(path))
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+        colored = len(schema.shape) == 3 and schema.shape[0] == 3
+        return path.name, read_unlabelled(path, schema.image_size, colored=colored)
     if not path.name.endswith(".npz"):
         raise InputError(
-            f"The model was trained on arrays, and {path.name} is no .npz: give `inputs` in such a file."
+            f"The model was trained on arrays or images, and {path.name} is neither: give an .npz with "
+            f"`inputs`, or images."
         )
     return path.name, read_npz_inputs(path)

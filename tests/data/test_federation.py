@@ -11,8 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Holding, federate, from_arrays, from_dataset
-from sfedhp.data.federation import clients_to_hold_out
-from sfedhp.data.seating import seat
+from sfedhp.data.seating import clients_to_hold_out, seat
 
 INPUTS = np.random.default_rng(0).integers(0, 256, (40, 2, 3, 3), np.uint8)
 LABELS = np.arange(40) % 4
@@ -291,7 +290,7 @@ def test_clients_that_are_held_out_leave_no_seats_behind():
     whole, _ = federate(DataOptions(), **layout)
     rest, options = federate(DataOptions(held_out=1), **layout)
     assert options.held_out == 1
-    assert clients_to_hold_out(whole, 1) == [2, 5]
+    assert clients_to_hold_out(whole.seats, 1) == [2, 5]
     assert rest.seats.tolist() == [[0, 1], [2, 3]]
     kept = [rows.tolist() for client, rows in enumerate(whole.train) if client not in (2, 5)]
     assert [rows.tolist() for rows in rest.train] == kept
@@ -306,7 +305,7 @@ SEVEN: dict[str, Any] = {"client": np.arange(40) % 7, "edges": 2, "clients_per_e
 def test_each_edge_holds_out_the_last_clients_it_has():
     whole, _ = from_arrays(INPUTS, LABELS, **SEVEN)
     assert whole.seats.tolist() == [[0, 1, 2, 3, 4], [5, 6, -1, -1, -1]]
-    assert clients_to_hold_out(whole, 1) == [4, 6]
+    assert clients_to_hold_out(whole.seats, 1) == [4, 6]
     rest, _ = from_arrays(INPUTS, LABELS, options=DataOptions(held_out=1), **SEVEN)
     assert rest.seats.tolist() == [[0, 1, 2, 3], [4, -1, -1, -1]]
     np.testing.assert_array_equal(rest.train[4], whole.train[5])
@@ -323,7 +322,18 @@ def test_an_edge_is_never_emptied_by_holding_out():
 def test_the_last_seats_of_full_edges_are_held_out():
     options: dict[str, Any] = {"edges": 3, "clients_per_edge": 4, "seed": 5}
     whole, _ = federate(DataOptions(edge_order="random"), **options)
-    assert clients_to_hold_out(whole, 2) == whole.seats[:, -2:].ravel().tolist()
+    assert clients_to_hold_out(whole.seats, 2) == whole.seats[:, -2:].ravel().tolist()
     rest, _ = federate(DataOptions(edge_order="random", held_out=2), **options)
     assert rest.seats.shape == (3, 2)
     assert rest.notes == whole.notes
+
+
+def test_a_class_that_only_test_rows_have_is_refused_where_the_user_says_which_they_are():
+    labels = np.arange(40) % 3
+    labels[7] = 3
+    with pytest.raises(
+        InputError, match=r"the data: class 3 occurs only in rows to test on, so no model can"
+    ):
+        from_arrays(INPUTS, labels, test=np.arange(40) % 8 > 5, **PLACE)
+    drawn, _ = from_arrays(INPUTS, labels, options=DataOptions(test_share=0.9), **PLACE)
+    assert any("class 3 occurs only in rows to test on" in note for note in drawn.notes)

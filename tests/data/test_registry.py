@@ -101,7 +101,7 @@ def test_an_unknown_source_is_named_with_the_nearest():
     with pytest.raises(InputError, match=r"no data source 'fmnits': did you mean fmnist\?"):
         federate(DataOptions("fmnits"), edges=1, clients_per_edge=1, seed=0)
     with pytest.raises(
-        InputError, match=r"use fmnist-mini, mnist, fmnist, cifar10, synthetic or a file ending"
+        InputError, match=r"use fmnist-mini, mnist, fmnist, cifar10, synthetic, a file ending"
     ):
         verify("zebra")
 

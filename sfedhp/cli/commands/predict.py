@@ -28,8 +28,9 @@ from sfedhp.serving.saved_model import read_saved_model
     "--data",
     required=True,
     type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Rows like the training data: .csv, .parquet, or .npz with `inputs`. A target is not needed.",
+    metavar="DATA",
+    help="Rows like the training data: .csv, .parquet, .npz with `inputs`, an image, or a folder of images. "
+    "A target is not needed.",
 )
 @output_options(
     out="Write the predictions to this CSV file instead of printing them.",

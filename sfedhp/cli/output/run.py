@@ -116,6 +116,7 @@ def print_folder(console: Console, folder: Path) -> None:
         ("confusion.json", "predicted classes, by true class"),
         ("models/", f"{counted(models, 'model')}, safetensors"),
         ("checkpoint/", "for `sfedhp resume`"),
+        ("schema.json", "scaling, columns and classes of the data"),
         ("environment.json", "versions and machine"),
     ):
         if (folder / names.split(",")[0]).exists():

@@ -77,7 +77,7 @@ def test_classes_and_probabilities_have_the_names_of_the_data(folder: Path) -> N
 
 
 def test_printed_as_csv_or_json(folder: Path) -> None:
-    words = ["--model", folder / "run" / "models" / "client-1-0.safetensors", "--data", folder / "new.csv"]
+    words = ["--model", folder / "run" / "models" / "client-s1.safetensors", "--data", folder / "new.csv"]
     lines = sfedhp("predict", *words).stdout.splitlines()
     found = json.loads(sfedhp("predict", *words, "--json").stdout)
     assert found["classes"] == ["ill", "well"]
@@ -142,4 +142,4 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert sfedhp("predict", "--model", model, "--data", tmp_path / "new.npz").exit_code == 0
     table = tmp_path / "new.csv"
     table.write_text("a\n1\n", encoding="utf-8")
-    assert "no .npz" in sfedhp("predict", "--model", model, "--data", table).stderr
+    assert "new.csv is neither" in sfedhp("predict", "--model", model, "--data", table).stderr
