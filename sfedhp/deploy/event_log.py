@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,15 @@ _STATUS_SECONDS = 0.5  # between two writes of the status
 class EventLog:
     """Writes `log.jsonl`, one line per event, and `status.json`, which is replaced at each change."""
 
-    def __init__(self, folder: Path, name: str):
-        self.folder, self.name = folder, name
+    def __init__(self, folder: Path, name: str, names: Mapping[str, str] | None = None):
+        """Write into a folder.
+
+        Args:
+            folder: of the role.
+            name: of the site.
+            names: what the data calls this site and those below it, by name of the site.
+        """
+        self.folder, self.name, self._names = folder, name, names or {}
         folder.mkdir(parents=True, exist_ok=True)
         self._written_at = float("-inf")
         self._logger = logging.getLogger(f"sfedhp.deploy.{name}")
@@ -30,6 +37,8 @@ class EventLog:
     def write(self, event: str, **metadata: Any) -> None:
         """Append an event. A full disk must not stop a role: then only the process's own log has it."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **metadata}
+        if called := self._names.get(metadata.get("member", self.name)):
+            line["called"] = called
         self._logger.info("%s", line)
         data = json.dumps(line).encode() + b"\n"
         try:
@@ -56,6 +65,7 @@ class EventLog:
             return
         self._written_at = time.monotonic()
         values = {"name": self.name, "time": time.time(), **metadata}
+        values |= {"names": self._names} if self._names else {}
         try:
             write_text(self.folder / STATUS, json.dumps(values) + "\n")
         except OSError as error:

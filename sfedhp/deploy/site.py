@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -48,6 +49,8 @@ class Site:
     seat: int = 0  # below its server
     client: int = 0  # a client's id, by which its batches are drawn
     clients: tuple[int, ...] = ()  # the ids of the clients below the cloud of a two-tier method, by seat
+    # What the data calls this site and those below it, by name; empty where the data has no names.
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def below(self) -> list[str]:
@@ -102,9 +105,9 @@ def client_name(edge: int, seat: int) -> str:
 def write_site(site: Site, kit: Path) -> None:
     """Write the description of a site into its kit."""
     values: dict[str, Any] = {
-        field.name: getattr(site, field.name)
-        for field in dataclasses.fields(site)
-        if field.name not in ("experiment", "limits")
+        option.name: getattr(site, option.name)
+        for option in dataclasses.fields(site)
+        if option.name not in ("experiment", "limits") and (option.name != "names" or site.names)
     }
     values |= {"experiment": to_dict(site.experiment), "limits": dataclasses.asdict(site.limits)}
     write_text(kit / FILE, json.dumps(values, indent=2) + "\n")
@@ -121,6 +124,7 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         values["experiment"] = from_dict(values["experiment"])
         values["limits"] = Limits(**values["limits"])
         values["shape"], values["clients"] = tuple(values["shape"]), tuple(values["clients"])
+        values["names"] = dict(values.get("names", {}))
         site = Site(**values)
     except OSError:
         raise InputError(

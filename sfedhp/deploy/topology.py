@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from sfedhp.config import Experiment, check_aggregation, check_sampling
 from sfedhp.core.errors import InputError
+from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.table import is_table
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
@@ -69,13 +72,13 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"data.source = {experiment.data.source!r} is a table, which cannot be deployed yet: give the "
             f"rows as numbers in an .npz, or simulate with `sfedhp run`."
         )
-    shape, classes = tuple(file.inputs), file.classes
+    shape, classes, names = tuple(file.inputs), file.classes, NO_NAMES
     if classes:
         ids = iter(range(experiment.clients))
         seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
     else:
         federation, experiment = federation_of(experiment)
-        shape, classes = federation.inputs.shape[1:], federation.classes
+        shape, classes, names = federation.inputs.shape[1:], federation.classes, federation.names
         rows = zip(federation.seats.tolist(), experiment.edge_sizes, strict=True)
         seats = [row[:size] for row, size in rows]
     network = build_network(experiment, shape, classes)
@@ -88,9 +91,11 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     tiers = experiment.algorithm.tiers
     flat = tuple(client for row in seats for client in row) if tiers == 2 else ()
     shared = (file.name, experiment, file.limits, shape, classes)
-    cloud = Site("cloud", "cloud", *shared, clients=flat)
+    called = [_names_below(edge, row, names) for edge, row in enumerate(seats)]
+    cloud = Site("cloud", "cloud", *shared, clients=flat, names=dict(ChainMap(*called)))
     edges = tuple(
-        Site("edge", edge_name(edge), *shared, edge=edge, seat=edge) for edge in range(experiment.edges)
+        Site("edge", edge_name(edge), *shared, edge=edge, seat=edge, names=called[edge])
+        for edge in range(experiment.edges)
     )
     clients = tuple(
         Site(
@@ -100,6 +105,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             edge=edge,
             seat=seat if tiers == 3 else sum(experiment.edge_sizes[:edge]) + seat,
             client=client,
+            names={each: called[edge][each] for each in [client_name(edge, seat)] if each in called[edge]},
         )
         for edge, row in enumerate(seats)
         for seat, client in enumerate(row)
@@ -115,3 +121,19 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         file.addresses(experiment.edges) if tiers == 3 else (),
         network.state_dict(model, statistics),
     )
+
+
+def _names_below(edge: int, row: Sequence[int], names: Names) -> dict[str, str]:
+    """What the data calls an edge and its clients, by the names of their sites.
+
+    Args:
+        edge: its number.
+        row: the ids of its clients, by seat; -1 for an empty seat.
+        names: of the data.
+    """
+    found = {edge_name(edge): names.edges[edge]} if names.edges else {}
+    if names.clients:
+        found |= {
+            client_name(edge, seat): names.clients[client] for seat, client in enumerate(row) if client >= 0
+        }
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -71,6 +72,32 @@ def test_an_edge_has_its_own_number_of_clients(file, tmp_path):
     assert flat.cloud.below == [site.name for site in flat.clients]
     assert [site.seat for site in flat.clients] == [0, 1, 2, 3]
     assert flat.cloud.clients == (0, 1, 2, 3)
+
+
+def test_sites_know_the_names_of_the_data_as_far_as_they_are_theirs(tmp_path):
+    client = np.arange(60) % 3
+    names, sites = np.array(["w1", "\x1b[2Jw2", "w3"])[client], np.array(["south", "north", "south"])[client]
+    path = tmp_path / "wards.npz"
+    np.savez(path, inputs=np.ones((60, 4)), labels=np.arange(60) // 3 % 2, client=names, edge=sites)
+    what = from_dict(
+        {"data": {"source": str(path)}, "model": {"name": "mlr"}, "algorithm": {"name": "sfedhp"}}
+    )
+    layout = lay_out(FederationFile(), what)
+    assert layout.cloud.experiment.clients_per_edge == (1, 2)
+    north = {"edge-0": "north", "client-0-0": "\\x1b[2Jw2"}
+    south = {"edge-1": "south", "client-1-0": "w1", "client-1-1": "w3"}
+    assert layout.cloud.names == north | south
+    assert [site.names for site in layout.edges] == [north, south]
+    assert [site.names for site in layout.clients] == [
+        *({"client-0-0": "\\x1b[2Jw2"}, {"client-1-0": "w1"}, {"client-1-1": "w3"})
+    ]
+    for site in layout.sites:
+        layout.write(site, tmp_path / site.name)
+        assert read_site(tmp_path / site.name) == site
+        assert site.config == layout.cloud.config
+    plain = lay_out(FederationFile(), experiment())
+    plain.write(plain.cloud, tmp_path / "plain")
+    assert "names" not in json.loads((tmp_path / "plain" / "sfedhp.json").read_text())
 
 
 def test_two_servers_on_one_port_are_refused():

@@ -21,14 +21,21 @@ _FRESH = 5.0  # seconds after which the age of a status is printed
 
 def status_table(status: Mapping[str, Any]) -> Group:
     """The status in one line, and a table of the members of a site that has some."""
+    names = _names(status)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("member", "up", "edge round", "its clients"):
         table.add_column(heading)
     for name, member in (status.get("members") or {}).items():
         member = member if isinstance(member, Mapping) else {"up": member}
         below = member.get("members") or {}
-        clients = "  ".join(client if up else f"({client})" for client, up in below.items())
-        cells = (name, "yes" if member["up"] else "no", str(member.get("edge_round") or ""), clients)
+        called = [(_called(client, names), up) for client, up in below.items()]
+        clients = "  ".join(client if up else f"({client})" for client, up in called)
+        cells = (
+            _called(name, names),
+            "yes" if member["up"] else "no",
+            str(member.get("edge_round") or ""),
+            clients,
+        )
         # What members say is text, not markup, and no commands for the terminal.
         table.add_row(*(Text(printable(cell, _LONGEST)) for cell in cells))
     age = time.time() - status["time"]
@@ -41,14 +48,28 @@ def status_line(status: Mapping[str, Any]) -> str:
     """The round, accuracies and bytes in one line."""
     row = status.get("row") or {}
     rounds = f"/{status['rounds']}" if "rounds" in status else ""
-    parts = [f"{status['name']}: round {status.get('round') or 0}{rounds}"]
+    names = _names(status)
+    parts = [f"{_called(status['name'], names)}: round {status.get('round') or 0}{rounds}"]
     parts += [f"{kind.upper()} {row[kind]:.2f}" for kind in KINDS if kind in row]
     sent = sum(value for name, value in row.items() if name.startswith("bytes_"))
     if sent:
         parts.append(f"{decimal(sent)} per round")
     missing = row.get("missing") or {}
     if missing:
-        parts.append("missing " + ", ".join(f"{name} ({turns})" for name, turns in missing.items()))
+        parts.append(
+            "missing " + ", ".join(f"{_called(name, names)} ({turns})" for name, turns in missing.items())
+        )
     if status.get("finished"):
         parts.append(status.get("trouble") or "finished")
     return printable("  ".join(parts), _LONGEST)
+
+
+def _names(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the data calls the sites, as far as the status says so."""
+    names = status.get("names")
+    return names if isinstance(names, Mapping) else {}
+
+
+def _called(site: str, names: Mapping[str, Any]) -> str:
+    """A site by its name in the data, with that in its certificate: ward 3 [client-0-1]."""
+    return f"{names[site]} [{site}]" if site in names else site

@@ -53,7 +53,7 @@ class ClientRole:
 
     def __init__(self, site: Site, kit: Path, transport: Transport, data: DataOptions | None = None):
         self.site, self.folder = site, kit / "run"
-        self.log = EventLog(self.folder, site.name)
+        self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
         self._task, self._test, self._validation = load_client(site, self._network, data)
         up = Direction.from_client(site.experiment.algorithm.tiers)

@@ -36,7 +36,7 @@ class CloudRole:
         self.site = site
         experiment, limits, algorithm = site.experiment, site.limits, site.experiment.algorithm
         three_tiers = algorithm.tiers == 3
-        self.log = EventLog(kit / "run", site.name)
+        self.log = EventLog(kit / "run", site.name, site.names)
         self._folder = CloudFolder(kit / "run", site)
         self._model = load_model(site, kit)
         self._traffic = RoundTraffic(site, len(self._model.initial))

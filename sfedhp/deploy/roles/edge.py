@@ -44,7 +44,7 @@ class EdgeRole:
 
     def __init__(self, site: Site, kit: Path, transport: Transport):
         self.site, self.folder = site, kit / "run"
-        self.log = EventLog(self.folder, site.name)
+        self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()

@@ -23,7 +23,7 @@ class UplinkRole:
 
     def __init__(self, site: Site, kit: Path, transport: Transport):
         self.folder = kit / "run"
-        self.log = EventLog(self.folder / "bridge", site.name)
+        self.log = EventLog(self.folder / "bridge", site.name, site.names)
         self._transport, self._spool = transport, Spool(self.folder / "spool")
         self._ending = False
         self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata)

@@ -179,6 +179,19 @@ def test_how_a_federation_stands(kits, sfedhp):
     assert len(status_table({"name": "client-0-0", "time": time.time()}).renderables) == 1  # no empty table
 
 
+def test_a_status_has_the_names_of_the_data_as_plain_text():
+    names = {"edge-0": "[bold]north", "client-0-0": "w\x1b[2J1"}
+    members = {"edge-0": {"up": True, "members": {"client-0-0": True, "client-0-1": False}}}
+    status = {"name": "cloud", "time": time.time(), "members": members, "names": names}
+    console = Console(width=120, file=io.StringIO(), force_terminal=False)
+    console.print(status_table(status | {"row": {"missing": {"client-0-0": 2}}}))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "[bold]north [edge-0]" in shown
+    assert "w\\x1b[2J1 [client-0-0]  (client-0-1)" in shown
+    assert "missing w\\x1b[2J1 [client-0-0] (2)" in shown
+    assert status_line({"name": "edge-0", "names": names}).startswith("[bold]north [edge-0]: round 0")
+
+
 def test_members_text_is_no_markup_and_no_command_to_the_terminal(kits, sfedhp):
     folder = kits["cloud"] / "run"
     folder.mkdir(exist_ok=True)

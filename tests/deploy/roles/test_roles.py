@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -87,6 +88,39 @@ def test_robust_rules_are_those_of_the_simulator(name, rule, tmp_path):
     assert {*lines[0]["trimmed"], *lines[0]["clipped"]} <= set(
         federation.roles[f"{server}/edge" if name == "sfedhp" else server].site.below
     )
+
+
+def test_sites_of_the_data_are_deployed_with_their_names(tmp_path):
+    draw = np.random.default_rng(0)
+    client = np.arange(120) % 6
+    labels = draw.integers(0, 3, 120)
+    wards, hospitals = (
+        np.array(["a", "b", "c", "d", "e", "f"])[client],
+        np.array(["north", "south"])[client // 2 % 2],
+    )
+    np.savez(
+        tmp_path / "wards.npz",
+        inputs=draw.normal(size=(120, 4)) + labels[:, None],
+        labels=labels,
+        client=wards,
+        edge=hospitals,
+    )
+    data = {"source": str(tmp_path / "wards.npz")}
+    what = experiment(
+        rounds=2, data=data, edges=4, clients_per_edge=5
+    )  # the defaults, which the data replaces
+    run = sfedhp.run(what)
+    assert run.experiment.clients_per_edge == (4, 2)
+    federation = Federation(tmp_path / "kits", what)
+    federation.start()
+    federation.finish()
+    assert same_models(federation, run)
+    status = read_status(tmp_path / "kits" / "cloud" / "run")
+    assert status is not None
+    assert status["names"]["client-1-1"] == "d"
+    assert {line["called"] for line in federation.events("edge-1", "came")} == {"c", "d"}
+    assert [line["called"] for line in federation.events("client-0-1", "up")] == ["b"]
+    assert "called" not in federation.events("cloud", "up")[0]
 
 
 def test_sampled_members_and_running_statistics(tmp_path):
