@@ -39,7 +39,7 @@ def limit_lines(algorithm: Algorithm, curvature: BatchCurvature, density_thresho
 
 def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
     """The limit of a step on data, for half of the clients and for the worst tenth."""
-    name, rate, limit = rule.rate.name, rule.rate.value, _stable_below(rule)
+    name, rate, limit = rule.rate.name, rule.rate.value, stable_below(rule)
     pull = rule.pull.value if rule.pull is not None else 0.0
     if curvature.bounded:
         note = "h is left out: one layer has a bounded gradient, and the others are normalized"
@@ -52,7 +52,7 @@ def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
     ]
 
 
-def _stable_below(rule: StepRule) -> float:
+def stable_below(rule: StepRule) -> float:
     """What η times a curvature must stay below, so that steps do not overshoot more each time."""
     if rule.momentum is not None:
         return 2 * (1 + rule.momentum.value)  # the heavy ball's: 2 without momentum

@@ -29,6 +29,7 @@ from sfedhp.runs.recorded import read_run, run_folders
 from sfedhp.runs.run import start
 from sfedhp.runs.scores import write_alone
 from sfedhp.runs.settings import Settings, read_settings
+from sfedhp.theory.unscaled import unscaled_inputs
 
 
 @dataclass
@@ -150,6 +151,8 @@ def _run_method(method: str, experiment: Experiment, comparison: Comparison) -> 
     prepared = prepare(experiment)
     if not comparison.rows:
         print_notes(prepared.federation.notes)
+    if sentence := unscaled_inputs(prepared):
+        print_notes([f"{method}: {sentence}"])
     comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
     return execute(method, partial(start, prepared, comparison.folder / method))
 

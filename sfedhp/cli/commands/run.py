@@ -18,6 +18,7 @@ from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import Prepared, prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.settings import read_settings
+from sfedhp.theory.unscaled import unscaled_inputs
 
 
 @click.command(cls=ConfigCommand)
@@ -62,4 +63,5 @@ def _prepare(words: tuple[str, ...], out: Path | None) -> Prepared:
         check_vacant(out)
     prepared = prepare(experiment)
     print_notes(prepared.federation.notes)
+    print_notes(filter(None, [unscaled_inputs(prepared)]))
     return prepared
