@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.algorithms.schedule import ScheduleOptions, scheduled_rates
 from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
@@ -94,6 +95,7 @@ class Experiment:
     )
     data: DataOptions = field(default_factory=DataOptions)
     model: ModelOptions = field(default_factory=ModelOptions)
+    schedule: ScheduleOptions = field(default_factory=ScheduleOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     wire: WireOptions = field(default_factory=WireOptions)
     links: LinksOptions = field(default_factory=LinksOptions)
@@ -172,6 +174,21 @@ def check_aggregation(experiment: Experiment) -> None:
             f"aggregation.rule = {rule!r} cannot be used with {experiment.algorithm_name}, whose cloud keeps "
             f"a model of each member and averages none: set mean; aggregation.clip can be used."
         )
+
+
+def with_schedule(experiment: Experiment) -> Experiment:
+    """The experiment with its schedule of rates resolved.
+
+    Raises:
+        InputError: the method has no rate that a schedule could change.
+    """
+    schedule = experiment.schedule
+    if schedule.active and not scheduled_rates(experiment.algorithm):
+        raise InputError(
+            f"schedule has no effect on {experiment.algorithm_name}: name its rates in the class variable "
+            f"scheduled_rates, or leave the section out."
+        )
+    return replace(experiment, schedule=schedule.resolved(experiment.rounds))
 
 
 def with_own_sampling(experiments: Sequence[Experiment]) -> list[Experiment]:

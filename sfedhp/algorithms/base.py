@@ -48,6 +48,7 @@ class Algorithm(ABC):
     weighting: ClassVar[Literal["size", "equal"]] = "size"  # what a member that answered weighs
     state_per_member: ClassVar[bool] = False  # a server's state has a members axis
     predicts_from_features: ClassVar[bool] = False  # the network ends in features, not in class scores
+    scheduled_rates: ClassVar[tuple[str, ...]] = ("local_rate",)  # fields that a schedule multiplies
     federated: ClassVar[bool] = True  # whether messages are sent; if not, it is only for comparison
     edge_rounds = 1  # no field, unless a method of three tiers makes it one
 

@@ -25,6 +25,7 @@ from sfedhp.nn.task import Task
 class PerFedAvg(Algorithm):
     """Learn a global model that is good at a client after one step on that client's own training data."""
 
+    scheduled_rates = ("meta_rate",)  # α is a part of what is learnt
     adaptation_rate: Annotated[Strength, Help("α, learning rate of the single adaptation step")] = 0.05
     meta_rate: Annotated[Rate, Help("β, learning rate of the meta steps")] = 0.01
     local_steps: Annotated[Count, Help("meta steps per round, each on two new mini-batches")] = 20

@@ -39,6 +39,7 @@ class SFedHP(Algorithm):
 
     tiers = 3
     weighting = "equal"
+    scheduled_rates = ("edge_rate",)  # η₂ only solves the inner problem
     edge_rounds: Annotated[Count, Help("R, edge rounds per cloud round")] = 20
     personal_steps: Annotated[
         Count, Help("K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1")

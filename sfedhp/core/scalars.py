@@ -46,15 +46,20 @@ class PerRun:
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Tensor ∘ PerRun and torch.where(…, PerRun, …): broadcast with the tensor that has most axes."""
+        """Tensor ∘ PerRun and torch.where(…, PerRun, …): broadcast with the tensor that has most axes.
+
+        A tensor without axes is a number: with it a `PerRun` stays one.
+        """
         widest = max((arg for arg in args if isinstance(arg, Tensor)), key=lambda tensor: tensor.ndim)
+        if not widest.ndim:
+            return PerRun(function(*(arg.values if isinstance(arg, PerRun) else arg for arg in args)))
         return function(
             *(arg.like(widest) if isinstance(arg, PerRun) else arg for arg in args), **(kwargs or {})
         )
 
     def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """An operation with a tensor gives a tensor; with a number or another `PerRun`, a `PerRun`."""
-        if isinstance(other, Tensor):
+        if isinstance(other, Tensor) and other.ndim:
             return operation(self.like(other), other)
         return PerRun(operation(self.values, other.values if isinstance(other, PerRun) else other))
 

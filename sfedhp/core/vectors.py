@@ -40,9 +40,11 @@ def weighted_mean(uploads: Tensor | Factored, weights: Tensor) -> Tensor:
     return _mean(uploads, shares, known_all_true(shares > 0))
 
 
-def toward(model: Tensor, goal: Tensor, share: Scalar) -> Tensor:
+def toward(model: Tensor, goal: Tensor, share: Scalar | Tensor) -> Tensor:
     """x + share · (goal − x), in one pass over the vectors."""
     weight = share.like(model) if isinstance(share, PerRun) else share
+    if isinstance(weight, Tensor):
+        weight = weight.to(model.dtype)
     return torch.lerp(model, goal, weight)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfedhp.config import Experiment, check_aggregation, check_sampling
+from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.table import is_table
@@ -57,6 +57,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"attack.kind = {experiment.attack.kind!r} cannot be deployed: members that misbehave are for "
             f"simulations; remove it."
         )
+    experiment = with_schedule(experiment)
     if not experiment.algorithm.federated:
         raise InputError(
             f"algorithm = {experiment.algorithm_name} cannot be deployed: it sends no model, and is there to "

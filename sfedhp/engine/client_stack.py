@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import Factored, SliceWriter, dense
 from sfedhp.core.trees import keep, tree_map
@@ -62,6 +63,7 @@ class ClientStack:
     never_empty: bool  # every server gets a reply in every turn
     aggregation: AggregationOptions = MEAN  # of the servers
     factors: Tensor | None = None  # (*lead,), by what malicious clients multiply their change; None: no one
+    schedule: ScheduleOptions = CONSTANT  # of the rates
 
     def map(self, function: Callable[[Tensor], Tensor]) -> ClientStack:
         """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
@@ -110,6 +112,7 @@ class ClientStack:
         return Replies(self.links.send_up(message, direction, request.received), weights, clients)
 
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:
-        result = self.algorithm.client_step(received, clients.personal, task, clock)
+        algorithm = self.schedule.apply(self.algorithm, clock)
+        result = algorithm.client_step(received, clients.personal, task, clock)
         assert task.statistics is not None, "the engine lends statistics for every step"
         return StepResult(result.upload, ClientState(result.personal, task.statistics))

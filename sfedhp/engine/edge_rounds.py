@@ -92,7 +92,8 @@ def _run(
         algorithm.edge_start(received, members), statistics.unsqueeze(-2).expand(*received.shape[:-1], -1)
     )
     robustly = robust_uploads(stack.aggregation, algorithm.edge_message)
-    step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
+    now = stack.schedule.apply(algorithm, Clock(turn))
+    step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
     last_weights = torch.zeros(stack.task.lead, dtype=received.dtype, device=received.device)
     rounds = range(algorithm.edge_rounds)
     for served, weights in serve(edges, step, gather, rounds, everybody, stack.never_empty):

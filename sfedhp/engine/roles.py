@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions, Cut
 from sfedhp.core.factored import dense
 from sfedhp.core.trees import keep
@@ -73,6 +74,7 @@ class Client:
     personal: Any
     statistics: Tensor  # (s,)
     silent: Callable[[Clock], bool] = lambda clock: False
+    schedule: ScheduleOptions = CONSTANT
     before: Before | None = field(default=None, init=False)  # before the last step
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
@@ -83,7 +85,8 @@ class Client:
             _, self.personal, self.statistics = self.before
         self.before = Before(clock, self.personal, self.statistics)
         task = replace(self.task, statistics=self.statistics)
-        result = self.algorithm.client_step(received, self.personal, task, clock)
+        algorithm = self.schedule.apply(self.algorithm, clock)
+        result = algorithm.client_step(received, self.personal, task, clock)
         assert task.statistics is not None
         self.personal, self.statistics = result.personal, task.statistics
         weight = float(self.task.sizes) if self.algorithm.weighting == "size" else 1.0
@@ -109,6 +112,7 @@ class Edge:
     served: Served | None = None  # after the last cloud round
     aggregation: AggregationOptions = MEAN
     on_cut: OnCut = lambda cut: None
+    schedule: ScheduleOptions = CONSTANT
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
         """All edge rounds of a cloud round; no reply where no client replied in any of them."""
@@ -131,7 +135,8 @@ class Edge:
             return collect(clients, messages, Clock(turn, edge_round), self.statistics)
 
         robustly = robust_uploads(self.aggregation, algorithm.edge_message, self.on_cut)
-        step = stepping(algorithm.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
+        now = self.schedule.apply(algorithm, clock)
+        step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
         rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
             weights = keep(weights.sum(-1) > 0, weights, progress.weights)

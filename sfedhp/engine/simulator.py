@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import dense
 from sfedhp.core.scalars import on_device
@@ -64,6 +65,7 @@ class Simulator:
     factors: Tensor | None = None  # (runs?, edges, clients), by what malicious clients multiply their change
     lost: Lost | None = None  # whose replies are lost; None: no one's
     clients_at_once: int = 0  # clients of a run computed together; 0: all
+    schedule: ScheduleOptions = CONSTANT  # of the rates
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
     graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done
     # Makes the worker that does the members' part of a round, for the time of a run; None: this process does.
@@ -131,6 +133,7 @@ class Simulator:
             never_empty=self._never_empty,
             aggregation=self.aggregation,
             factors=self.factors,
+            schedule=self.schedule,
         )
 
     @property

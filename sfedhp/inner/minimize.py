@@ -223,7 +223,7 @@ def _stacked_problem(
         if isinstance(scalar, PerRun):
             scalar = scalar.like(anchor.new_empty(task.lead)).unsqueeze(-1)
         if isinstance(scalar, Tensor):
-            scalar = scalar.expand(*task.lead, 1).reshape(-1, 1, 1)
+            scalar = scalar.to(anchor.dtype).expand(*task.lead, 1).reshape(-1, 1, 1)
         return scalar
 
     rate, proximity, decay = descent.rate, descent.proximity, task.weight_decay

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Pooled
-from sfedhp.config import Experiment, check_aggregation, check_sampling
+from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
 from sfedhp.core.attack import flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
@@ -174,6 +174,7 @@ class _Parts(NamedTuple):
 
 
 def _build_parts(experiment: Experiment, federation: Federation, model: Model | None) -> _Parts:
+    experiment = with_schedule(experiment)
     if model is not None:
         experiment = replace(experiment, model=replace(experiment.model, name=FROM_PYTHON))
     network = build_network(experiment, federation.inputs.shape[1:], federation.classes, model)
@@ -243,6 +244,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
         factors=joined([_factors(part) for part in parts]) if experiment.attack.factors != 1 else None,
+        schedule=experiment.schedule,
         worker_factory=ray if engine.kind == "ray" else None,
     )
 

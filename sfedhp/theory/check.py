@@ -13,7 +13,7 @@ from sfedhp.theory import curvature, forecast
 from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.constants import Constants
 from sfedhp.theory.curvature import BatchCurvature
-from sfedhp.theory.limits import limit_lines
+from sfedhp.theory.limits import limit_lines, schedule_lines
 from sfedhp.theory.line import Line
 
 
@@ -69,5 +69,6 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
     if not algorithm.predicts_from_features:
         batches = curvature.batch_curvature(task, initial)
         lines += limit_lines(algorithm, batches, experiment.density_threshold)
+        lines += schedule_lines(prepared.experiment.schedule)
     lines += forecast.forecast_lines(prepared, forecast.measure(prepared))
     return Check(prepared.experiment, task.network.d, batches, tuple(lines), prepared.federation.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sfedhp.algorithms import Algorithm, SFedHP, StepRule
+from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.theory.curvature import BATCHES, BatchCurvature
 from sfedhp.theory.line import Line
 from sfedhp.theory.overshoot import overshoot
@@ -35,6 +36,15 @@ def limit_lines(algorithm: Algorithm, curvature: BatchCurvature, density_thresho
         return [*lines, *_edge_lines(Settings.of(algorithm)), *_overshoot_lines(algorithm, density_threshold)]
     moves = [rule for rule in rules if not rule.uses_data]
     return [*lines, *(_below("model_step", f"{rule.what}: ηλ < 2", rule.pulled_share, 2.0) for rule in moves)]
+
+
+def schedule_lines(schedule: ScheduleOptions) -> list[Line]:
+    """That the limits above are for the full rates, where a schedule changes them."""
+    if not schedule.active:
+        return []
+    note = "the limits above are for the full rates, which a schedule never exceeds"
+    what = "share of the rates in the first round"
+    return [Line("limits", "schedule", what, float(schedule.share(0)), note=note)]
 
 
 def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:

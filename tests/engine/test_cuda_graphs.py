@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
+from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.checks.problem import leaves, problem
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.keys import ROLES, key
@@ -197,6 +199,29 @@ def test_sampled_rounds_are_the_same(method, sampled, case, recordings):
     simulator = case.simulator(method, sampled=sampled)
     both(simulator, case.simulator(method, sampled=sampled, graphs=False))
     assert simulator.graph_status.state is GraphState.RECORDED
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedAvg(local_epochs=2, momentum=0.9, clip=1.0),
+        FedAvg(local_steps=2),
+        HierFAVG(edge_rounds=2, local_steps=2),
+        SFedHP(edge_rounds=2, edge_sparsity=1e-3),
+        PFedMe(local_rounds=2),
+    ],
+)
+def test_rates_follow_a_schedule_within_a_graph(method, case, recordings):
+    schedule = ScheduleOptions("step", warmup=1, every=1, factor=0.5)
+    simulator = case.simulator(method, schedule=schedule)
+    for state, other in zip(
+        simulator.run(5), case.simulator(method, schedule=schedule, graphs=False).run(5), strict=True
+    ):
+        for pair in zip(everything(state), everything(other), strict=True):
+            assert_close(*pair, rtol=0, atol=1e-12)
+    assert simulator.graph_status.state is GraphState.RECORDED
+    constant = list(case.simulator(method).run(5))[-1]
+    assert not torch.equal(everything(constant)[0], everything(state)[0])
 
 
 def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings):

@@ -162,10 +162,9 @@ class ClientRole:
         self.log.try_write(lambda: save_model(path, model, self.site.classes))
 
     def _new(self) -> Client:
-        algorithm = self.site.experiment.algorithm
-        return Client(
-            algorithm, self._task, algorithm.client_start(self._initial, self._task), self._statistics
-        )
+        algorithm, schedule = self.site.experiment.algorithm, self.site.experiment.schedule
+        personal = algorithm.client_start(self._initial, self._task)
+        return Client(algorithm, self._task, personal, self._statistics, schedule=schedule)
 
     def _save(self, clock: Clock) -> None:
         """Save its state and the one before: a request repeated after a restart must not train twice."""

@@ -72,6 +72,7 @@ class EdgeRole:
             self._statistics,
             aggregation=experiment.aggregation,
             on_cut=self._cuts.add,
+            schedule=experiment.schedule,
         )
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
