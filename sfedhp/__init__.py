@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SFedHP,
         StepRule,
     )
+    from sfedhp.algorithms.schedule import ScheduleOptions
     from sfedhp.checks import CheckError, check_algorithm
     from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment
     from sfedhp.core.errors import InputError
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "LinksOptions",
     "EngineOptions",
     "CheckpointOptions",
+    "ScheduleOptions",
     # methods
     "ALGORITHMS",
     "FedAvg",
@@ -133,6 +135,7 @@ _MODULES = {
     "LinksOptions": "wire.cost",
     "EngineOptions": "config",
     "CheckpointOptions": "config",
+    "ScheduleOptions": "algorithms.schedule",
     # methods
     "ALGORITHMS": "algorithms",
     "FedAvg": "algorithms",

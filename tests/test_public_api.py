@@ -11,7 +11,7 @@ import sfedhp
 PUBLIC = {
     "run": "Experiment run resume sweep Run Outcome Progress DivergenceError InputError",
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions EngineOptions "
-    "CheckpointOptions",
+    "CheckpointOptions ScheduleOptions",
     "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG Local PFedGP PFedMe PerFedAvg Pooled SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",

@@ -46,4 +46,5 @@ class LocalSGD(Algorithm):
 
     def local_step_rule(self, pull: Option | None = None) -> StepRule:
         """A step of the SGD, for `step_rules`."""
-        return StepRule("a local step", self.option("local_rate"), pull, momentum=self.option("momentum"))
+        momentum, clipped = self.option("momentum"), self.option("clip").value > 0
+        return StepRule("a local step", self.option("local_rate"), pull, momentum=momentum, clipped=clipped)

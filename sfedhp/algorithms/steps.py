@@ -27,6 +27,7 @@ class StepRule:
     uses_data: bool = True  # whether ∇ℓ is part of the step; else x only moves towards its anchor
     nesterov: bool = False  # whether steps have Nesterov's momentum
     momentum: Option | None = None  # m of v ← m v + g, x ← x − η v
+    clipped: bool = False  # whether long gradients are scaled down, so that steps are bounded
 
     @property
     def pulled_share(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sfedhp.algorithms import Algorithm, SFedHP, StepRule
 from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.theory.curvature import BATCHES, BatchCurvature
@@ -56,10 +58,17 @@ def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
         return [_below(name, f"{rule.what}: ηλ < {limit:.3g}", rule.pulled_share, limit, note)]
     formula = f"η(λ + h) < {limit:.3g}" if pull else f"ηh < {limit:.3g}"
     worst = f"the same for the worst tenth: {formula}"
-    return [
+    lines = [
         _below(name, f"{rule.what}: {formula}", rate * (pull + curvature.median), limit),
         _below(f"{name}_worst", worst, rate * (pull + curvature.worst), limit),
     ]
+    return [_bounded_by_clip(line) for line in lines] if rule.clipped else lines
+
+
+def _bounded_by_clip(line: Line) -> Line:
+    """The line of steps on clipped gradients: beyond the limit they overshoot, but cannot grow."""
+    note = "" if line.inside else "steps overshoot; algorithm.clip bounds them"
+    return replace(line, note=note, alarm=False)
 
 
 def stable_below(rule: StepRule) -> float:

@@ -4,9 +4,10 @@ import pytest
 
 from sfedhp import Experiment, run
 from sfedhp.algorithms import ALGORITHMS, FedAvg, FedProx, PerFedAvg, PFedMe, SFedHP
+from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.algorithms.steps import caution
 from sfedhp.theory.curvature import BatchCurvature
-from sfedhp.theory.limits import limit_lines
+from sfedhp.theory.limits import limit_lines, schedule_lines
 
 CALM = BatchCurvature(3.4, 4.0, False)
 
@@ -129,6 +130,29 @@ def test_an_even_number_of_steps_really_breaks_a_run():
         method = SFedHP(personal_steps=steps, client_proximity=25.0, edge_rounds=5)
         ends[steps] = run(Experiment(rounds=10, algorithm=method)).summary["gm_last"]
     assert ends[4] < 20 < 50 < ends[5]
+
+
+def test_momentum_gives_steps_more_room_and_a_clip_bounds_them():
+    """On h x²/2, steps with momentum m diverge from ηh = 2(1 + m) on."""
+    assert named(FedAvg(momentum=0.9))["local_rate"].limit == pytest.approx(3.8)
+    for momentum in (0.0, 0.5, 0.9):
+        for share, breaks in ((0.99, False), (1.01, True)):
+            rate, point, velocity = share * 2 * (1 + momentum), 1.0, 0.0
+            for _ in range(3000):
+                velocity = momentum * velocity + point
+                point -= rate * velocity
+            assert (abs(point) > 1) is breaks
+    steep = BatchCurvature(100.0, 200.0, False)
+    assert alarms(FedAvg(), steep) == {"local_rate", "local_rate_worst"}
+    assert alarms(FedAvg(clip=1.0), steep) == set()
+    assert "clip bounds them" in named(FedAvg(clip=1.0), steep)["local_rate"].note
+
+
+def test_a_schedule_is_told_beside_the_limits():
+    assert schedule_lines(ScheduleOptions()) == []
+    [line] = schedule_lines(ScheduleOptions(warmup=4))
+    assert line.value == 0.25
+    assert "full rates" in line.note
 
 
 def test_methods_without_springs_have_their_rates_alone():
