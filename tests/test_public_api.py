@@ -9,7 +9,7 @@ import pytest
 import sfedhp
 
 PUBLIC = {
-    "run": "Experiment run resume sweep Run Outcome Progress DivergenceError InputError",
+    "run": "Experiment run resume sweep load LoadedModels Run Outcome Progress DivergenceError InputError",
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions EngineOptions "
     "CheckpointOptions ScheduleOptions",
     "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG Local PFedGP PFedMe PerFedAvg Pooled SFedHP",

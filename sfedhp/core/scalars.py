@@ -17,7 +17,8 @@ class PerRun:
     """One value for each run of a stack; broadcasts along the FIRST axis of a tensor.
 
     It is float64 until it is combined with a tensor, whose dtype and device it then takes. A tensor whose
-    first axis is not the runs is refused: this class exists to prevent silent wrong broadcasts.
+    first axis is not the runs is refused: this class exists to prevent silent wrong broadcasts. One without
+    axes is a number.
     """
 
     def __init__(self, values: Sequence[float] | Tensor):

@@ -165,9 +165,6 @@ def test_per_run_rates_meet_a_tensor_without_axes():
     halved = DECAY.apply(FedAvg(PerRun([0.1, 0.2])), Clock(torch.tensor(1)))
     assert isinstance(halved.local_rate, PerRun)
     assert halved.local_rate.tolist() == pytest.approx([0.05, 0.1])
-    product = torch.tensor(2.0) * PerRun([1.0, 3.0])
-    assert isinstance(product, PerRun)
-    assert product.tolist() == [2.0, 6.0]
 
 
 def test_a_kit_has_the_schedule_of_its_run():

@@ -19,8 +19,12 @@ def test_it_lines_up_with_the_first_axis():
 def test_a_tensor_without_the_runs_is_refused():
     with pytest.raises(ValueError, match="a stack of 2 runs met a tensor of shape"):
         RATES * torch.ones(3, 2)
-    with pytest.raises(ValueError, match="met a tensor of shape"):
-        RATES * torch.tensor(1.0)
+
+
+def test_a_tensor_without_axes_is_a_number():
+    for product in (RATES * torch.tensor(2.0), torch.tensor(2.0) * RATES):
+        assert isinstance(product, PerRun)
+        assert product.tolist() == [1.0, 4.0]
 
 
 def test_a_square_matrix_lines_up_with_runs_too():
