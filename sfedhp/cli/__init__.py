@@ -44,6 +44,12 @@ COMMANDS: Final = {
 }
 
 
+_TOO_LITTLE_MEMORY: Final = (
+    "There is too little memory for this: set engine.clients_at_once to compute fewer clients together, or "
+    "use a smaller model or less data."
+)
+
+
 class BadInput(click.ClickException):
     """Bad input: one sentence, exit code 2."""
 
@@ -52,6 +58,12 @@ class BadInput(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence to stderr."""
         click.echo(f"error: {self.message}", file=file, err=True)
+
+
+class Failure(BadInput):
+    """Nothing is wrong with the input, but the command cannot be done: one sentence, exit code 1."""
+
+    exit_code = 1
 
 
 class Commands(click.Group):
@@ -85,7 +97,7 @@ class Commands(click.Group):
             raise click.exceptions.Exit(130) from None
 
     def _invoke(self, ctx: click.Context) -> Any:
-        from sfedhp.core.errors import InputError
+        from sfedhp.core.errors import InputError, StorageError
 
         # A user's own model (`model.name=my_module:Net`) is usually in the current folder.
         here = str(Path.cwd())
@@ -98,12 +110,18 @@ class Commands(click.Group):
             raise BadInput(str(error)) from error
         except BrokenPipeError:
             raise  # the reader of our output closed it; click exits quietly
+        except StorageError as error:
+            raise Failure(str(error)) from error
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise BadInput(f"{where}{error.strerror or error}.") from error
+        except MemoryError as error:
+            raise Failure(_TOO_LITTLE_MEMORY) from error
         except RuntimeError as error:
-            from sfedhp.runs.divergence import is_overflow
+            from sfedhp.runs.divergence import is_out_of_memory, is_overflow
 
+            if is_out_of_memory(error):
+                raise Failure(_TOO_LITTLE_MEMORY) from error
             if not is_overflow(error):
                 raise
             raise BadInput(

@@ -41,6 +41,17 @@ def report_option(command: Command) -> Command:
     return click.option("--no-report", is_flag=True, help="Do not write the page report.html.")(command)
 
 
+def rescue_option() -> Callable[[Command], Command]:
+    """`--rescue`, as the parameter `rescue`."""
+    return click.option(
+        "--rescue",
+        type=OutputPath(),
+        metavar="DIR",
+        default=None,
+        help="Save here if the run's folder is removed, or its disk is full, while the run is under way.",
+    )
+
+
 def output_options(
     out: str, json: str, *, metavar: str = "DIR", default: Path | None = None
 ) -> Callable[[Command], Command]:

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from sfedhp.core.errors import InputError
 
 if sys.platform != "win32":
     import fcntl
 
+_TEMPORARY: Final = ".sfedhp-tmp"  # ends the name of a folder for a file that is being written
+
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-    """Write a temporary file beside the path, then rename it: a reader never sees half a file.
+    """Write a temporary file, then move it to the path: a reader never sees half a file.
 
     Args:
         path: the file.
         write: gets the path to write to.
         durable: wait until the file and its name are on the disk, so that they also survive a power cut.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    # A folder of its own: some writers, as that of safetensors, have temporary files of their own.
+    folder = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    folder.mkdir(exist_ok=True)
     try:
+        beside = folder / path.name
         write(beside)
         if durable:
             fsync(beside)
         os.replace(beside, path)
     finally:
-        beside.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
     if durable:
         fsync(path.parent)
 
@@ -39,10 +46,16 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
-def remove_temporary_files(folder: Path) -> None:
-    """Remove the temporary files that killed processes left below a folder."""
-    for left in folder.rglob(".*.[0-9]*"):
-        left.unlink(missing_ok=True)
+def remove_temporary_files(folder: Path, *below: str) -> None:
+    """Remove what killed writes of this package left, and nothing else.
+
+    Args:
+        folder: where this process writes, and no other does now.
+        below: the names of folders in it, where it writes too.
+    """
+    for place in (folder, *(folder / name for name in below)):
+        for left in place.glob(f".*{_TEMPORARY}"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _DEEPEST: Final = 64  # tables and lists inside each other
-_LARGEST_INTEGER: Final = 2**63
+_MOST_BITS: Final = 4096  # of an integer; far longer ones cannot be printed
+_TOO_LONG: Final = f"an integer has more than {_MOST_BITS} bits"
 
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, is nested too deeply, or holds an integer beyond 64 bits.
+        ValueError: it is not JSON, is nested too deeply, or holds an integer of more than 4096 bits.
     """
     return _parsed(json.loads, text)
 
@@ -28,7 +29,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text.
 
     Raises:
-        ValueError: it is not TOML, is nested too deeply, or holds an integer beyond 64 bits.
+        ValueError: it is not TOML, is nested too deeply, or holds an integer of more than 4096 bits.
     """
     tables: dict[str, Any] = _parsed(tomllib.loads, text)
     return tables
@@ -41,7 +42,7 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep") from None
     except ValueError as error:
         if "integer string conversion" in str(error):  # int() refuses thousands of digits with advice on sys
-            raise ValueError("an integer has more than 64 bits") from None
+            raise ValueError(_TOO_LONG) from None
         raise
     _check(value, 0)
     return value
@@ -50,8 +51,8 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
 def _check(value: Any, depth: int) -> None:
     if depth > _DEEPEST:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
-        raise ValueError("an integer has more than 64 bits")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ValueError(_TOO_LONG)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
         _check(part, depth + 1)

@@ -16,7 +16,8 @@ from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from sfedhp.deploy.site import SERVER, read_site
-from sfedhp.runs.records import Row, read_rows
+from sfedhp.runs.record_file import Row
+from sfedhp.runs.records import read_rows
 
 _POLL = 0.1  # s between two polls
 

@@ -13,7 +13,7 @@ from sfedhp.report.facts import Facts, Group, ReportedRun
 from sfedhp.report.styles import series_style
 from sfedhp.report.tree import Branch, Leaf, tree
 from sfedhp.runs.metrics import KINDS
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
 UNIT = "%"

@@ -18,8 +18,8 @@ from sfedhp.report.charts import Curve
 from sfedhp.runs.folder import holds_run, read_environment
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD, SOURCE, flat
+from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
-from sfedhp.runs.records import Row
 
 SEED: Final = "seed"
 # A kit's folder holds its role's run here.

@@ -47,7 +47,7 @@ def write(folder: Path, rounds: int, trees: Mapping[str, Any], **about: Any) -> 
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was removed must not come back
     # All in one entry: safetensors writes several in any order, and equal runs have equal files.
     metadata = {_ABOUT: json.dumps({"round": rounds, **about}, sort_keys=True)}
     write_tensors(folder / f"round-{rounds:06d}.safetensors", flatten(trees), metadata)
@@ -83,6 +83,7 @@ def load(simulator: Simulator, folder: Path) -> State | None:
 def read(
     folder: Path,
     *,
+    upto: int | None = None,
     needs: Collection[str] = (),
     remedy: str = "start the run again from the beginning in another folder",
 ) -> Checkpoint | None:
@@ -90,6 +91,7 @@ def read(
 
     Args:
         folder: of the checkpoints.
+        upto: no checkpoint of a later round; None: any.
         needs: tensors without which a file is as good as damaged.
         remedy: what the user can do if none can be read.
 
@@ -99,6 +101,8 @@ def read(
     damaged: list[str] = []
     for path in _newest_first(folder):
         try:
+            if upto is not None and int(path.stem.removeprefix("round-")) > upto:
+                continue
             tensors, metadata = read_tensors(path)
             about = _about(metadata)
             if missing := set(needs) - tensors.keys():
@@ -123,6 +127,12 @@ def read_about(folder: Path) -> Mapping[str, Any]:
         except (OSError, ValueError):
             continue
     return {}
+
+
+def rounds_in(folder: Path) -> list[int]:
+    """The rounds of the checkpoints in a folder, by their names."""
+    names = [path.stem.removeprefix("round-") for path in _newest_first(folder)]
+    return [int(name) for name in names if name.isdecimal() and len(name) < 19]
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:

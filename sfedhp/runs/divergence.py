@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.trees import tree_map
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 
 EXPLOSION: Final = 100  # a training loss above this many times the first evaluated one is a divergence
 
@@ -51,6 +51,11 @@ def explosion(rows: Sequence[Row]) -> str | None:
 def is_overflow(error: RuntimeError) -> bool:
     """Whether torch refused a number, such as a huge rate, that the tensors' type cannot hold."""
     return "without overflow" in str(error)
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch could not allocate memory, on the CPU or on a GPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _all_finite(tensor: Tensor, runs: int) -> Tensor:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import tomllib
+import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
-from sfedhp.core.errors import InputError
+from sfedhp.core.checksums import DamagedError, checked, with_checksum
+from sfedhp.core.errors import InputError, Note
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json, parse_toml
 from sfedhp.data.schema import Schema
+from sfedhp.runs import checkpoints
 from sfedhp.runs.environment import environment
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.records import History, Row, read_rows, rows_of_run
+from sfedhp.runs.record_file import RecordFile, Row
+from sfedhp.runs.records import History, rows_of_run, whole_rounds
 from sfedhp.runs.scores import SCORE_FILES
 
-_CONFIG, _ENVIRONMENT, _HISTORY, _SCHEMA = "config.toml", "environment.json", "history.jsonl", "schema.json"
+_CONFIG, _ENVIRONMENT, _SCHEMA = "config.toml", "environment.json", "schema.json"
+_HISTORY, _LEDGER = "history.jsonl", "ledger.jsonl"
+SUBFOLDERS: Final = ("checkpoint", "models")  # in the folder of a run
 
 
 def check_vacant(folder: Path) -> None:
@@ -62,7 +68,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
             old.unlink()
         for name in SCORE_FILES:
             (folder / name).unlink(missing_ok=True)
-        write_text(folder / _ENVIRONMENT, json.dumps(_environment(prepared), indent=2) + "\n")
+        _write_environment(folder, _environment(prepared))
         (folder / _SCHEMA).unlink(missing_ok=True)
         add_schema(prepared, index, folder)
         write_text(folder / _CONFIG, to_toml(to_dict(prepared.experiments[index])))
@@ -73,26 +79,68 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
 
 def remove_created(folder: Path) -> None:
     """Remove the files that `create` wrote; no round finished, so there is nothing to resume."""
-    for name in (_CONFIG, _ENVIRONMENT, _HISTORY, _SCHEMA):
+    for name in (_CONFIG, _ENVIRONMENT, _HISTORY, f"{_HISTORY}.crc32", _SCHEMA):
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds something else, which stays
         folder.rmdir()
 
 
-def open_history(folder: Path, rounds: int) -> History:
+def open_history(folder: Path, rounds: int, *, counted: bool, written: bool = False) -> History:
     """The history of a run that continues after this many rounds.
 
+    Args:
+        folder: the run's.
+        rounds: of its checkpoint.
+        counted: whether bytes are counted, so that there is a ledger.
+        written: whether the run has ended, so that nothing is written.
+
     Raises:
-        InputError: rows are missing.
+        InputError: rows are missing or damaged; nothing was changed.
     """
-    path = folder / _HISTORY
-    return History(path, rows_of_run(path, rounds))
+    try:
+        rows = rows_of_run(folder / _HISTORY, rounds)
+        if counted:
+            rows_of_run(folder / _LEDGER, rounds, ledger=True)
+    except InputError as error:
+        raise InputError(f"{error} {_what_is_whole(folder, rounds, counted)}") from None
+    return History(folder / _HISTORY, rows, written=written)
+
+
+def whole_rounds_of(folder: Path, *, counted: bool) -> int:
+    """How many rounds of a run are whole in its history and, where bytes are counted, in its ledger."""
+    names = (_HISTORY, _LEDGER) if counted else (_HISTORY,)
+    return min(whole_rounds(folder / name) for name in names)
+
+
+def keep_damaged(folder: Path, *, counted: bool) -> None:
+    """Copy the history and the ledger to `NAME.damaged`, before they are cut to what is whole."""
+    for name in (_HISTORY, _LEDGER) if counted else (_HISTORY,):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, folder / f"{name}.damaged")
 
 
 def read_history(folder: Path) -> list[Row] | None:
-    """The rounds in a run's history, as far as they can be read; None where there is no history."""
-    path = folder / _HISTORY
-    return [row for row in read_rows(path, sys.maxsize) if "seconds" in row] if path.exists() else None
+    """The rounds in a run's history; None where there is no history.
+
+    Raises:
+        DamagedError: a line of it is damaged.
+    """
+    try:
+        return [row for row in RecordFile(folder / _HISTORY).rows() if "seconds" in row]
+    except FileNotFoundError:
+        return None
+
+
+def _what_is_whole(folder: Path, rounds: int, counted: bool) -> str:
+    """What is left of a run whose history or ledger is damaged, and how to continue from there."""
+    whole = whole_rounds_of(folder, counted=counted)
+    older = [each for each in checkpoints.rounds_in(folder / "checkpoint") if each <= whole]
+    if not older or whole >= rounds:
+        return f"Whole are the rounds 1 to {whole}." if whole else "No round before the damage is whole."
+    return (
+        f"Whole are the rounds 1 to {whole}: `sfedhp resume {folder} --salvage` continues from the "
+        f"checkpoint of round {max(older)}, and keeps the damaged files beside the new ones."
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -103,11 +151,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / _CONFIG
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         why = "there is no config.toml in it" if folder.is_dir() else "there is no such folder"
         raise InputError(f"{folder} holds no run: {why}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}): correct it, or restore it from a copy.") from None
 
 
@@ -116,7 +164,8 @@ def add_schema(prepared: Prepared, index: int, folder: Path) -> None:
     path = folder / _SCHEMA
     if not path.exists():
         schema = Schema.of(prepared.federations[index], prepared.experiments[index].data)
-        write_text(path, json.dumps(schema.to_dict(), ensure_ascii=False, indent=1) + "\n")
+        content = with_checksum(schema.to_dict())
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_schema(folder: Path) -> Schema | None:
@@ -127,11 +176,13 @@ def read_schema(folder: Path) -> Schema | None:
     """
     path = folder / _SCHEMA
     try:
-        return Schema.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return Schema.from_dict(checked(path, parse_json(path.read_bytes())))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): restore it from a copy.") from None
+    except DamagedError as error:
+        raise DamagedError(f"{str(error).rstrip('.')}: restore it from a copy.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}): restore it from a copy.") from None
 
 
 def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experiment:
@@ -160,17 +211,46 @@ def experiment_of(config: Mapping[str, Any], algorithm: Algorithm | None) -> Exp
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """The content of a run's `environment.json`; empty where it is missing or damaged: no run needs it."""
+    """The content of a run's `environment.json`; empty where it is missing. No run needs it.
+
+    A damaged one is empty too, with a note.
+    """
     try:
-        known = json.loads((folder / _ENVIRONMENT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _read_environment(folder / _ENVIRONMENT)
+    except (OSError, DamagedError) as error:
+        warnings.warn(f"{error} It is left out.", Note, stacklevel=2)
         return {}
-    return known if isinstance(known, dict) else {}
 
 
 def update_environment(folder: Path, **more: str) -> None:
-    """Add to a run's `environment.json` what is known only at its end."""
-    write_text(folder / _ENVIRONMENT, json.dumps(read_environment(folder) | more, indent=2) + "\n")
+    """Add to a run's `environment.json` what is known only at its end; a damaged one is begun anew."""
+    try:
+        known = _read_environment(folder / _ENVIRONMENT)
+    except DamagedError as error:  # it must not cost the run its end
+        warnings.warn(f"{error} It is written anew, without what it said.", Note, stacklevel=2)
+        known = {}
+    _write_environment(folder, known | more)
+
+
+def _read_environment(path: Path) -> dict[str, Any]:
+    """The content of `environment.json`; nothing where there is none.
+
+    Raises:
+        DamagedError: it is damaged.
+    """
+    try:
+        known = parse_json(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        raise DamagedError(f"{path} is damaged: it is not a JSON object.")
+    return checked(path, known)
+
+
+def _write_environment(folder: Path, values: Mapping[str, Any]) -> None:
+    write_text(folder / _ENVIRONMENT, json.dumps(with_checksum(values), indent=2) + "\n")
 
 
 def _environment(prepared: Prepared) -> dict[str, Any]:

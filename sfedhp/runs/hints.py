@@ -10,7 +10,7 @@ from typing import Final
 
 from sfedhp.core.formats import listed
 from sfedhp.runs.metrics import KINDS
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Matrix, Scores
 
 _RISE: Final = 1.0  # points of accuracy

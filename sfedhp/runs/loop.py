@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from sfedhp.core.errors import StorageError
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.compatibility import provenance_of
@@ -17,7 +18,8 @@ from sfedhp.runs.model_card import Cards
 from sfedhp.runs.model_names import ModelNames
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.records import History, Row
+from sfedhp.runs.record_file import Row
+from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome, Run
 from sfedhp.runs.scores import Scores, scores_of_runs, write_scores
 from sfedhp.wire import cost
@@ -44,6 +46,7 @@ class RunInStack:
     folder: Path | None = None  # None: nothing is written
     state: State | None = None  # the last one with finite values only; of a stack, the whole
     error: str | None = None  # what diverged, in a sentence
+    ended: bool = False  # everything was written by an earlier command, and nothing is written again
 
 
 def drive(
@@ -59,7 +62,34 @@ def drive(
         runs: one for each experiment of `prepared`.
         report: called after every round.
         stop: asked after every round; True ends all runs there.
+
+    Raises:
+        StorageError: a folder cannot be written any more.
     """
+    try:
+        return _drive(prepared, runs, report, stop)
+    except OSError as error:
+        folders = [run.folder for run in runs if run.folder is not None]
+        if not folders:
+            raise
+        raise _storage_error(error, folders) from error
+
+
+def _storage_error(error: OSError, folders: Sequence[Path]) -> StorageError:
+    """The sentence for a write that failed."""
+    gone = [folder for folder in folders if not (folder / "config.toml").exists()]
+    if gone:
+        return StorageError(f"{gone[0]} was removed while the run was writing to it: the run has stopped.")
+    return StorageError(
+        f"{folders[0]} cannot be written ({error.strerror or error}): the run has stopped. When there is "
+        f"space again, repeat the command of a sweep, or continue a run with `sfedhp resume {folders[0]}`."
+    )
+
+
+def _drive(
+    prepared: Prepared, runs: Sequence[RunInStack], report: Report | None, stop: Stop | None
+) -> list[Outcome]:
+    """The rounds of `drive`."""
     experiment, simulator = prepared.experiment, prepared.simulator
     for run in runs:
         run.state = simulator.state
@@ -74,21 +104,23 @@ def drive(
             seconds, started = (now - started) / len(runs), now
             for run in alive:
                 run.history.append({**rows[run.index], "seconds": seconds}, members[run.index])
-                run.error = explosion(run.history.rows)
+                run.error = explosion(run.history.ends)
         stopped, alive = stop is not None and stop(), _alive(runs)
         due = state.round % experiment.checkpoint.every == 0 and state.round < experiment.rounds
         if alone is not None and due and alive:
             runs[0].history.fsync()
             checkpoints.save(state, alone, **provenance)
         shown = alive[0] if alive else runs[0]
-        if report is not None and shown.history.rows:
-            report(Progress(shown.history.rows[-1], experiment.rounds))
+        if report is not None and shown.history.last is not None:
+            report(Progress(shown.history.last, experiment.rounds))
         if stopped or not alive:
             break
     if len(runs) == 1 and runs[0].state is not None:
         simulator.state = runs[0].state
     for run in runs:
-        _save(prepared, run)
+        if run.folder is not None and not run.ended:
+            run.history.fsync()
+            save_checkpoint(prepared, run, run.folder)
     return conclude(prepared, runs)
 
 
@@ -99,7 +131,11 @@ def conclude(prepared: Prepared, runs: Sequence[RunInStack]) -> list[Outcome]:
         prepared: the run, or the stack.
         runs: each in its last good state.
     """
-    kept = [(run.index, run.state) for run in runs if run.folder is not None and run.state is not None]
+    kept = [
+        (run.index, run.state)
+        for run in runs
+        if run.folder is not None and run.state is not None and not run.ended
+    ]
     scores = scores_of_runs(prepared, kept)
     outcomes = [_conclude(prepared, run, scores.get(run.index)) for run in runs]
     for run in runs:
@@ -112,12 +148,13 @@ def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Out
     """Write the models and the history of a run."""
     experiment, simulator, state = prepared.experiments[run.index], prepared.simulator, run.state
     assert state is not None, "`drive`, or who reads a checkpoint, sets it"
-    run.history.close()
+    if not run.ended:
+        run.history.close()
     place = (run.index,) if simulator.runs else ()
     names = ModelNames(prepared.federations[run.index])
     models = Models(simulator, state, experiment.edge_sizes, names, place)
     cards = Cards(experiment, prepared.federations[run.index], state.round, scores)
-    if run.folder is not None:
+    if run.folder is not None and not run.ended:
         models.save(run.folder / "models", cards)
         update_environment(run.folder, captured=str(simulator.graph_status))
     error = f"{run.error}; the models of round {state.round} are kept." if run.error else None
@@ -164,12 +201,11 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
     return rows, members
 
 
-def _save(prepared: Prepared, run: RunInStack) -> None:
-    """Write the last checkpoint of a run, with what diverged."""
-    if run.folder is None or run.state is None:
+def save_checkpoint(prepared: Prepared, run: RunInStack, folder: Path) -> None:
+    """Write the last state of a run, with what diverged, as a checkpoint in a run's folder."""
+    if run.state is None:
         return
-    run.history.fsync()
     state = run.state.of_run(run.index) if prepared.simulator.runs else run.state
     error = {"trouble": run.error} if run.error else {}
     provenance = provenance_of(prepared, run.index)
-    checkpoints.save(state, run.folder / "checkpoint", **provenance, **error)
+    checkpoints.save(state, folder / "checkpoint", **provenance, **error)

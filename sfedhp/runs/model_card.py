@@ -15,7 +15,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import Federation
 from sfedhp.data.schema import Schema
 from sfedhp.nn.models import ModelOptions
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
 Tier = Literal["global", "edge", "client"]

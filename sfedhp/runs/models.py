@@ -105,7 +105,7 @@ class Models:
             folder: made if it is not there.
             cards: of the run.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was removed must not come back
         for name, module, place in self._all():
             if module is not None:
                 save_model(

@@ -14,7 +14,8 @@ from sfedhp.runs.checkpoints import read_about
 from sfedhp.runs.folder import holds_run, read_config, read_history
 from sfedhp.runs.hints import hints
 from sfedhp.runs.provenance import METHOD, SOURCE, flat
-from sfedhp.runs.records import Row, summarize
+from sfedhp.runs.record_file import Row
+from sfedhp.runs.records import summarize
 from sfedhp.runs.scores import Scores, read_scores
 
 _KINDS = {METHOD: str, SOURCE: str, "clients_per_edge": int | list}  # types in config.toml; of others int

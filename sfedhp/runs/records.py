@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.checksums import DamagedError
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import fsync, write_atomically, write_text
+from sfedhp.core.files import write_atomically
 from sfedhp.runs.metrics import KINDS
-
-Row = dict[str, Any]
+from sfedhp.runs.record_file import RecordFile, Row
 
 
 def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
@@ -59,19 +60,50 @@ def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
 
 
 class History:
-    """The rows so far, kept in memory and, where there is a file, in `history.jsonl` at once.
+    """The rows so far: in `history.jsonl` where there is a folder, which keeps memory flat, else in memory.
 
     The bytes of each member, where they were counted, go to `ledger.jsonl` beside it.
     """
 
-    def __init__(self, path: Path | None = None, rows: Iterable[Row] = ()):
-        self.rows = list(rows)
-        self._path = path
-        if path is not None:
-            _write_rows(path, self.rows)
-            last = self.rows[-1]["round"] if self.rows else 0
-            if self._ledger.exists():
-                _write_rows(self._ledger, read_rows(self._ledger, last))
+    def __init__(self, path: Path | None = None, rows: Iterable[Row] = (), *, written: bool = False):
+        """Begin, or continue, the history of a run.
+
+        Args:
+            path: of `history.jsonl`; None: rows stay in memory.
+            rows: so far.
+            written: whether the files hold just these rows, and are left as they are.
+        """
+        self._memory: list[Row] = []
+        self._file = None if path is None else RecordFile(path)
+        self._ledger = None if path is None else RecordFile(path.with_name("ledger.jsonl"))
+        self._first_evaluated: Row | None = None
+        self._holding = False  # whether files are kept open
+        self._counted = False  # whether the ledger was begun
+        self._last_members: Row | None = None
+        self.last: Row | None = None  # the newest row
+        rows = list(rows)
+        for row in rows:
+            self._note(row)
+        if self._file is None or self._ledger is None:
+            self._memory = rows
+            return
+        if written:
+            return
+        self._file.write(rows)
+        if self._ledger.path.exists():
+            last = rows[-1]["round"] if rows else 0
+            self._ledger.write(read_rows(self._ledger.path, last))
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows; read from the file where there is one."""
+        return list(self._rows())
+
+    @property
+    def ends(self) -> list[Row]:
+        """The first row with a training loss, and the newest row: what shows whether a run diverges."""
+        ends = (self._first_evaluated, self.last)
+        return [row for place, row in enumerate(ends) if row is not None and row not in ends[:place]]
 
     def append(self, row: Row, members: Row | None = None) -> None:
         """Add a round; a metric that is not finite is written as null.
@@ -79,48 +111,74 @@ class History:
         Args:
             row: its metrics and costs.
             members: the bytes of each member by direction, where they were counted.
+
+        Raises:
+            OSError: the disk is full, or the folder of the run is gone.
         """
         row = {name: value if _is_finite(value) else None for name, value in row.items()}
-        self.rows.append(row)
-        if self._path is not None:
-            _append_row(self._path, row)
-            if members is not None:
-                _append_row(self._ledger, {"round": row["round"], **members})
+        self._note(row)
+        self._last_members = members
+        if self._file is None or self._ledger is None:
+            self._memory.append(row)
+            return
+        self._file.append(row)
+        if members is not None:
+            if not self._counted and not self._ledger.path.exists():
+                self._ledger.write([])
+                if self._holding:
+                    self._ledger.hold()
+            self._counted = True
+            self._ledger.append({"round": row["round"], **members})
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the files open, so that `rescue` can read them even if their folder is removed."""
+        files = [file for file in (self._file, self._ledger) if file is not None]
+        self._holding = True
+        for file in files:
+            file.hold()
+        try:
+            yield
+        finally:
+            self._holding = False
+            for file in files:
+                file.release()
+
+    def rescue(self, folder: Path) -> None:
+        """Write all rows into another folder, also those that could not be written to their own."""
+        for file, newest in ((self._file, self.last), (self._ledger, self._last_members)):
+            if file is None or newest is None or self.last is None:
+                continue
+            rows = [row for row in file.held_rows() if row["round"] < self.last["round"]]
+            RecordFile(folder / file.path.name).write([*rows, {"round": self.last["round"], **newest}])
 
     def fsync(self) -> None:
         """Wait until the rows are on the disk, before a checkpoint is written that needs them."""
-        if self._path is not None:
-            for path in (self._path, self._ledger):
-                if path.exists():
-                    fsync(path)
+        for file in (self._file, self._ledger):
+            if file is not None and file.path.exists():
+                file.fsync()
 
     def close(self) -> None:
         """Write all rows as a table, `history.csv`, beside the history."""
-        if self._path is None:
+        if self._file is None:
             return
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        names = list(dict.fromkeys(name for row in self._rows() for name in row))
 
         def write(path: Path) -> None:
             with path.open("w", encoding="utf-8", newline="") as file:
                 table = csv.DictWriter(file, names)
                 table.writeheader()
-                table.writerows(self.rows)
+                table.writerows(self._rows())
 
-        write_atomically(self._path.with_suffix(".csv"), write)
+        write_atomically(self._file.path.with_suffix(".csv"), write)
 
-    @property
-    def _ledger(self) -> Path:
-        assert self._path is not None
-        return self._path.with_name("ledger.jsonl")
+    def _rows(self) -> Iterator[Row]:
+        return iter(self._memory) if self._file is None else self._file.rows()
 
-
-def _append_row(path: Path, row: Row) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def _write_rows(path: Path, rows: Iterable[Row]) -> None:
-    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    def _note(self, row: Row) -> None:
+        self.last = row
+        if self._first_evaluated is None and "train_loss" in row:
+            self._first_evaluated = row
 
 
 def _is_finite(value: Any) -> bool:
@@ -128,31 +186,48 @@ def _is_finite(value: Any) -> bool:
 
 
 def read_rows(path: Path, upto: int) -> list[Row]:
-    """The rows of a history file up to a round, as far as they can be read: a crash cuts a line short."""
+    """The rows of a file up to a round, as far as they are whole: a run may be writing it."""
     rows = []
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                break
-            if not isinstance(row, dict) or not isinstance(row.get("round"), int):
-                break
+    with contextlib.suppress(FileNotFoundError, DamagedError):
+        for row in RecordFile(path).rows():
             if row["round"] <= upto:
                 rows.append(row)
     return rows
 
 
-def rows_of_run(path: Path, upto: int) -> list[Row]:
+def rows_of_run(path: Path, upto: int, *, ledger: bool = False) -> list[Row]:
     """The rows of a run that is resumed after a round: there is one for each round before.
 
+    Args:
+        path: of the history, or of the ledger.
+        upto: the round.
+        ledger: whether it is the ledger, whose rows have no times.
+
     Raises:
+        DamagedError: a line up to that round is not as it was written.
         InputError: the file was cut, deleted, or written by two.
     """
-    rows = read_rows(path, upto)
-    if [row["round"] for row in rows if "seconds" in row] != list(range(1, upto + 1)):
+    rows: list[Row] = []
+    with contextlib.suppress(FileNotFoundError):
+        counted = (row for row in RecordFile(path).rows() if ledger or "seconds" in row)
+        rows = list(islice(counted, upto))  # what comes later is computed again
+    expected, found = list(range(1, upto + 1)), [row["round"] for row in rows]
+    if found != expected:
+        pairs = zip_longest(expected, found)
+        number = next(line for line, (right, there) in enumerate(pairs, 1) if right != there)
         raise InputError(
             f"{path} does not hold each of the rounds 1 to {upto} once, in order, as their checkpoint needs "
-            f"it: put it back from a copy, or start a new run."
+            f"it (row {number} is not round {number}): put it back from a copy, or start a new run."
         )
     return rows
+
+
+def whole_rounds(path: Path) -> int:
+    """How many rounds, from the first, a history or ledger holds whole and in order."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError, DamagedError):
+        for row in RecordFile(path).rows():
+            if row["round"] != count + 1:
+                break
+            count += 1
+    return count

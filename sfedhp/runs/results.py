@@ -11,7 +11,8 @@ from torch import nn
 from sfedhp.config import Experiment
 from sfedhp.data.schema import Schema
 from sfedhp.runs.models import Models
-from sfedhp.runs.records import Row, summarize
+from sfedhp.runs.record_file import Row
+from sfedhp.runs.records import summarize
 
 
 @dataclass(frozen=True)

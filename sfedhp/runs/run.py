@@ -6,15 +6,16 @@ from pathlib import Path
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, StorageError
 from sfedhp.core.files import locked, remove_temporary_files
 from sfedhp.data.federation import ARRAYS
 from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model
 from sfedhp.runs.compatibility import check_data_and_model, check_method, check_not_diverged, check_settings
-from sfedhp.runs.loop import Report, RunInStack, Stop, drive
+from sfedhp.runs.loop import Report, RunInStack, Stop, drive, save_checkpoint
 from sfedhp.runs.prepare import FROM_PYTHON, Data, Prepared, prepare
+from sfedhp.runs.provenance import flat
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome, Run
 
@@ -67,6 +68,7 @@ def resume(
     model: Model | None = None,
     report: Report | None = None,
     stop: Stop | None = None,
+    salvage: bool = False,
 ) -> Run:
     """Continue a run that stopped, or was killed, to the same bits as an uninterrupted run.
 
@@ -77,12 +79,18 @@ def resume(
         model: the module, where the run began with the user's own from Python.
         report: called after every round.
         stop: asked after every round; True saves the state and ends the run there.
+        salvage: continue from the newest checkpoint before the damage, where the history or the ledger is
+            damaged; the damaged files are kept as `NAME.damaged`.
 
     Raises:
-        InputError: there is nothing to resume, or the settings or the data are not those of the run.
+        InputError: there is nothing to resume, the history is damaged, or the settings or the data are not
+            those of the run.
         DivergenceError: a value is no longer finite, or the training loss exploded.
     """
-    return raise_if_diverged(restart(Path(folder), report, stop, algorithm=algorithm, data=data, model=model))
+    outcome = restart(
+        Path(folder), report, stop, algorithm=algorithm, data=data, model=model, salvage=salvage
+    )
+    return raise_if_diverged(outcome)
 
 
 def raise_if_diverged(outcome: Outcome) -> Run:
@@ -96,22 +104,65 @@ def raise_if_diverged(outcome: Outcome) -> Run:
     return outcome.run
 
 
-def start(prepared: Prepared, folder: Path | None, report: Report | None, stop: Stop | None) -> Outcome:
+def start(
+    prepared: Prepared,
+    folder: Path | None,
+    report: Report | None,
+    stop: Stop | None,
+    *,
+    rescue: Path | None = None,
+) -> Outcome:
     """`run` for a prepared experiment: a divergence is an outcome like any other.
+
+    Args:
+        prepared: the experiment.
+        folder: for what the run writes; None: nothing is written.
+        report: called after every round.
+        stop: asked after every round; True saves the state and ends the run there.
+        rescue: where to save the run if its folder cannot be written any more; None: nowhere.
 
     Raises:
         InputError: the folder cannot be written, or holds a run.
+        StorageError: the folder cannot be written any more.
     """
     if folder is None:
         return drive(prepared, [RunInStack(0, History())], report, stop)[0]
+    if rescue is not None:
+        folders.check_vacant(rescue)
     with locked(folder):
         history = folders.create(prepared, 0, folder)
         try:
-            return drive(prepared, [RunInStack(0, history, folder)], report, stop)[0]
+            return _drive_alone(prepared, history, folder, report, stop, rescue)
         except Exception:
-            if not history.rows:
+            if history.last is None:
                 folders.remove_created(folder)
             raise
+
+
+def _drive_alone(
+    prepared: Prepared,
+    history: History,
+    folder: Path,
+    report: Report | None,
+    stop: Stop | None,
+    rescue: Path | None,
+) -> Outcome:
+    """Run the rounds that are left; where the folder cannot be written any more, save to `rescue`."""
+    run = RunInStack(0, history, folder)
+    with history.held():
+        try:
+            return drive(prepared, [run], report, stop)[0]
+        except StorageError as error:
+            if rescue is None or run.state is None or history.last is None:
+                raise
+            with locked(rescue):
+                folders.create(prepared, 0, rescue)
+                history.rescue(rescue)
+                save_checkpoint(prepared, run, rescue)
+            raise StorageError(
+                f"{error} All {run.state.round} rounds are saved in {rescue}: continue with `sfedhp resume "
+                f"{rescue}`."
+            ) from error
 
 
 def restart(
@@ -122,24 +173,39 @@ def restart(
     algorithm: Algorithm | None = None,
     data: Data | None = None,
     model: Model | None = None,
+    salvage: bool = False,
+    rescue: Path | None = None,
 ) -> Outcome:
     """`resume`, where a divergence is an outcome like any other.
 
     Raises:
         InputError: there is nothing to resume, or the settings or the data are not those of the run.
+        StorageError: the folder cannot be written any more.
     """
+    if rescue is not None:
+        folders.check_vacant(rescue)
     folders.read_config(folder)  # no folder is made where there is no run
     with locked(folder):
-        prepared = _restore(folder, algorithm, data, model)
-        history = folders.open_history(folder, prepared.simulator.state.round)
+        counted = flat(folders.read_config(folder)).get("wire.count", "off") != "off"
+        whole = folders.whole_rounds_of(folder, counted=counted) if salvage else None
+        prepared = _restore(folder, algorithm, data, model, whole)
+        if salvage:
+            folders.keep_damaged(folder, counted=counted)
+        history = folders.open_history(folder, prepared.simulator.state.round, counted=counted)
         folders.add_schema(prepared, 0, folder)
-        remove_temporary_files(folder)
-        return drive(prepared, [RunInStack(0, history, folder)], report, stop)[0]
+        remove_temporary_files(folder, *folders.SUBFOLDERS)
+        return _drive_alone(prepared, history, folder, report, stop, rescue)
 
 
-def _restore(folder: Path, algorithm: Algorithm | None, data: Data | None, model: Model | None) -> Prepared:
-    """The run of a folder in the state of its last checkpoint."""
-    config, checkpoint = folders.read_config(folder), checkpoints.read(folder / "checkpoint")
+def _restore(
+    folder: Path, algorithm: Algorithm | None, data: Data | None, model: Model | None, upto: int | None
+) -> Prepared:
+    """The run of a folder in the state of its last checkpoint, or of the last one up to a round."""
+    config, checkpoint = folders.read_config(folder), checkpoints.read(folder / "checkpoint", upto=upto)
+    if checkpoint is None and checkpoints.rounds_in(folder / "checkpoint"):
+        raise InputError(
+            f"{folder} has no checkpoint up to round {upto}, before the damage: start a new run."
+        )
     if checkpoint is not None:
         check_not_diverged(checkpoint, folder)
         check_method(checkpoint, folder, config)

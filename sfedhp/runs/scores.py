@@ -18,17 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfedhp.core.checksums import DamagedError, checked, checksum, with_checksum
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.core.text import printable
 from sfedhp.data import Federation
 from sfedhp.engine.state import State
 from sfedhp.runs.evaluation import Scored
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 
 _CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
+_CHECKSUMS: Final = "checksums"  # in `confusion.json`, of the two tables
 SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
 _CLIENT_COLUMNS: Final = (
     "client",
@@ -96,10 +99,7 @@ def scores_of_runs(prepared: Prepared, runs: Iterable[tuple[int, State]]) -> dic
 
 def write_scores(folder: Path, scores: Scores) -> None:
     """Write the files of a run into its folder."""
-    _write_clients(folder, scores.clients, _alone(folder))
-    write_text(folder / _CLASSES, _table(_CLASS_COLUMNS, scores.classes))
-    confusion = {"round": scores.round, **scores.confusion, **_class_names(scores.classes)}
-    write_text(folder / _CONFUSION, json.dumps(confusion) + "\n")
+    _write(folder, scores, _alone(folder))
 
 
 def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
@@ -109,7 +109,21 @@ def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
         InputError: the files of the scores cannot be read.
     """
     if (scores := read_scores(folder)) is not None:
-        _write_clients(folder, scores.clients, alone)
+        _write(folder, scores, alone)
+
+
+def _write(folder: Path, scores: Scores, alone: Mapping[int, float]) -> None:
+    """Write the three files; `confusion.json` has the checksums of all: it goes first, and comes last."""
+    (folder / _CONFUSION).unlink(missing_ok=True)
+    tables = {
+        _CLIENTS: _clients_table(scores.clients, alone),
+        _CLASSES: _table(_CLASS_COLUMNS, scores.classes),
+    }
+    for name, text in tables.items():
+        write_text(folder / name, text)
+    sums = {name: checksum(text.encode()) for name, text in tables.items()}
+    confusion = {"round": scores.round, **scores.confusion, **_class_names(scores.classes), _CHECKSUMS: sums}
+    write_text(folder / _CONFUSION, json.dumps(with_checksum(confusion)) + "\n")
 
 
 def read_scores(folder: Path) -> Scores | None:
@@ -121,17 +135,21 @@ def read_scores(folder: Path) -> Scores | None:
     if not all((folder / name).exists() for name in SCORE_FILES):
         return None
     try:
-        confusion = json.loads((folder / _CONFUSION).read_text(encoding="utf-8"))
+        confusion = checked(folder / _CONFUSION, parse_json((folder / _CONFUSION).read_bytes()))
+        for name, expected in confusion.pop(_CHECKSUMS, {}).items():
+            if name in SCORE_FILES and checksum((folder / name).read_bytes()) != expected:
+                raise DamagedError(f"{folder / name} is damaged: its content does not match its checksum.")
         return Scores(
             int(confusion.pop("round")),
             [_client(row) for row in _read_table(folder / _CLIENTS)],
             [_class(row) for row in _read_table(folder / _CLASSES)],
             {kind: confusion[kind] for kind in KINDS if kind in confusion},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        files = ", ".join(SCORE_FILES)
+        why = str(error) if isinstance(error, DamagedError) else f"One of {files} is damaged."
         raise InputError(
-            f"{', '.join(SCORE_FILES)} in {folder} cannot be read: delete them, and `sfedhp resume {folder}` "
-            f"writes them again."
+            f"{why} Delete {files} in {folder}, and `sfedhp resume {folder}` writes them again."
         ) from None
 
 
@@ -237,12 +255,12 @@ def _read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _write_clients(folder: Path, clients: Sequence[Row], alone: Mapping[int, float]) -> None:
+def _clients_table(clients: Sequence[Row], alone: Mapping[int, float]) -> str:
     columns: tuple[str, ...] = _CLIENT_COLUMNS
     if alone:
         columns = (*columns, _ALONE)
         clients = [row | {_ALONE: alone.get(row["client"])} for row in clients]
-    write_text(folder / _CLIENTS, _table(columns, clients))
+    return _table(columns, clients)
 
 
 def _alone(folder: Path) -> dict[int, float]:

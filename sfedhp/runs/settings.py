@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import COUNTS, NAMES
+from sfedhp.core.parsing import parse_toml
 from sfedhp.runs.config_keys import (
     Option,
     check_key,
@@ -146,7 +146,7 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
         InputError: there is no such file, or it is not TOML.
     """
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_toml(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
             f"There is no file {path}: give a config file (.toml), and settings as key=value."
@@ -155,7 +155,7 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
         raise InputError(f"{path} cannot be read as a config file: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a config file: it is not UTF-8 text.") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from None
 
 
@@ -193,7 +193,9 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
     """The value of the first type as which the text can be read; otherwise the text."""
     for kind in types:
         if kind is int and re.fullmatch(r"\s*[+-]?\d[\d_]*(\.0*)?\s*", text):
-            return int(text.partition(".")[0])
+            digits = text.partition(".")[0]
+            # A longer one is out of every range; Python refuses to convert thousands of digits.
+            return int(digits) if len(digits) < 100 else text
         if kind is float and (number := _float(text)) is not None:
             return number
         if kind == NAMES:

@@ -16,11 +16,12 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs.build import Model
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
-from sfedhp.runs.folder import check_vacant, create, holds_run, open_history
+from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
 from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive
 from sfedhp.runs.prepare import Data, Prepared, prepare, prepare_stack, with_data_of
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome
+from sfedhp.runs.scores import read_scores
 from sfedhp.runs.stacking import stack_key
 
 Folders = Sequence[Path | str | None]
@@ -229,15 +230,32 @@ def _open_runs(prepared: Prepared, folders: Sequence[Path | None]) -> list[RunIn
         prepared.simulator.state = begun[0] if len(begun) == 1 else State.stack(begun)
     runs = []
     for index, (folder, checkpoint) in enumerate(zip(folders, found, strict=True)):
+        ended = False
         if folder is None:
             history = History()
         elif holds_run(folder):
-            remove_temporary_files(folder)
-            history = open_history(folder, prepared.simulator.state.round)
+            remove_temporary_files(folder, *SUBFOLDERS)
+            counted = prepared.experiments[index].wire.count != "off"
+            rounds = prepared.simulator.state.round
+            ended = _has_ended(folder, checkpoint, prepared.experiments[index].rounds)
+            history = open_history(folder, rounds, counted=counted, written=ended)
         else:
             history = create(prepared, index, folder)
-        runs.append(RunInStack(index, history, folder, error=checkpoint and error_of(checkpoint)))
+        error = checkpoint and error_of(checkpoint)
+        runs.append(RunInStack(index, history, folder, error=error, ended=ended))
     return runs
+
+
+def _has_ended(folder: Path, checkpoint: Checkpoint | None, rounds: int) -> bool:
+    """Whether a run is over, and everything that is written at its end is there."""
+    if checkpoint is None or not (checkpoint.round == rounds or error_of(checkpoint)):
+        return False
+    try:
+        scores = read_scores(folder)
+    except InputError:
+        return False
+    there = any((folder / "models").glob("*.safetensors")) and (folder / "history.csv").exists()
+    return there and scores is not None and scores.round == checkpoint.round
 
 
 def _restore(prepared: Prepared, index: int, folder: Path, checkpoint: Checkpoint) -> State:

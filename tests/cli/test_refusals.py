@@ -40,6 +40,12 @@ def write_inputs(here):
     (here / "syntax.toml").write_text("rounds = 3\nedges 4\n")
     (here / "unknown.toml").write_text("[algorithm]\nedge_round = 3\n")
     (here / "range.toml").write_text("rounds = 0\n")
+    (here / "deep.toml").write_text("x = " + "[" * 50_000 + "]" * 50_000)
+    (here / "deep-table.toml").write_text("[" + ".".join("x" * 3000) + "]\n")
+    (here / "digits.toml").write_text(f"rounds = 1{'0' * 5000}\n")
+    (here / "hex.toml").write_text(f"rounds = 0x{'f' * 5000}\n")
+    (here / "deep").mkdir()
+    (here / "deep" / "config.toml").write_text("x = " + "[" * 50_000 + "]" * 50_000)
     (here / "latin.toml").write_bytes("# é\n".encode("latin-1"))
     (here / "folder.toml").mkdir()
     (here / "file").write_text("")
@@ -96,6 +102,14 @@ REFUSED = {
     "run device=toaster": "device = 'toaster' is not available here",
     # config files
     "run syntax.toml": "is not valid TOML: ",
+    "run deep.toml": "deep.toml is not valid TOML: it is nested more than 64 levels deep",
+    "run deep-table.toml": "deep-table.toml is not valid TOML: it is nested more than 64 levels deep",
+    "run digits.toml": "digits.toml is not valid TOML: an integer has more than 4096 bits",
+    "run hex.toml": "hex.toml is not valid TOML: an integer has more than 4096 bits",
+    f"run rounds=1{'0' * 5000}": "rounds = ",
+    f"run algorithm.personal_rate=1{'0' * 5000}": "is not a finite number",
+    "resume deep": "config.toml cannot be read (it is nested more than 64 levels deep)",
+    "show deep": "config.toml cannot be read (it is nested more than 64 levels deep)",
     "run missing.toml": "There is no file missing.toml",
     "run folder.toml": "folder.toml cannot be read as a config file: Is a directory.",
     "run latin.toml": "it is not UTF-8 text",
@@ -201,7 +215,7 @@ def test_no_room_here(sfedhp, tiny, here, monkeypatch):
 def test_trouble_with_a_disk_is_a_sentence_too(sfedhp, tiny, here, monkeypatch):
     sfedhp("run", *tiny, "--out", "one")
 
-    def full(*args):
+    def full(*args, **options):
         raise OSError(28, "No space left on device", "one/history.jsonl")
 
     monkeypatch.setattr("sfedhp.runs.folder.History", full)

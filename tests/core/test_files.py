@@ -11,12 +11,19 @@ from sfedhp.core.files import locked, remove_temporary_files, write_atomically, 
 
 
 def test_what_a_killed_process_left_is_swept_up(tmp_path):
-    (tmp_path / "checkpoint").mkdir()
-    half = tmp_path / "checkpoint/.round-000002.safetensors.4711"
-    half.write_text("half")
-    (tmp_path / "checkpoint/round-000001.safetensors").write_text("whole")
-    remove_temporary_files(tmp_path)
-    assert [path.name for path in (tmp_path / "checkpoint").iterdir()] == ["round-000001.safetensors"]
+    own = ("checkpoint/.round-000002.safetensors.4711.sfedhp-tmp", ".config.toml.4711.sfedhp-tmp")
+    users = (
+        *(".notes.2024", ".cache.1/.x.7", "deep/er/.vimrc.3", "checkpoint/.mine.12", "checkpoint/.tmpAbCdEf"),
+        "checkpoint/round-000001.safetensors",
+        "other/.config.toml.4711.sfedhp-tmp/config.toml",  # not a place where a run writes
+    )
+    for name in (*(f"{folder}/half" for folder in own), *users):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("content")
+    remove_temporary_files(tmp_path, "checkpoint", "models")
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == set(users)
+    assert not any((tmp_path / folder).exists() for folder in own)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

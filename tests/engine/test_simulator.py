@@ -357,3 +357,40 @@ def test_padding_never_enters_batch_norm():
     assert torch.equal(first.served.state, second.served.state)
     assert torch.equal(first.statistics, second.statistics)
     assert second.statistics.isfinite().all()
+
+
+def test_an_edge_whose_last_edge_round_is_lost_weighs_as_in_its_last_real_one(case):
+    """It uploads what its clients made before; if none ever answered it weighs nothing."""
+
+    def lost(clock, ids):
+        last_of_first = (ids < CLIENTS) & (clock.edge_round == 2)
+        one_client = (ids == 1) & (clock.edge_round == 1)
+        always = (ids >= CLIENTS) & (ids < 2 * CLIENTS)
+        return last_of_first | one_client | always
+
+    simulator = case.simulator(HierFAVG(edge_rounds=3, local_steps=1), lost=lost)
+    weights: list[torch.Tensor] = []
+    step = HierFAVG.cloud_step
+
+    def watch(self, state, uploads, given, clock):
+        weights.append(given)
+        return step(self, state, uploads, given, clock)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HierFAVG, "cloud_step", watch)
+        next(simulator.run(1))
+    sizes = simulator.task.sizes.double()
+    expected = sizes.sum(-1)
+    expected[0] = sizes[0].sum() - sizes[0, 1]
+    expected[1] = 0
+    assert torch.equal(weights[0].double(), expected)
+
+
+def test_a_client_whose_reply_is_lost_keeps_what_it_held(case):
+    lost_one = 1
+    simulator = case.simulator(PFedMe(local_rounds=2), lost=lambda clock, ids: ids == lost_one)
+    before = dense(simulator.state.personal).clone()
+    next(simulator.run(1))
+    after = dense(simulator.state.personal)
+    changed = (after != before).flatten(0, -2).any(-1).tolist()
+    assert changed == [client != lost_one for client in range(len(changed))]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.runs import records
+from sfedhp.runs import record_file
 from sfedhp.runs.records import History, read_rows, rows_of_run, summarize
 
 SENT = {"bytes_client_edge": 5, "seconds": 1.0}
@@ -107,26 +107,34 @@ def test_a_run_has_each_round_once(tmp_path):
     write(*ROWS)
     assert rows_of_run(path, 3) == ROWS[:3]
     assert rows_of_run(tmp_path / "none", 0) == []
-    for wrong in ([ROWS[0], ROWS[2]], ROWS[:2], [ROWS[0], *ROWS[:3]], [], [{"round": 1}, *ROWS[1:]]):
+    for row, wrong in (
+        (2, [ROWS[0], ROWS[2]]),
+        (3, ROWS[:2]),
+        (2, [ROWS[0], *ROWS[:3]]),
+        (1, []),
+        (1, [{"round": 1}, *ROWS[1:]]),
+    ):
         write(*wrong)
         with pytest.raises(InputError) as error:
             rows_of_run(path, 3)
         assert str(error.value) == (
-            f"{path} does not hold each of the rounds 1 to 3 once, in order, as their checkpoint needs it: "
-            f"put it back from a copy, or start a new run."
+            f"{path} does not hold each of the rounds 1 to 3 once, in order, as their checkpoint needs it "
+            f"(row {row} is not round {row}): put it back from a copy, or start a new run."
         )
 
 
 def test_a_history_is_forced_to_the_disk(tmp_path, monkeypatch):
     forced: list[Path] = []
-    monkeypatch.setattr(records, "fsync", forced.append)
+    monkeypatch.setattr(record_file, "fsync", forced.append)
     History().fsync()
     history = History(tmp_path / "history.jsonl")
     history.fsync()
-    assert [path.name for path in forced] == ["history.jsonl"]
+    assert [path.name for path in forced] == ["history.jsonl", "history.jsonl.crc32"]
     history.append(ROWS[0], {"client_edge": [5]})
     history.fsync()
-    assert [path.name for path in forced] == ["history.jsonl", "history.jsonl", "ledger.jsonl"]
+    assert {path.name for path in forced[2:]} == {
+        f"{name}.jsonl{end}" for name in ("history", "ledger") for end in ("", ".crc32")
+    }
 
 
 def test_what_is_not_finite_is_missing(tmp_path):

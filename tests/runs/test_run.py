@@ -67,6 +67,7 @@ def test_a_run_leaves_its_folder(tmp_path):
         "history.csv",
         "history.jsonl",
         "schema.json",
+        "history.jsonl.crc32",
         "models/global.safetensors",
         "models/edge-0.safetensors",
         "models/edge-1.safetensors",

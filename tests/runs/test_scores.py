@@ -17,7 +17,7 @@ from sfedhp.data import from_arrays
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.scores import SCORE_FILES, read_scores
 from sfedhp.runs.sweep import sweep
-from tests.support.short_runs import SMALL, after
+from tests.support.short_runs import SMALL, after, remove_checksums_of_scores
 
 RAGGED = replace(SMALL, edges=2, clients_per_edge=4)
 METHODS = {
@@ -139,7 +139,9 @@ def test_the_confusion_matrix_counts_true_classes_in_rows(tmp_path):
     expected = np.zeros((3, 3), int)
     np.add.at(expected, (federation.labels[held], predicted), 1)
     content = json.loads((tmp_path / "run/confusion.json").read_text())
-    assert content == {"round": 3, "gm": expected.tolist()}
+    assert content["checksums"].keys() == {"clients.csv", "classes.csv"}
+    assert content == content | {"round": 3, "gm": expected.tolist()}
+    assert content.keys() == {"round", "gm", "checksums", "checksum"}
     assert not np.array_equal(expected, expected.T)
     classes = table(tmp_path / "run/classes.csv")
     assert [row["class"] for row in classes] == ["0", "1", "2"]
@@ -248,7 +250,7 @@ def test_a_new_run_does_not_keep_the_scores_of_an_old_one(tmp_path):
 def test_damaged_files_are_refused_with_what_to_do(tmp_path, name, content):
     sfedhp.run(SMALL, out=tmp_path / "run")
     (tmp_path / "run" / name).write_text(content)
-    with pytest.raises(InputError, match="cannot be read: delete them, and `sfedhp resume"):
+    with pytest.raises(InputError, match=r"is damaged.* Delete .* and `sfedhp resume"):
         read_scores(tmp_path / "run")
 
 
@@ -257,6 +259,18 @@ def test_a_folder_of_an_earlier_version_has_no_rows_of_labels(tmp_path):
     path = tmp_path / "run/clients.csv"
     lines = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines) + "\n")
+    remove_checksums_of_scores(tmp_path / "run")
     scores = read_scores(tmp_path / "run")
     assert scores is not None
     assert {row["label_rows"] for row in scores.clients} == {None}
+
+
+@pytest.mark.parametrize("name", ["clients.csv", "classes.csv", "confusion.json"])
+def test_a_changed_digit_is_found(tmp_path, name):
+    sfedhp.run(SMALL, out=tmp_path / "run")
+    path = tmp_path / "run" / name
+    text = path.read_text()
+    digits = [place for place, letter in enumerate(text) if letter in "12345678"]
+    path.write_text(text[: digits[0]] + "9" + text[digits[0] + 1 :])
+    with pytest.raises(InputError, match=f"{name} is damaged: its content does not match its checksum"):
+        read_scores(tmp_path / "run")

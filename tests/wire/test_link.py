@@ -10,6 +10,7 @@ from torch import Tensor
 from sfedhp.algorithms import FedAvg, HeurFedAMP, SFedHP
 from sfedhp.checks.problem import finish, leaves
 from sfedhp.core.factored import Factored, Layer
+from sfedhp.engine.client_stack import ClientStack
 from sfedhp.wire import encode
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Ledger, columns
@@ -187,3 +188,43 @@ def test_a_density_has_the_precision_of_float64():
     ledger.add_messages(Direction.CLOUD_EDGE, lengths, nonzeros, None)
     found = columns(ledger.close(), 3, 0)["density_cloud_edge"]
     assert found.item() == 1 / 3
+
+
+def test_a_weight_at_the_threshold_is_sent():
+    messages = torch.tensor([[0.25, -0.25, 0.2499, -0.2499, 0.3, 0.1]])
+    arrived, _, nonzeros = Link(WireOptions(threshold=0.25)).carry(messages, 5)
+    assert built(arrived).tolist() == torch.tensor([[0.25, -0.25, 0.0, 0.0, 0.3, 0.1]]).tolist()
+    assert nonzeros.tolist() == [3]
+
+
+@pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=2)])
+def test_uploads_are_differences_to_what_was_received(case, method):
+    """A client that changed nothing sends a difference of almost no bytes, and one to zeros many."""
+    seen = []
+
+    class Watched(Link):
+        def carry(self, messages, size, base=None):
+            seen.append((messages, base))
+            return super().carry(messages, size, base)
+
+    up, down = (
+        (Direction.CLIENT_EDGE, Direction.EDGE_CLIENT)
+        if method.tiers == 3
+        else (Direction.CLIENT_CLOUD, Direction.CLOUD_CLIENT)
+    )
+    options = WireOptions(difference=True, count="size")
+    simulator = case.simulator(method, links={up: Watched(options), down: Link(options)})
+    received = []
+    step = ClientStack.step
+
+    def watch(self, message, *rest):
+        received.append(message.clone())
+        return step(self, message, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClientStack, "step", watch)
+        next(simulator.run(1))
+    assert len(seen) == len(received) > 0
+    for (_, base), message in zip(seen, received, strict=True):
+        assert base is not None
+        assert torch.equal(base, message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.options import json_option, report_option
+from sfedhp.cli.options import json_option, report_option, rescue_option
 from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import METHOD, flat
 from sfedhp.runs.run import restart
@@ -16,9 +16,15 @@ from sfedhp.runs.run import restart
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="If the history or ledger is damaged, continue from the newest checkpoint before the damage.",
+)
+@rescue_option()
 @json_option("Print the final summary as one JSON object.")
 @report_option
-def resume(folder: Path, as_json: bool, no_report: bool) -> None:
+def resume(folder: Path, salvage: bool, rescue: Path | None, as_json: bool, no_report: bool) -> None:
     """Continue the run in DIR where it stopped or was killed.
 
     The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
@@ -30,7 +36,7 @@ def resume(folder: Path, as_json: bool, no_report: bool) -> None:
       sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
     """
     name = flat(read_config(folder)).get(METHOD, "resume")
-    ending = execute(str(name), partial(restart, folder))
+    ending = execute(str(name), partial(restart, folder, salvage=salvage, rescue=rescue))
     if ending.run.finished and not ending.rounds:
         click.echo(f"The run in {folder} was already finished.", err=True)
     conclude(ending, as_json=as_json, no_report=no_report)

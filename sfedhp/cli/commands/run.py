@@ -11,7 +11,7 @@ import click
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.help import ConfigCommand
-from sfedhp.cli.options import output_options, report_option
+from sfedhp.cli.options import output_options, report_option, rescue_option
 from sfedhp.cli.output.console import print_notes
 from sfedhp.cli.paths import new_folder
 from sfedhp.runs.folder import check_vacant
@@ -27,12 +27,16 @@ from sfedhp.theory.unscaled import unscaled_inputs
     out="The folder of the run; by default a new runs/METHOD-SOURCE-TIME here.",
     json="Print the final summary as one JSON object.",
 )
+@rescue_option()
 @report_option
-def run(words: tuple[str, ...], out: Path | None, as_json: bool, no_report: bool) -> None:
+def run(
+    words: tuple[str, ...], out: Path | None, rescue: Path | None, as_json: bool, no_report: bool
+) -> None:
     """Run one experiment; without arguments sFedHP on the embedded images.
 
     Command-line values override the file; the file overrides the defaults below. Ctrl-C finishes the round
-    and saves; `sfedhp resume DIR` continues. Exit codes: 0 done, 2 bad input, 3 diverged, 130 or 143 stopped.
+    and saves; `sfedhp resume DIR` continues. Exit codes: 0 done, 1 cannot write, 2 bad input, 3 diverged,
+    130 or 143 stopped.
 
     \b
     Examples:
@@ -49,7 +53,7 @@ def run(words: tuple[str, ...], out: Path | None, as_json: bool, no_report: bool
         raise click.exceptions.Exit(128 + signal.SIGINT) from None
     experiment = prepared.experiment
     folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
-    ending = execute(experiment.algorithm_name, partial(start, prepared, folder))
+    ending = execute(experiment.algorithm_name, partial(start, prepared, folder, rescue=rescue))
     conclude(ending, as_json=as_json, no_report=no_report)
 
 

@@ -12,8 +12,8 @@ from sfedhp.cli.output.run import print_accuracies, print_folder
 from sfedhp.core.formats import percent
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
+from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun
-from sfedhp.runs.records import Row
 from sfedhp.runs.scores import Scores
 
 AT_MOST = 30  # clients that are printed, unless all are asked for

@@ -24,7 +24,8 @@ from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import save_model
-from sfedhp.runs.records import History, Row
+from sfedhp.runs.record_file import Row
+from sfedhp.runs.records import History
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
@@ -78,7 +79,7 @@ class CloudRole:
         history = self._folder.history(self._round)
         if not self._round:
             self._members.wait_for_all(self.site.limits.start_seconds)
-        self._last_row = history.rows[-1] if history.rows else {}
+        self._last_row = history.last or {}
         self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
         error = self._run_rounds(history)
         history.close()
@@ -113,7 +114,7 @@ class CloudRole:
                 self._cuts.write(self._round)
                 self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
                 self._write_status(now=True)
-                exploded = explosion(history.rows)
+                exploded = explosion(history.ends)
                 if exploded and self._losses.most_exploded():
                     return exploded
         except AllMembersFailedError as error:

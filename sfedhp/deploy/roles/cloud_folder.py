@@ -32,7 +32,7 @@ class CloudFolder:
             InputError: the folder holds a run of another config.
         """
         file = self.path / "run.json"
-        remove_temporary_files(self.path)
+        remove_temporary_files(self.path, "checkpoint", "models")
         if file.exists():
             known = json.loads(file.read_text(encoding="utf-8"))
             if known["config"] != self._site.config:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sfedhp.deploy.messaging.traffic import Traffic, stack
 from sfedhp.deploy.site import Site
-from sfedhp.runs.records import Row
+from sfedhp.runs.record_file import Row
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, columns
 

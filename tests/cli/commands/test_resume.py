@@ -146,8 +146,10 @@ def test_a_config_that_was_spoilt_is_told(sfedhp, tiny, here, old, new, sentence
 def test_a_spoilt_environment_is_written_anew(sfedhp, tiny, here, spoilt):
     assert sfedhp("run", *tiny, "--out", "one").exit_code == 0
     (here / "one/environment.json").write_bytes(spoilt)
-    assert sfedhp("resume", "one").exit_code == 0
-    assert json.loads((here / "one/environment.json").read_text()).keys() == {"captured"}
+    result = sfedhp("resume", "one")
+    assert result.exit_code == 0
+    assert "one/environment.json is damaged: " in result.stderr
+    assert json.loads((here / "one/environment.json").read_text()).keys() == {"captured", "checksum"}
 
 
 def test_a_spoilt_history_is_told(sfedhp, tiny, here):
@@ -155,7 +157,7 @@ def test_a_spoilt_history_is_told(sfedhp, tiny, here):
     (here / "one/history.jsonl").write_text("[1,2]\n")
     result = sfedhp("resume", "one")
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert result.stderr.startswith("error: one/history.jsonl does not hold each of the rounds 1 to ")
+    assert result.stderr.startswith("error: one/history.jsonl is damaged in line 1: its checksum is wrong. ")
 
 
 def test_a_run_under_way_is_not_resumed(sfedhp, process, tiny, here):

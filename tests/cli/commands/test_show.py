@@ -227,7 +227,7 @@ def test_other_folders_are_refused(sfedhp, tiny, here):
         "one/models": "one/models holds no run: name a folder that `sfedhp run`, `compare` or `sweep` has",
         "other": "other holds no run: there is no history.jsonl.",
         "foreign": "foreign holds no run: there is no rounds in its config.toml.",
-        "damaged": "in damaged cannot be read: delete them, and `sfedhp resume damaged` writes them again.",
+        "damaged": "damaged/clients.csv is damaged: its content does not match its checksum. Delete",
     }.items():
         result = sfedhp("show", folder)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
