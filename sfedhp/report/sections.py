@@ -69,10 +69,15 @@ def benefit(run: ReportedRun) -> str | None:
     whose = "their own models" if used == "pm" else "the models of their edges"
     better = sum(own > shared for own, shared in pairs)
     worse = sum(own < shared for own, shared in pairs)
+    alone = [(row[used], row["alone"]) for row in scores.clients if None not in (row[used], row.get("alone"))]
+    lost = sum(own < solitary for own, solitary in alone)
+    against = (
+        f" Training alone would be better for {lost} of {counted(len(alone), 'client')}." if alone else ""
+    )
     return (
         f"Does it help? With {whose}, clients are right on {percent(last[used])} % of their test rows; with "
         f"the one global model on {percent(last['gm'])} %. {better} of {counted(len(pairs), 'client')} "
-        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse."
+        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse.{against}"
     )
 
 
@@ -98,15 +103,9 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
     chart, scores = clients_chart(run), run.record.scores
     if chart is None or scores is None:
         return ""
-    heads = [
-        "client",
-        "edge",
-        "rows",
-        "test rows",
-        "labels (rows)",
-        *(kind.upper() for kind in KINDS),
-        "loss",
-    ]
+    figures = [*KINDS, *(["alone"] if any(row.get("alone") is not None for row in scores.clients) else [])]
+    heads = ["client", "edge", "rows", "test rows", "labels (rows)"]
+    heads += [*(kind.upper() if kind in KINDS else kind for kind in figures), "loss"]
     columns = [Column(head, head not in ("client", "edge", "labels (rows)")) for head in heads]
     names = class_names(scores)
     lines = []
@@ -119,7 +118,7 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
                     Cell(edge_name(row)),
                     *(Cell(str(row[name]), row[name]) for name in ("rows", "test_rows")),
                     Cell(held, style="long"),
-                    *(Cell(percent(row[kind]), row[kind]) for kind in KINDS),
+                    *(Cell(percent(row.get(kind)), row.get(kind)) for kind in figures),
                     Cell("–" if row["loss"] is None else f"{row['loss']:.4f}", row["loss"]),
                 ],
                 "worst" if row["worst_decile"] else "",

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sfedhp import Experiment, FedAvg
+from sfedhp.algorithms import Local
 from sfedhp.report.facts import read_facts
 from sfedhp.report.page import render
-from sfedhp.runs.scores import SCORE_FILES
+from sfedhp.runs.scores import SCORE_FILES, write_alone
 from tests.support.run_folders import write_run
 from tests.support.short_runs import remove_checksums_of_scores
 
@@ -91,6 +92,22 @@ def test_whether_it_helps_is_counted_from_the_clients(tmp_path):
     assert 0 < better < 6
     assert f"{better} of 6 clients" in page(folder)
     assert f"served better by their own models, {worse} worse." in page(folder)
+
+
+def test_training_alone_is_compared_with_where_it_is_known(tmp_path):
+    folder = write_run(tmp_path / "one")
+    write_alone(folder, dict.fromkeys(range(6), 70.0))
+    with (folder / "clients.csv").open(newline="") as file:
+        lost = sum(float(row["pm"]) < 70 for row in csv.DictReader(file))
+    text = page(folder)
+    assert f"Training alone would be better for {lost} of 6 clients." in text
+    assert text.count("trained alone 70.00 %") == 2 * 6
+
+
+def test_a_comparison_says_what_it_gains_over_training_alone(tmp_path):
+    one = write_run(tmp_path / "one")
+    two = write_run(tmp_path / "two", experiment=Experiment(algorithm=Local()))
+    assert "Training alone has " in page(one, two)
 
 
 def test_changed_keys_come_first(tmp_path):
