@@ -86,7 +86,7 @@ def test_every_package_says_what_it_holds() -> None:
 
 # What an extra brings, and the only part of the package that may import it.
 EXTRAS = {
-    "deploy": {"nvflare"},
+    "deploy": {"nvflare", "cryptography", "prometheus_client"},
     "paper": {"matplotlib"},
     "report": {"matplotlib"},
     "nn": {"triton"},
@@ -111,7 +111,7 @@ def test_the_core_runs_where_nothing_else_is_installed() -> None:
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        extras = {"ray", "nvflare", "matplotlib", "pyarrow", "PIL", "datasets"}
+        extras = {"ray", "nvflare", "matplotlib", "pyarrow", "PIL", "datasets", "prometheus_client"}
         if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "resume": "Continue a run that was stopped, with bit-identical results.",
     "show": "Show what a run's folder holds: figures, clients, classes.",
     "report": "Write a page about runs: charts, clients, tables, config.",
+    "watch": "Follow runs in a browser while they go on.",
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
     "personalize": "Train a model for a client that was not in the training.",

@@ -60,6 +60,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Monitor:
+    """The [monitor] section: whether each role serves its figures for Prometheus, on loopback."""
+
+    port: Annotated[
+        int,
+        Bounds(0, 65535),
+        Help("port of the cloud's figures; edges and clients use the ports after it; 0: none"),
+    ] = 0
+
+
+@dataclass(frozen=True)
 class FederationFile:
     """The contents of a federation file."""
 
@@ -75,6 +86,7 @@ class FederationFile:
         Help("addresses of the edges; none: this machine, on the ports after the cloud's"),
     ] = ()
     limits: Limits = field(default_factory=Limits)
+    monitor: Monitor = field(default_factory=Monitor)
 
     def addresses(self, edges: int) -> tuple[Address, ...]:
         """The address of each edge.
@@ -109,6 +121,8 @@ def read_federation(path: Path) -> FederationFile:
         values["cloud"] = _section(Address, values["cloud"], "cloud.")
     if "limits" in values:
         values["limits"] = _section(Limits, values["limits"], "limits.")
+    if "monitor" in values:
+        values["monitor"] = _section(Monitor, values["monitor"], "monitor.")
     edges = values.get("edges", [])
     if not isinstance(edges, list):
         raise InputError("edges must be tables, one [[edges]] for each edge.")

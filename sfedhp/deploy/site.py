@@ -51,6 +51,7 @@ class Site:
     clients: tuple[int, ...] = ()  # the ids of the clients below the cloud of a two-tier method, by seat
     # What the data calls this site and those below it, by name; empty where the data has no names.
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    monitor: int = 0  # the port of its figures on loopback; 0: none
 
     @property
     def below(self) -> list[str]:
@@ -109,6 +110,8 @@ def write_site(site: Site, kit: Path) -> None:
         for option in dataclasses.fields(site)
         if option.name not in ("experiment", "limits") and (option.name != "names" or site.names)
     }
+    if not site.monitor:
+        del values["monitor"]  # a kit without it can be read by earlier versions
     values |= {"experiment": to_dict(site.experiment), "limits": dataclasses.asdict(site.limits)}
     write_text(kit / FILE, json.dumps(values, indent=2) + "\n")
 

@@ -20,6 +20,8 @@ from sfedhp.runs.build import build_network, initial_weights, probe_network
 from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.tensor_files import write_tensors
 
+_LAST_PORT = 65535
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -114,10 +116,13 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     servers = [file.cloud, *file.edges]
     if len(set(servers)) < len(servers):
         raise InputError("Two servers on one host have the same port: give each [[edges]] a port of its own.")
+    edges = edges if tiers == 3 else ()
+    cloud, *members = _with_monitors([cloud, *edges, *clients], file.monitor.port)
+    edges, clients = tuple(members[: len(edges)]), tuple(members[len(edges) :])
     return Layout(
         file,
         cloud,
-        edges if tiers == 3 else (),
+        edges,
         clients,
         file.addresses(experiment.edges) if tiers == 3 else (),
         network.state_dict(model, statistics),
@@ -138,3 +143,19 @@ def _names_below(edge: int, row: Sequence[int], names: Names) -> dict[str, str]:
             client_name(edge, seat): names.clients[client] for seat, client in enumerate(row) if client >= 0
         }
     return found
+
+
+def _with_monitors(sites: Sequence[Site], first: int) -> list[Site]:
+    """The sites with the ports of their figures, one after another; unchanged where the first is 0.
+
+    Raises:
+        InputError: there are more sites than ports.
+    """
+    if not first:
+        return list(sites)
+    if first + len(sites) - 1 > _LAST_PORT:
+        raise InputError(
+            f"monitor.port = {first} is too high for {len(sites)} sites: set at most "
+            f"{_LAST_PORT - len(sites) + 1}."
+        )
+    return [replace(site, monitor=first + place) for place, site in enumerate(sites)]

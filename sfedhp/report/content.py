@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from sfedhp.core.edge_sizes import edge_sizes
 from sfedhp.core.formats import counted, duration, percent, size
+from sfedhp.deploy.site import client_name as site_client_name
+from sfedhp.deploy.site import edge_name as site_edge_name
 from sfedhp.report.charts import Bar, Curve, bar_chart, category_chart, line_chart, rank_chart
 from sfedhp.report.drawing import Drawing, Series
 from sfedhp.report.facts import Facts, Group, ReportedRun
@@ -169,10 +171,8 @@ def branches(run: ReportedRun) -> list[Branch]:
                 f"edge {edge}",
                 "",
                 f"edge {edge}: {counted(clients, 'client')}",
-                [
-                    Leaf(f"{edge}-{seat}", 0, (), None, None, False, f"client {edge}-{seat} of edge {edge}")
-                    for seat in range(clients)
-                ],
+                [_unscored(run, edge, seat) for seat in range(clients)],
+                run.states.get(site_edge_name(edge), ""),
             )
             for edge, clients in enumerate(edge_sizes(config["edges"], config["clients_per_edge"]))
         ]
@@ -256,6 +256,14 @@ def _leaf(row: Row, scores: Scores, worst: bool) -> Leaf:
         worst,
         sentence,
     )
+
+
+def _unscored(run: ReportedRun, edge: int, seat: int) -> Leaf:
+    """A client whose figures are not known, with its state in a deployed federation."""
+    name = site_client_name(edge, seat)
+    state = run.states.get(name, "")
+    label = f"client {edge}-{seat} of edge {edge}{f'; {state}' if state else ''}"
+    return Leaf(name, 0, (), None, None, False, label, state)
 
 
 def _mean(rows: Sequence[Row], kind: str) -> float | None:

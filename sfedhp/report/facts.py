@@ -45,6 +45,9 @@ class ReportedRun:
 
     record: RecordedRun
     environment: Mapping[str, Any]
+    states: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of the members of a deployed federation, by name
 
     @property
     def name(self) -> str:
@@ -176,8 +179,17 @@ def read_facts(folders: Iterable[Path]) -> Facts:
         InputError: one of them holds no run, or cannot be read.
     """
     found = list(dict.fromkeys(run for folder in folders for run in runs_below(folder)))
-    runs = [ReportedRun(read_run(folder), read_environment(folder)) for folder in found]
+    runs = [read_run_of(folder) for folder in found]
     return Facts(runs, group(runs))
+
+
+def read_run_of(folder: Path) -> ReportedRun:
+    """The run in a folder.
+
+    Raises:
+        InputError: it holds no run, or cannot be read.
+    """
+    return ReportedRun(read_run(folder), read_environment(folder))
 
 
 def runs_below(folder: Path) -> list[Path]:

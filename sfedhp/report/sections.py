@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
 from sfedhp.core.formats import counted, duration, percent, size
@@ -21,6 +22,7 @@ from sfedhp.report.html import Cell, Column, Line, figure, folded, paragraph, se
 from sfedhp.report.tree import NARROW, WIDE, WITH_MIX, WITH_ROWS
 from sfedhp.runs.metrics import KINDS
 
+_WELL = ("up", "idle", "working", "answered", "ended")  # states of members that need no attention
 NAMES = {"pm": "personal models", "em": "edge models", "gm": "global model"}
 _CLIENTS_IN_ALL = 6000  # of all runs of a page whose clients are drawn
 _LEGEND = (
@@ -96,6 +98,21 @@ def trees(run: ReportedRun, prefix: str = "") -> str:
         + legend
         + (paragraph(missing, "note") if missing else "")
     )
+
+
+def member_list(run: ReportedRun, refused: Mapping[str, int]) -> str:
+    """Who takes part in a deployed federation now, and whose messages were refused."""
+    lines = []
+    for name, state in run.states.items():
+        times = refused.get(name, 0)
+        more = f", {times} refused" if times else ""
+        bad = ' class="bad"' if state not in _WELL or times else ""
+        lines.append(f'<li data-member="{escape(name)}"{bad}>{escape(name)}: {escape(state + more)}</li>')
+    others = {name: times for name, times in refused.items() if name not in run.states}
+    notes = [
+        paragraph(f"Refused {counted(times, 'time')}: {name}", "trouble") for name, times in others.items()
+    ]
+    return section("Members", f'<ul class="states">{"".join(lines)}</ul>', *notes)
 
 
 def clients(run: ReportedRun, prefix: str = "") -> str:

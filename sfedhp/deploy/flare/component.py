@@ -36,6 +36,7 @@ from sfedhp.deploy.flare.traffic_limits import close_internal_listener, limit_fr
 from sfedhp.deploy.flare.uplink_process import UplinkProcess
 from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.transport import SERVER
+from sfedhp.deploy.monitor import start_monitor
 from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.deploy.site import INITIAL, MEMBER, read_site
 
@@ -85,6 +86,7 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
             )
             uplink = UplinkProcess(kit / MEMBER) if self._role == "edge" else None
             arguments = (self._role, kit, CellTransport(cell, inbox), uplink)
+            start_monitor(kit, EventLog(_log_folder(self._role, kit), self._role), self._role)
             threading.Thread(target=run_role, args=arguments, name="role", daemon=True).start()
 
 

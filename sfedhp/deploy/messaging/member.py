@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
@@ -91,3 +92,14 @@ class Member:
     def yields(self) -> bool:
         """Whether it drops what it works on for a newer request."""
         return bool(self.hello and self.hello.get("yields"))
+
+
+def states_of(members: Iterable[Member], now: float) -> dict[str, dict[str, Any]]:
+    """What each member does about the open request, and for how many seconds it was silent, by name."""
+    return {
+        member.name: {
+            "state": "absent" if member.hello is None else member.state(now).name.lower(),
+            "silent": round(min(now - member.heard_at, 1e9), 1),
+        }
+        for member in members
+    }

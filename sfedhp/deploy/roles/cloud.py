@@ -11,6 +11,7 @@ import torch
 from sfedhp.core.keys import ROLES, key
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
@@ -144,6 +145,7 @@ class CloudRole:
             rounds=self.site.experiment.rounds,
             row=self._last_row,
             members=members,
+            states=states_of(self._members.members, self._members.clock()),
             **more,
         )
 

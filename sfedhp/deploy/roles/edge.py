@@ -13,6 +13,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, encode_message
 from sfedhp.deploy.messaging.request import AllMembersFailedError
@@ -205,6 +206,7 @@ class EdgeRole:
             round=self._round,
             edge_round=self._progress and self._progress.rounds_done,
             members=self._members.present(),
+            states=states_of(self._members.members, self._members.clock()),
             **more,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from sfedhp.deploy.messaging.member import TRANSITIONS, Member, MemberEvent, MemberState
+from sfedhp.deploy.messaging.member import TRANSITIONS, Member, MemberEvent, MemberState, states_of
 from sfedhp.deploy.messaging.member import MemberEvent as E
 from sfedhp.deploy.messaging.member import MemberState as S
 
@@ -66,3 +68,12 @@ def test_what_a_heartbeat_says():
     assert not working.yields
     done = member(seen=["a", 1, 2, 3], idle=0.0, yields=True)
     assert (done.free, done.idle_seconds, done.yields) == (True, 0.0, True)
+
+
+def test_states_are_said_with_the_seconds_of_silence():
+    working, never_came = member(S.WORKING, seen=None), member(S.IDLE)
+    assert states_of([working], 101.24) == {working.name: {"state": "working", "silent": 1.2}}
+    assert states_of([working], 200.0)[working.name]["state"] == "absent"
+    assert states_of([never_came], 100.0)[never_came.name]["state"] == "absent"
+    working.heard_at = -math.inf
+    assert states_of([working], 100.0)[working.name]["silent"] == 1e9  # JSON has no infinity

@@ -1,0 +1,193 @@
+"""Figures for Prometheus (the extra `monitor`): of a role, from what it writes into its kit."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sfedhp.core.errors import InputError
+from sfedhp.deploy.event_log import LOG, EventLog, read_status
+from sfedhp.deploy.loopback import Answer, LoopbackServer
+from sfedhp.deploy.site import read_site
+from sfedhp.runs.metrics import KINDS
+
+_SILENT: Final = 2.5  # s: two heartbeats did not come
+_DAY: Final = 86400.0
+_CERTIFICATES: Final = ("startup/*.crt", "server/startup/*.crt", "member/startup/*.crt")
+HELP: Final = {
+    "sfedhp_round": "cloud rounds done",
+    "sfedhp_rounds": "cloud rounds of the run",
+    "sfedhp_finished": "whether the run is over",
+    "sfedhp_accuracy_percent": "accuracy of the last evaluation by kind of model: pm, em or gm",
+    "sfedhp_round_seconds": "seconds of the last round",
+    "sfedhp_sent_bytes": "bytes of the messages so far, by direction",
+    "sfedhp_member_up": "whether a member was heard of within 2.5 seconds",
+    "sfedhp_member_missing": "requests of the last round that a member missed",
+    "sfedhp_refusals": "messages and connections refused, by member",
+    "sfedhp_certificate_days": "days until the first certificate of the kit ends",
+    "sfedhp_status_age_seconds": "seconds since the role wrote its status",
+}
+
+
+class Sample(NamedTuple):
+    """One number with its labels."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str]
+
+
+def state_of(status: Mapping[str, Any], member: str, now: float | None = None) -> str:
+    """What a member does, as the status of its server says: absent, silent, late, refused, idle, working, …
+
+    A member is silent after two heartbeats that did not come; its server waits longer until it is absent.
+    """
+    if status.get("finished"):
+        return "ended"
+    known = (status.get("states") or {}).get(member)
+    if not isinstance(known, Mapping):  # of an earlier version, or an edge's client in the cloud's status
+        up = (status.get("members") or {}).get(member)
+        up = up.get("up") if isinstance(up, Mapping) else up
+        return "up" if up else "absent"
+    age = (time.time() if now is None else now) - status["time"]
+    if known["state"] != "absent" and known["silent"] + max(age, 0.0) > _SILENT:
+        return "silent"
+    return str(known["state"])
+
+
+def is_up(state: str) -> bool:
+    """Whether a member in this state was heard of lately."""
+    return state not in ("absent", "silent", "ended")
+
+
+def row_samples(row: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[Sample]:
+    """The figures of a round of the history."""
+    for kind in KINDS:
+        if isinstance(row.get(kind), int | float):
+            yield Sample("sfedhp_accuracy_percent", row[kind], {**labels, "kind": kind})
+    if isinstance(row.get("seconds"), int | float):
+        yield Sample("sfedhp_round_seconds", row["seconds"], labels)
+
+
+def byte_samples(rows: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> Iterator[Sample]:
+    """The bytes of all rounds so far."""
+    sums: Counter[str] = Counter()
+    for row in rows:
+        sums.update({name: value for name, value in row.items() if name.startswith("bytes_")})
+    for name, value in sorted(sums.items()):
+        yield Sample("sfedhp_sent_bytes", value, {**labels, "direction": name.removeprefix("bytes_")})
+
+
+def kit_samples(kit: Path, labels: Mapping[str, str]) -> Iterator[Sample]:
+    """The figures of the role of a kit."""
+    status = read_status(kit / "run") or {}
+    if status:
+        yield Sample("sfedhp_status_age_seconds", max(time.time() - status["time"], 0.0), labels)
+        yield Sample("sfedhp_round", float(status.get("round") or 0), labels)
+        yield Sample("sfedhp_finished", float(bool(status.get("finished"))), labels)
+        if "rounds" in status:
+            yield Sample("sfedhp_rounds", status["rounds"], labels)
+        row = status.get("row") or {}
+        yield from row_samples(row, labels)
+        for member in status.get("members") or {}:
+            up = is_up(state_of(status, member))
+            yield Sample("sfedhp_member_up", float(up), {**labels, "member": member})
+        for member, turns in (row.get("missing") or {}).items():
+            yield Sample("sfedhp_member_missing", turns, {**labels, "member": member})
+    for name, times in refusals(kit).items():
+        yield Sample("sfedhp_refusals", times, {**labels, "member": name})
+    if (days := certificate_days(kit)) is not None:
+        yield Sample("sfedhp_certificate_days", days, labels)
+
+
+def refusals(kit: Path) -> Counter[str]:
+    """How many messages and connections the role's log says were refused, by member."""
+    found: Counter[str] = Counter()
+    try:
+        lines = (kit / "run" / LOG).read_bytes().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        if b'"refused"' not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("event") == "refused":
+            found[str(event.get("member") or "unknown")] += int(event.get("times", 1))
+    return found
+
+
+def certificate_days(kit: Path) -> float | None:
+    """Days until the first certificate of a kit ends; None where it has none, or FLARE is not installed."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    ends = []
+    for path in (path for pattern in _CERTIFICATES for path in kit.glob(pattern)):
+        try:
+            ends.append(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc)
+        except (OSError, ValueError):
+            continue
+    return (min(ends) - datetime.now(UTC)).total_seconds() / _DAY if ends else None
+
+
+def require_prometheus() -> None:
+    """Refuse to continue without prometheus-client.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise InputError("Figures for Prometheus need: pip install 'sfedhp[monitor]'.") from None
+
+
+def exposition(samples: Iterable[Sample]) -> Answer:
+    """The samples in Prometheus' text format.
+
+    Raises:
+        InputError: prometheus-client is not installed.
+    """
+    require_prometheus()
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+    registry = CollectorRegistry()
+    gauges: dict[str, Gauge] = {}
+    for sample in samples:
+        names: Sequence[str] = sorted(sample.labels)
+        if sample.name not in gauges:
+            gauges[sample.name] = Gauge(sample.name, HELP[sample.name], names, registry=registry)
+        gauge = gauges[sample.name]
+        (gauge.labels(**sample.labels) if names else gauge).set(sample.value)
+    return Answer(CONTENT_TYPE_LATEST, generate_latest(registry))
+
+
+def start_monitor(kit: Path, log: EventLog, role: str) -> LoopbackServer | None:
+    """Serve the figures of a kit's role in the background, where its site says so.
+
+    A port that is in use, or a missing package, does not stop the role: the log says so.
+    """
+    try:
+        site = read_site(kit)
+    except InputError:
+        return None  # the role itself says what is wrong with its kit
+    if not site.monitor or role == "bridge":  # an edge's other process
+        return None
+    labels = {"federation": site.federation, "site": site.name}
+    try:
+        require_prometheus()
+        server = LoopbackServer({"/metrics": lambda: exposition(kit_samples(kit, labels))}, site.monitor)
+    except InputError as error:
+        log.write("trouble", reason=str(error))
+        return None
+    server.start()
+    return server
