@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,10 @@ def _import_maker(name: str) -> Callable[..., nn.Module]:
 def _make(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The module that a user's function returns, checked to be one."""
     try:
-        module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
+        with warnings.catch_warnings():
+            # Nested tensors are never used here; torch warns where a TransformerEncoder cannot use them.
+            warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
+            module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
     except InputError:
         raise
     except Exception as error:  # a user's function may raise anything

@@ -214,6 +214,8 @@ class Network:
         stack = torch.Size([2])
         spread = {part: value.expand(2, *value.shape) for part, value in split(model, self.weights).items()}
         try:
+            if self.rehearsal(inputs.shape[1:], inputs.dtype).takes_integers:
+                self.check_tokens(inputs)
             outputs, _ = self.run(
                 spread,
                 statistics.expand(2, -1),
@@ -293,6 +295,19 @@ class Network:
                 f"must return one tensor of scores."
             )
         return outputs, join(buffers, self.buffers) if buffers else statistics
+
+
+def as_taken(module: nn.Module, rows: Tensor) -> Tensor:
+    """The rows (rows, *shape) as a module takes them: real numbers, or integers where it takes token ids.
+
+    Raises:
+        InputError: it takes token ids, and the rows hold others than it has.
+    """
+    network = Network(module)
+    if not network.rehearsal(rows.shape[1:], rows.dtype).takes_integers:
+        return rows
+    network.check_tokens(rows)
+    return rows.long()
 
 
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:

@@ -36,7 +36,9 @@ def rehearse(
 
     Raises:
         InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
+        Exception: what the forward itself raises.
     """
+    errors: list[Exception] = []
     # A module that takes token ids, for an embedding, raises an error for real numbers.
     for kind in (dtype, torch.int64) if dtype.is_floating_point else (dtype,):
         # Distinct numbers below 1, which as integers are the token 0.
@@ -50,7 +52,8 @@ def rehearse(
                 trained, with_more_rows = (_observe(forward, rows, train=True) for rows in (two, three))
         except InputError:
             raise
-        except Exception:  # a user's forward may raise anything; the real forward will tell
+        except Exception as error:  # a user's forward may raise anything
+            errors.append(error)
             continue
         if evaluated.masks:
             raise InputError(
@@ -59,7 +62,7 @@ def rehearse(
             )
         attends = trained.attends or evaluated.attends
         return Rehearsal(kind != dtype, attends, tuple(map(_call, trained.masks, with_more_rows.masks)))
-    return Rehearsal()
+    raise errors[-1 if "indices" in str(errors[0]) else 0]
 
 
 class _Observation(NamedTuple):

@@ -21,7 +21,7 @@ from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
 from sfedhp.nn.modules import reason_of
-from sfedhp.nn.network import Network
+from sfedhp.nn.network import Network, as_taken
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
 from sfedhp.runs.divergence import is_overflow
@@ -181,7 +181,7 @@ def adapt(
     dtype = experiment.torch_dtype
     some = next(iter(models.values()))
     inputs, test_inputs = (
-        _inputs(some, torch.from_numpy(part).to(dtype)) for part in (newcomer.inputs, newcomer.test_inputs)
+        as_taken(some, torch.from_numpy(part).to(dtype)) for part in (newcomer.inputs, newcomer.test_inputs)
     )
     labels, test_labels = (torch.from_numpy(part) for part in (newcomer.labels, newcomer.test_labels))
     losses = {name: _evaluate(models[name], inputs, labels)[1] for name in names}
@@ -288,10 +288,12 @@ def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Expe
 
 def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int:
     """The number of classes of the model, if the rows fit it."""
-    sample = _inputs(model, torch.from_numpy(newcomer.inputs[:1]).to(dtype))
+    sample = torch.from_numpy(newcomer.inputs[:1]).to(dtype)
     try:
         with torch.no_grad():
-            classes: int = model.eval()(sample).shape[-1]
+            classes: int = model.eval()(as_taken(model, sample)).shape[-1]
+    except InputError:
+        raise
     except Exception as error:  # a user's forward may raise anything
         raise InputError(
             f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model: give rows "
@@ -304,15 +306,6 @@ def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int
             f"0 to {classes - 1}: leave such rows out."
         )
     return classes
-
-
-def _inputs(model: nn.Module, rows: Tensor) -> Tensor:
-    """The rows as a model takes them: real numbers, or integers where it takes token ids."""
-    network = Network(model)
-    if not network.rehearsal(rows.shape[1:], rows.dtype).takes_integers:
-        return rows
-    network.check_tokens(rows)
-    return rows.long()
 
 
 def _evaluate(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, float]:

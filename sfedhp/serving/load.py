@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
+from sfedhp.nn.network import as_taken
 from sfedhp.runs.build import Model
 from sfedhp.runs.model_card import Tier
 from sfedhp.serving.rows import Source, prepare
@@ -51,7 +52,8 @@ class LoadedModels:
         Raises:
             InputError: the rows do not fit the models.
         """
-        return prepare(self.saved[0].card.schema, data, self.saved[0].dtype)
+        first = self.saved[0]
+        return as_taken(first.module, prepare(first.card.schema, data, first.dtype))
 
     @property
     def class_names(self) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from sfedhp.data.schema import Schema
+from sfedhp.nn.network import as_taken
 from sfedhp.serving.rows import Source, prepare
 from sfedhp.serving.saved_model import SavedModel
 
@@ -52,7 +53,7 @@ def predict(saved: SavedModel, data: Source) -> Predictions:
         InputError: the data does not fit the model, or the model cannot be rebuilt.
     """
     card, module = saved.card, saved.module
-    rows = prepare(card.schema, data, saved.dtype)
+    rows = as_taken(module, prepare(card.schema, data, saved.dtype))
     with torch.no_grad():
         scores = torch.cat([module(part) for part in torch.split(rows, _ROWS_AT_ONCE)])
     return Predictions(card.schema, scores.argmax(-1).numpy(), torch.softmax(scores.double(), -1).numpy())

@@ -66,7 +66,7 @@ class SavedModel:
                 f"that was trained."
             )
         module.load_state_dict(self.tensors)
-        return module.eval()
+        return network.build(*network.initial())
 
 
 def read_saved_model(path: Path | str, model: Model | None = None) -> SavedModel:

@@ -13,6 +13,7 @@ from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.errors import InputError
 from sfedhp.nn.models import build, load_initial
+from sfedhp.nn.network import split
 from sfedhp.nn.presets import MODELS
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
@@ -397,3 +398,21 @@ def test_a_module_keeps_the_statistics_of_parts_in_evaluation_mode_and_ties():
 def test_a_model_says_which_inputs_it_needs(name, shape, sentence):
     with pytest.raises(InputError, match=sentence):
         make(name, shape)
+
+
+def prenorm(shape, classes):
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, norm_first=True)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(12, classes))
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_a_transformer_encoder_runs_without_warnings(train):
+    network = make(prenorm, (3, 4), 5)
+    network.probe(torch.rand(2, 3, 4), 5)
+    weights = {
+        name: part.expand(2, *part.shape)
+        for name, part in split(network.initial()[0], network.weights).items()
+    }
+    rows = torch.rand(2, 6, 3, 4)
+    outputs, _ = network.run(weights, torch.zeros(2, 0), rows, torch.Size([2]), train, torch.arange(2))
+    assert outputs.shape == (2, 6, 5)

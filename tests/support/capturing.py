@@ -85,6 +85,29 @@ def normed() -> Problem:
     return replace(case, task=task, initial=initial, statistics=statistics)
 
 
+class Series(nn.Module):
+    """Dropout, an LSTM and attention over rows of six numbers, read as three times two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2, 4, num_layers=2, dropout=0.2, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Class scores of rows (rows, 6)."""
+        scores: Tensor = self.head(self.layer(self.lstm(rows.view(-1, 3, 2))[0]).mean(1))
+        return scores
+
+
+def dropping() -> Problem:
+    """A federation whose network has dropout, recurrent layers and attention."""
+    torch.manual_seed(0)
+    network, case = Network(Series().double()), problem()
+    initial, statistics = network.initial()
+    return replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
+
+
 def with_empty_edge() -> Problem:
     """A federation in which one edge has no clients."""
     case = problem()
@@ -192,6 +215,8 @@ CHECKS: dict[str, Callable[[], None]] = {
     "empty edge": lambda: rounds(HierFAVG(edge_rounds=2, local_steps=2), with_empty_edge()),
     "batch norm": lambda: rounds(SFedHP(edge_rounds=2), normed()),
     "batch norm, two tiers": lambda: rounds(FedAvg(local_steps=3), normed()),
+    "dropout": lambda: rounds(SFedHP(edge_rounds=2, personal_steps=3), dropping()),
+    "dropout, two tiers": lambda: rounds(FedAvg(local_steps=3), dropping()),
     "thresholds": partial(
         rounds,
         SFedHP(edge_rounds=2),

@@ -123,6 +123,16 @@ def test_sites_of_the_data_are_deployed_with_their_names(tmp_path):
     assert "called" not in federation.events("cloud", "up")[0]
 
 
+def test_dropout_and_augmentation_give_the_simulators_models(tmp_path):
+    data = {"train_per_label": 6, "test_per_label": 4, "augment": "crop-flip"}
+    what = experiment("sfedhp", rounds=2, data=data, model={"name": "tests.support.deploy_networks:Dropping"})
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    assert same_models(federation, run)
+
+
 def test_sampled_members_and_running_statistics(tmp_path):
     data = {"train_per_label": 4, "test_per_label": 2, "validation_per_label": 0}
     what = experiment(
