@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 
 import sfedhp
 from sfedhp.algorithms import FEDERATED
+from sfedhp.checks.problem import leaves
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.messaging.protocol import Kind
 from tests.support.deploy_memory import Federation, experiment, same_models
@@ -41,6 +43,34 @@ def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
             assert (kind in row) == (kind in expected), kind
             if kind in row:
                 assert row[kind] == pytest.approx(expected[kind]), kind
+
+
+LOCAL = {"local_epochs": 2, "momentum": 0.9, "clip": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "schedule"),
+    [
+        ("fedavg", {**LOCAL, "server": "adam"}, {"kind": "cosine"}),
+        ("hierfavg", LOCAL, {"kind": "step", "every": 1}),
+        ("sfedhp", {}, {"warmup": 2}),
+    ],
+)
+def test_local_training_gives_the_simulators_models(name, options, schedule, tmp_path):
+    what = experiment(name, algorithm=options, schedule=schedule)
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path, what)
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    constant = sfedhp.run(replace(what, schedule=type(what.schedule)()))
+    assert constant.summary["train_loss_last"] != run.summary["train_loss_last"]
+    # What a step of the server keeps is in the cloud's checkpoint.
+    held, restored = federation.roles["cloud"], federation._role("cloud")
+    pairs = zip(leaves(held._cloud.served.state), leaves(restored._cloud.served.state), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+    if name == "fedavg":
+        assert len(restored._cloud.served.state) == 3
 
 
 @pytest.mark.parametrize("name", ["sfedhp", "fedavg", "heurfedamp"])
