@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sfedhp.data import DataOptions, Federation, from_arrays, from_dataset
     from sfedhp.inner.minimize import Descent, minimize
     from sfedhp.nn.models import ModelOptions
+    from sfedhp.nn.row_losses import LossOptions
     from sfedhp.nn.task import Task
     from sfedhp.runs.loop import Progress
     from sfedhp.runs.newcomers import personalize
@@ -70,6 +71,7 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "EvaluationOptions",
     "WireOptions",
     "LinksOptions",
+    "LossOptions",
     "EngineOptions",
     "CheckpointOptions",
     "ScheduleOptions",
@@ -133,6 +135,7 @@ _MODULES = {
     "EvaluationOptions": "config",
     "WireOptions": "wire.link",
     "LinksOptions": "wire.cost",
+    "LossOptions": "nn.row_losses",
     "EngineOptions": "config",
     "CheckpointOptions": "config",
     "ScheduleOptions": "algorithms.schedule",

@@ -18,8 +18,10 @@ from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
+from sfedhp.core.types import ProblemOption
 from sfedhp.data.options import DataOptions
 from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.row_losses import LossOptions
 from sfedhp.nn.task import DENSITY_THRESHOLD
 from sfedhp.wire.cost import LinksOptions
 from sfedhp.wire.link import WireOptions
@@ -37,6 +39,13 @@ class EvaluationOptions:
             "or each client's own"
         ),
     ] = "averaged"
+    metrics: Annotated[
+        tuple[str, ...] | None,
+        Help(
+            "more metrics to report: balanced_accuracy, macro_f1, auroc, log_loss for classes; "
+            "subset_accuracy, auroc, log_loss for several labels"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +99,16 @@ class Experiment:
     density_threshold: Annotated[float, Bounds(0), Help("τ, weights below it count as zero in densities")] = (
         DENSITY_THRESHOLD
     )
+    problem: Annotated[
+        ProblemOption, Help("what is predicted; auto: classes, several labels or numbers, as the target says")
+    ] = "auto"
     algorithm: Annotated[Algorithm, Help("the method and its hyperparameters")] = field(
         default_factory=SFedHP
     )
     data: DataOptions = field(default_factory=DataOptions)
     model: ModelOptions = field(default_factory=ModelOptions)
     schedule: ScheduleOptions = field(default_factory=ScheduleOptions)
+    loss: LossOptions = field(default_factory=LossOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     wire: WireOptions = field(default_factory=WireOptions)
     links: LinksOptions = field(default_factory=LinksOptions)

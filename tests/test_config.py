@@ -31,6 +31,7 @@ def test_the_defaults_are_the_designs():
         "dtype": "float32",
         "device": "auto",
         "density_threshold": 5e-4,
+        "problem": "auto",
     }
     assert config["algorithm"] == {
         "name": "sfedhp",

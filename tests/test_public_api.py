@@ -10,8 +10,8 @@ import sfedhp
 
 PUBLIC = {
     "run": "Experiment run resume sweep load LoadedModels Run Outcome Progress DivergenceError InputError",
-    "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions EngineOptions "
-    "CheckpointOptions ScheduleOptions",
+    "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions LossOptions "
+    "EngineOptions CheckpointOptions ScheduleOptions",
     "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG Local PFedGP PFedMe PerFedAvg Pooled SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",

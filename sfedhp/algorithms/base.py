@@ -18,7 +18,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored
 from sfedhp.core.options import Rate, Strength, check_options, fields_of_type
 from sfedhp.core.scalars import number
-from sfedhp.core.types import Clock
+from sfedhp.core.types import Clock, ProblemName
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.nn.task import Task
 
@@ -50,6 +50,7 @@ class Algorithm(ABC):
     predicts_from_features: ClassVar[bool] = False  # the network ends in features, not in class scores
     scheduled_rates: ClassVar[tuple[str, ...]] = ("local_rate",)  # fields that a schedule multiplies
     federated: ClassVar[bool] = True  # whether messages are sent; if not, it is only for comparison
+    problems: ClassVar[tuple[ProblemName, ...]] = ()  # those that it can solve; none: all
     edge_rounds = 1  # no field, unless a method of three tiers makes it one
 
     def __init_subclass__(cls) -> None:

@@ -17,7 +17,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
 from sfedhp.core.options import Count, Help, Rate
-from sfedhp.core.types import Batch, Clock
+from sfedhp.core.types import Batch, Clock, ProblemName
 from sfedhp.gaussian.classifier import Posterior, fit, log_probabilities, predictive_loss
 from sfedhp.nn.task import Task
 
@@ -36,6 +36,7 @@ class PFedGP(Algorithm):
 
     weighting: ClassVar[Literal["size", "equal"]] = "equal"
     predicts_from_features: ClassVar[bool] = True
+    problems: ClassVar[tuple[ProblemName, ...]] = ("classification",)
 
     local_rate: Annotated[Rate, Help("η, learning rate of the kernel network's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps per round, each on newly sampled rows")] = 1

@@ -20,6 +20,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from sfedhp.nn.problems import main_metric
 from sfedhp.paper.campaign import CampaignProgress, CampaignReport
 from sfedhp.runs.loop import Progress as Done
 from sfedhp.runs.loop import Report
@@ -39,14 +40,14 @@ def round_progress(title: str) -> Iterator[Report]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[accuracies]}"),
+        TextColumn("{task.fields[figures]}"),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
     with Progress(*columns, console=console) as bar:
         # The first round is known only when it ends: a resumed run starts in the middle.
-        task = bar.add_task(title, total=None, accuracies="")
-        accuracies = _Accuracies()
+        task = bar.add_task(title, total=None, figures="")
+        figures = _Figures()
         started = False
 
         def report(done: Done) -> None:
@@ -54,7 +55,7 @@ def round_progress(title: str) -> Iterator[Report]:
             if not started:
                 bar.reset(task, total=done.rounds)
                 started = True
-            bar.update(task, completed=done.row["round"], accuracies=accuracies.text(done.row))
+            bar.update(task, completed=done.row["round"], figures=figures.text(done.row))
 
         yield report
 
@@ -100,15 +101,18 @@ def _print_file(name: str, done: int, total: int) -> None:
         click.echo(f"{name}: {total} bytes", err=True)
 
 
-class _Accuracies:
-    """The last evaluated GM and PM; not every round is evaluated."""
+class _Figures:
+    """The last evaluated main metric of GM and PM; not every round is evaluated."""
 
     def __init__(self) -> None:
-        self._last: dict[str, float] = {}
+        self._last: dict[str, str] = {}
 
     def text(self, row: dict[str, Any]) -> str:
-        self._last |= {kind: row[kind] for kind in ("gm", "pm") if kind in row}
-        return "  ".join(f"{kind.upper()} {value:.2f}" for kind, value in self._last.items())
+        metric = main_metric(row)
+        names = {kind: metric.column(kind) for kind in ("gm", "pm")}
+        self._last |= {kind: metric.text(row[name]) for kind, name in names.items() if name in row}
+        title = "" if metric.percent or not self._last else f"{metric.title}  "
+        return title + "  ".join(f"{kind.upper()} {value}" for kind, value in self._last.items())
 
 
 class _CampaignLines:
@@ -134,18 +138,18 @@ class _RoundLines:
 
     def __init__(self, title: str):
         self._title = title
-        self._accuracies = _Accuracies()
+        self._figures = _Figures()
         self._first: tuple[int, float] | None = None  # round and time of the first report
         self._printed = float("-inf")
 
     def report(self, done: Done) -> None:
         now, number = time.monotonic(), done.row["round"]
-        accuracies = self._accuracies.text(done.row)
+        figures = self._figures.text(done.row)
         first = self._first = self._first or (number, now)
         if number < done.rounds and now - self._printed < _PAUSE:
             return
         self._printed = now
-        parts = [f"{self._title}: round {number}/{done.rounds}", accuracies]
+        parts = [f"{self._title}: round {number}/{done.rounds}", figures]
         if first[0] < number < done.rounds:
             left = (now - first[1]) / (number - first[0]) * (done.rounds - number)
             parts.append(f"{timedelta(seconds=round(left))} left")

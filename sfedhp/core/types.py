@@ -10,6 +10,8 @@ from torch import Tensor
 from sfedhp.core.keys import key
 
 Augment = Literal["none", "crop", "flip", "crop-flip"]  # random changes of images to train on
+ProblemName = Literal["classification", "multilabel", "regression", "reconstruction"]
+ProblemOption = Literal["auto", "classification", "multilabel", "regression", "reconstruction"]
 Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 

@@ -12,14 +12,8 @@ from sfedhp.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sfedhp.data.download import get
-    from sfedhp.data.federation import (
-        Federation,
-        Holding,
-        federate,
-        from_arrays,
-        from_dataset,
-        from_huggingface,
-    )
+    from sfedhp.data.federation import Federation, Holding
+    from sfedhp.data.loading import federate, from_arrays, from_dataset, from_huggingface
     from sfedhp.data.newcomer import Newcomer, hold_out
     from sfedhp.data.options import DataOptions
     from sfedhp.data.registry import FileState, Listed, data_folder, listing, verify
@@ -51,10 +45,10 @@ _MODULES = {
     "Listed": "registry",
     "Newcomer": "newcomer",
     "data_folder": "registry",
-    "federate": "federation",
-    "from_arrays": "federation",
-    "from_dataset": "federation",
-    "from_huggingface": "federation",
+    "federate": "loading",
+    "from_arrays": "loading",
+    "from_dataset": "loading",
+    "from_huggingface": "loading",
     "get": "download",
     "hold_out": "newcomer",
     "listing": "registry",

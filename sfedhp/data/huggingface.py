@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import ProblemOption
 from sfedhp.data.columns import Column, Table, check_names
 from sfedhp.data.images import check_pillow, image_array
 from sfedhp.data.options import DataOptions
@@ -28,12 +29,15 @@ def is_huggingface(data: Any) -> bool:
     return type(data).__module__.split(".")[0] == "datasets"
 
 
-def pool_of_dataset(dataset: Any, options: DataOptions) -> tuple[Pool, DataOptions]:
+def pool_of_dataset(
+    dataset: Any, options: DataOptions, problem: ProblemOption = "auto"
+) -> tuple[Pool, DataOptions]:
     """The rows of the dataset, and the options with the target as resolved.
 
     Args:
         dataset: one split, not a stream.
         options: `target`, `client_column`, `edge_column`, `test_column` and `drop` name columns.
+        problem: what is predicted; "auto": as the target says.
 
     Raises:
         InputError: one sentence on the first thing that is wrong.
@@ -44,7 +48,7 @@ def pool_of_dataset(dataset: Any, options: DataOptions) -> tuple[Pool, DataOptio
             f"dataset['train'], that is not streamed."
         )
     check_names(_NAME, dataset.column_names)
-    if options.target is None:
+    if options.target is None and problem != "reconstruction":
         found = [name for name in _TARGETS if name in dataset.column_names]
         if not found:
             raise InputError(
@@ -54,14 +58,16 @@ def pool_of_dataset(dataset: Any, options: DataOptions) -> tuple[Pool, DataOptio
         options = replace(options, target=found[0])
     images = [name for name, kind in dataset.features.items() if type(kind).__name__ == "Image"]
     if not images:
-        return pool_of_table(_table(dataset, dataset.column_names), options), options
+        return pool_of_table(_table(dataset, dataset.column_names), options, problem), options
     if len(images) > 1:
         raise InputError(f"{_NAME} has several columns of images ({', '.join(images)}): keep one of them.")
-    return _pool_of_images(dataset, images[0], options), options
+    return _pool_of_images(dataset, images[0], options, problem), options
 
 
-def _pool_of_images(dataset: Any, image: str, options: DataOptions) -> Pool:
+def _pool_of_images(dataset: Any, image: str, options: DataOptions, problem: ProblemOption) -> Pool:
     check_pillow("A dataset of images")
+    if isinstance(options.target, tuple):
+        raise InputError(f"data.target names several columns, and {_NAME} holds images: name one column.")
     roles = {key: getattr(options, key) for key in _ROLES if getattr(options, key) is not None}
     for key, name in roles.items():
         if name not in dataset.column_names:
@@ -71,7 +77,7 @@ def _pool_of_images(dataset: Any, image: str, options: DataOptions) -> Pool:
     # A column of zeros stands in for the images, so that all others are read as those of a table are.
     zeros = Column(image, "number", ["0"] * len(dataset), np.zeros(len(dataset)))
     table = replace(named, columns=(*named.columns, zeros))
-    pool = pool_of_table(table, replace(options, drop=None))
+    pool = pool_of_table(table, replace(options, drop=None), problem)
     pixels = image_array(
         len(dataset),
         lambda row: dataset[row][image],

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.federation import ARRAYS, Federation, federate
+from sfedhp.data.federation import Federation
+from sfedhp.data.loading import ARRAYS, federate
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool, check_names, pool_of
@@ -60,6 +61,11 @@ def load_newcomer(
     """
     if schema is None and (is_table(options.source) or _is_standard_pixels(options)):
         schema = _schema_of_run(options, edges, clients_per_edge, seed)
+    if schema is not None and schema.problem != "classification":
+        raise InputError(
+            f"The run is of problem = {schema.problem}, and only models of classes can be adapted to a "
+            f"newcomer yet: use the run's global model."
+        )
     pool = _read(data, options, schema)
     if pool.client is not None and len(np.unique(pool.client)) > 1:
         raise InputError(
@@ -130,7 +136,7 @@ def _read(data: Mapping[str, Any] | Path | str, options: DataOptions, schema: Sc
         return read_npz(path)
     if not table:
         raise InputError(f"The run's data is a table, and {path.name} is not: give a .csv or .parquet file.")
-    assert schema.target is not None, "a table has a target"
+    assert isinstance(schema.target, str), "a table of classes has one target"
     return read_table_like(path, options, schema.encoding, schema.class_names, schema.target)
 
 

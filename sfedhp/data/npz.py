@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.pool import NEEDED, Pool, check_inputs, check_names, pool_of
+from sfedhp.core.types import ProblemOption
+from sfedhp.data.pool import Pool, check_inputs, check_names, needed_arrays, pool_of
 
 
-def read_npz(path: Path) -> Pool:
+def read_npz(path: Path, problem: ProblemOption = "auto") -> Pool:
     """The pool in the file, checked; nothing in it is ever unpickled.
 
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    return pool_of(path.name, **_arrays(path))
+    return pool_of(path.name, **_arrays(path, needed_arrays(problem)), problem=problem)
 
 
 def read_npz_inputs(path: Path) -> NDArray[Any]:
@@ -32,7 +33,7 @@ def read_npz_inputs(path: Path) -> NDArray[Any]:
     return check_inputs(path.name, _arrays(path, needed=("inputs",))["inputs"])
 
 
-def _arrays(path: Path, needed: Sequence[str] = NEEDED) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.

@@ -74,7 +74,9 @@ class DataOptions:
     synthetic_beta: Annotated[FromZero, Help("β of Synthetic(α, β): how far the clients' inputs differ")] = (
         0.5
     )
-    target: Annotated[str | None, Help("column of a table to predict")] = None
+    target: Annotated[
+        str | tuple[str, ...] | None, Help("column of a table to predict; a list [a,b] for several numbers")
+    ] = None
     client_column: Annotated[str | None, Help("column of a table that names the client of each row")] = None
     edge_column: Annotated[
         str | None,

@@ -54,7 +54,7 @@ def paper_as_written(
     split, shares = _divide(pool, options, table, draw, shared=True)
     factor = max(share.factor for share in shares)
     sharing = "no training image is shared" if factor <= 1 else "training images are shared where needed"
-    holders = np.bincount(table.ravel(), minlength=pool.classes).max()
+    holders = np.bincount(table.ravel(), minlength=pool.strata.groups).max()
     notes = (
         f"paper-as-written: {sharing} (overlap factor {max(factor, 1):.2f}).",
         f"paper-as-written: the {options.test_per_label} test images of a class are shared by its clients "
@@ -73,13 +73,13 @@ def label_table(clients: int, labels: int, classes: int, rule: str) -> NDArray[n
 def _labels(
     pool: Pool, options: DataOptions, clients: int, default: int
 ) -> tuple[NDArray[np.int64], DataOptions]:
-    labels = options.labels_per_client or min(default, pool.classes)
-    if labels > pool.classes:
+    labels = options.labels_per_client or min(default, pool.strata.groups)
+    if labels > pool.strata.groups:
         raise InputError(
-            f"data.labels_per_client = {labels} is above the {pool.classes} classes of {pool.name}."
+            f"data.labels_per_client = {labels} is above the {pool.strata.groups} classes of {pool.name}."
         )
     return (
-        label_table(clients, labels, pool.classes, options.rule),
+        label_table(clients, labels, pool.strata.groups, options.rule),
         dataclasses.replace(options, labels_per_client=labels),
     )
 
@@ -104,11 +104,13 @@ def _fitting(pool: Pool, table: NDArray[np.int64], options: DataOptions, validat
     held, holders = np.unique(table, return_counts=True)
 
     def least(rows: NDArray[np.bool_]) -> int:
-        return int((np.bincount(pool.labels[rows], minlength=pool.classes)[held] // holders).min())
+        return int(
+            (np.bincount(pool.strata.group[rows], minlength=pool.strata.groups)[held] // holders).min()
+        )
 
     if pool.test is not None:
         return Counts(max(least(~pool.test) - validation, 1), max(least(pool.test), 1), validation)
-    room = least(np.ones(len(pool.labels), np.bool_)) - validation
+    room = least(np.ones(len(pool.inputs), np.bool_)) - validation
     share = options.test_share
     test = round(room * share)
     if options.train_per_label is not None:
@@ -125,9 +127,9 @@ def _divide(
     clients = len(table)
     held: list[list[list[Rows]]] = [[[] for _ in range(clients)] for _ in range(3)]
     all_shares = []
-    for label in range(pool.classes):
+    for label in range(pool.strata.groups):
         holders = np.flatnonzero((table == label).any(1))
-        rows = draw.permutation(np.flatnonzero(pool.labels == label))
+        rows = draw.permutation(np.flatnonzero(pool.strata.group == label))
         if not len(holders):
             continue
         share = (_shared if shared else _disjoint)(pool, options, label, len(holders), rows)

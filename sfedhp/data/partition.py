@@ -42,15 +42,15 @@ def _dirichlet(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
     """Divides each label's rows in proportions drawn from Dirichlet(α)."""
-    shares = draw.dirichlet(np.full(clients, options.concentration), size=pool.classes)
+    shares = draw.dirichlet(np.full(clients, options.concentration), size=pool.strata.groups)
     ends = np.cumsum(shares, axis=1)[:, :-1]
-    owner, moved = np.empty(len(pool.labels), np.int64), 0
+    owner, moved = np.empty(len(pool.inputs), np.int64), 0
     for rows, least in _parts(pool, clients):
-        for label in range(pool.classes):
-            of_label = draw.permutation(rows[pool.labels[rows] == label])
+        for label in range(pool.strata.groups):
+            of_label = draw.permutation(rows[pool.strata.group[rows] == label])
             middles = (np.arange(len(of_label)) + 0.5) / max(len(of_label), 1)
             owner[of_label] = np.searchsorted(ends[label], middles, side="right")
-        moved += _fill_up(owner, pool.labels, rows, clients, least)
+        moved += _fill_up(owner, pool.strata.group, rows, clients, least)
     split, options = _by_owner(pool, owner, clients, options, draw)
     if moved:
         note = f"dirichlet: {moved} rows were moved from the largest clients to those with too few."
@@ -83,14 +83,14 @@ def _shards(
     """Cuts rows sorted by label into equal shards, and gives every client equally many at random."""
     shards = clients * options.shards_per_client
     holder = draw.permutation(shards) // options.shards_per_client
-    owner = np.empty(len(pool.labels), np.int64)
+    owner = np.empty(len(pool.inputs), np.int64)
     for rows, _ in _parts(pool, clients):
         if len(rows) < shards:
             raise InputError(
                 f"{pool.name}: {len(rows)} rows do not make {shards} shards: lower data.shards_per_client."
             )
         mixed = draw.permutation(rows)
-        by_label = mixed[np.argsort(pool.labels[mixed], kind="stable")]
+        by_label = mixed[np.argsort(pool.strata.group[mixed], kind="stable")]
         owner[by_label] = holder[np.arange(len(rows)) * shards // len(rows)]
     return _by_owner(pool, owner, clients, options, draw)
 
@@ -99,7 +99,7 @@ def _iid(
     pool: Pool, options: DataOptions, clients: int, draw: np.random.Generator
 ) -> tuple[Split, DataOptions]:
     """Deals rows at random, as equally as whole rows allow."""
-    owner = np.empty(len(pool.labels), np.int64)
+    owner = np.empty(len(pool.inputs), np.int64)
     for rows, _ in _parts(pool, clients):
         owner[draw.permutation(rows)] = np.arange(len(rows)) % clients
     return _by_owner(pool, owner, clients, options, draw)
@@ -135,7 +135,7 @@ def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
 
     Rows that the source marks for testing are a group of their own, divided in the same proportions.
     """
-    everything = np.arange(len(pool.labels))
+    everything = np.arange(len(pool.inputs))
     parts = [("rows", everything, 2)]
     if pool.test is not None:
         parts = [("training rows", everything[~pool.test], 1), ("test rows", everything[pool.test], 1)]

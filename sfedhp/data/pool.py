@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.text import printable
+from sfedhp.core.types import ProblemName, ProblemOption
 from sfedhp.data.encoding import Encoding
 from sfedhp.data.owners import edges_of_clients, owners_of
+from sfedhp.data.targets import MOST_CLASSES, Strata, Target, strata_of, target_of
 
 Rows = NDArray[np.int64]  # row numbers of a pool
 NEEDED = ("inputs", "labels")
@@ -39,6 +42,7 @@ class Names(NamedTuple):
     classes: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # of numbers
 
     def printable(self) -> Names:
         """The names without what a terminal would obey; they are text of unknown origin."""
@@ -54,8 +58,8 @@ class Pool:
 
     name: str  # how messages call the source
     inputs: NDArray[Any]  # (rows, *shape): uint8 images or floating rows
-    labels: NDArray[np.int64]  # (rows,) from 0
-    classes: int
+    labels: NDArray[Any]  # (rows,) from 0 of classes, (rows, targets) of others; see `data.targets`
+    classes: int  # 0 where no classes are predicted
     client: NDArray[np.int64] | None = None  # who holds the row, where the source says so
     test: NDArray[np.bool_] | None = None  # which rows are for testing, where the source says so
     counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
@@ -64,6 +68,14 @@ class Pool:
     encoding: Encoding | None = None  # of a table's columns, whose inputs are NaN where a number is missing
     edge_of: NDArray[np.int64] | None = None  # the edge of each client, where the source says so
     edge_source: str = ""  # what says so, in words
+    problem: ProblemName = "classification"
+
+    @cached_property
+    def strata(self) -> Strata:
+        """Groups of rows with similar labels: the classes, where these are predicted."""
+        if self.classes:
+            return Strata(self.labels, self.classes)
+        return strata_of(self.problem, self.labels)
 
     def client_name(self, client: int) -> str:
         """A client as messages call it."""
@@ -71,7 +83,13 @@ class Pool:
 
 
 def pool_of(
-    name: str, inputs: Any, labels: Any, client: Any = None, test: Any = None, edge: Any = None
+    name: str,
+    inputs: Any,
+    labels: Any = None,
+    client: Any = None,
+    test: Any = None,
+    edge: Any = None,
+    problem: ProblemOption = "auto",
 ) -> Pool:
     """A pool of a user's arrays, checked; it has as many classes as its labels reach.
 
@@ -79,13 +97,34 @@ def pool_of(
         InputError: one sentence on the first thing that is wrong.
     """
     inputs = check_inputs(name, inputs)
-    labels = _integers(name, "labels", labels, len(inputs))
+    target = _target(name, labels, len(inputs), problem)
     holders = _holders(name, client, edge, len(inputs))
     if test is not None:
         test = _column(name, "test", test, len(inputs))
         if test.dtype != np.bool_:
             raise InputError(f"{name}: `test` must be an array of bool, not {test.dtype}.")
-    return Pool(name, inputs, labels, int(labels.max()) + 1, test=test, **holders)
+    classes = int(target.labels.max()) + 1 if target.problem == "classification" else 0
+    notes = (target.note,) if target.note else ()
+    return Pool(
+        name, inputs, target.labels, classes, test=test, notes=notes, problem=target.problem, **holders
+    )
+
+
+def with_problem(pool: Pool, problem: ProblemOption) -> Pool:
+    """A pool of classes as the source of another problem.
+
+    Raises:
+        InputError: its labels do not fit.
+    """
+    if problem in ("auto", pool.problem):
+        return pool
+    target = target_of(f"{pool.name}: the label", pool.labels, problem)
+    return replace(pool, labels=target.labels, classes=0, problem=target.problem)
+
+
+def needed_arrays(problem: ProblemOption) -> tuple[str, ...]:
+    """The arrays that a user must give."""
+    return ("inputs",) if problem == "reconstruction" else NEEDED
 
 
 def check_names(name: str, arrays: Iterable[Any], needed: Sequence[str] = NEEDED) -> None:
@@ -112,10 +151,13 @@ def with_classes(pool: Pool, classes: int | None) -> Pool:
     """The pool with this number of classes; None: as many as its labels reach.
 
     A small sample may lack a class, which a note then says. If most are missing, the labels are not labels.
+    A pool of another problem is returned as it is.
 
     Raises:
         InputError: a label is beyond the classes, or most classes have no rows.
     """
+    if pool.problem != "classification":
+        return pool
     if classes is not None:
         if pool.classes > classes:
             raise InputError(
@@ -130,12 +172,18 @@ def with_classes(pool: Pool, classes: int | None) -> Pool:
             f"{pool.classes} classes have rows: number the classes 0, 1, 2, … without gaps, for example with "
             f"np.unique(labels, return_inverse=True)[1]."
         )
+    if len(present) > MOST_CLASSES:
+        note = (
+            f"{pool.name} has labels with {len(present)} different values, taken as classes: set "
+            f"problem=regression if they are quantities."
+        )
+        pool = replace(pool, notes=(*pool.notes, note))
     missing = np.setdiff1d(np.arange(pool.classes), present)
     if not len(missing):
         return pool
     names = ", ".join(map(str, missing[:_NAMED])) + (", …" if len(missing) > _NAMED else ".")
     note = f"{len(missing)} of {pool.classes} classes have no rows in {pool.name}: {names}"
-    return replace(pool, notes=(note,))
+    return replace(pool, notes=(*pool.notes, note))
 
 
 def check_inputs(name: str, values: Any) -> NDArray[Any]:
@@ -161,6 +209,17 @@ def check_inputs(name: str, values: Any) -> NDArray[Any]:
     # Native byte order, and nothing that torch has no type for.
     kept = np.float32 if inputs.dtype.kind == "f" and inputs.dtype.itemsize <= 4 else np.float64
     return np.ascontiguousarray(inputs, dtype=kept)
+
+
+def _target(name: str, values: Any, rows: int, problem: ProblemOption) -> Target:
+    if values is None:
+        return Target("reconstruction", np.zeros(rows, np.int64))
+    array = _array(name, "labels", values)
+    if array.ndim not in (1, 2) or len(array) != rows or not array.size:
+        raise _wrong_shape(name, "labels", rows, array)
+    if problem == "auto" and array.ndim == 2 and array.shape[1] == 1:
+        raise _wrong_shape(name, "labels", rows, array)
+    return target_of(f"{name}: `labels`", array, problem)
 
 
 def _integers(name: str, column: str, values: Any, rows: int) -> NDArray[np.int64]:
@@ -192,11 +251,15 @@ def _holders(name: str, client: Any, edge: Any, rows: int) -> dict[str, Any]:
 def _column(name: str, column: str, values: Any, rows: int, *, texts: bool = False) -> NDArray[Any]:
     array = _array(name, column, values, texts)
     if array.shape != (rows,):
-        raise InputError(
-            f"{name}: `{column}` must hold one value for each of the {rows} rows of `inputs`, "
-            f"but its shape is {array.shape}."
-        )
+        raise _wrong_shape(name, column, rows, array)
     return array
+
+
+def _wrong_shape(name: str, column: str, rows: int, array: NDArray[Any]) -> InputError:
+    return InputError(
+        f"{name}: `{column}` must hold one value for each of the {rows} rows of `inputs`, "
+        f"but its shape is {array.shape}."
+    )
 
 
 def _array(name: str, column: str, values: Any, texts: bool = False) -> NDArray[Any]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import ProblemOption
 from sfedhp.data import embedded
 from sfedhp.data.image_folder import read_image_folder
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
-from sfedhp.data.pool import Pool
+from sfedhp.data.pool import Pool, with_problem
 from sfedhp.data.published_files import DataFile, State
 from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
 from sfedhp.data.synthetic import CLASSES, synthetic
@@ -51,24 +52,33 @@ def data_folder(folder: Path | str | None = None) -> Path:
     return Path(cache).expanduser() / "sfedhp"
 
 
-def load(options: DataOptions, *, clients: int, seed: int, folder: Path | str | None = None) -> Pool:
+def load(
+    options: DataOptions,
+    *,
+    clients: int,
+    seed: int,
+    folder: Path | str | None = None,
+    problem: ProblemOption = "auto",
+) -> Pool:
     """All rows of the source.
 
     Raises:
         InputError: the source is unknown, or its files are missing, damaged or not what they should be.
     """
     if options.source in IMAGE_SETS:
-        return read_images(IMAGE_SETS[options.source], data_folder(folder))
+        return with_problem(read_images(IMAGE_SETS[options.source], data_folder(folder)), problem)
     if options.source == embedded.NAME:
-        return embedded.read_embedded()
+        return with_problem(embedded.read_embedded(), problem)
     if options.source == SYNTHETIC:
-        return synthetic(options.synthetic_alpha, options.synthetic_beta, clients=clients, seed=seed)
+        drawn = synthetic(options.synthetic_alpha, options.synthetic_beta, clients=clients, seed=seed)
+        return with_problem(drawn, problem)
     if options.source.endswith(".npz"):
-        return read_npz(Path(options.source).expanduser())
+        return read_npz(Path(options.source).expanduser(), problem)
     if is_table(options.source):
-        return read_table(Path(options.source).expanduser(), options)
+        return read_table(Path(options.source).expanduser(), options, problem)
     if is_folder(options.source):
-        return read_image_folder(Path(options.source).expanduser(), options.image_size)
+        pictures = read_image_folder(Path(options.source).expanduser(), options.image_size)
+        return with_problem(pictures, problem)
     raise _unknown(options.source)
 
 

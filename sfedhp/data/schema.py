@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import ProblemName
 from sfedhp.data.encoding import Encoding
 from sfedhp.data.federation import Federation
 from sfedhp.data.options import DataOptions
@@ -18,15 +19,17 @@ from sfedhp.data.scaling import Scaling
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """Shape, type and scaling of inputs, the columns of a table, and the classes."""
+    """Shape, type and scaling of inputs, the columns of a table, and the classes or targets."""
 
     shape: tuple[int, ...]  # of one input
-    classes: int
+    classes: int  # 0 where no classes are predicted
     scaling: Scaling
     class_names: tuple[str, ...] = ()  # in the order of the labels; none where the data has no names
     encoding: Encoding | None = None  # of a table's columns
-    target: str | None = None  # the column of a table that is predicted
+    target: str | tuple[str, ...] | None = None  # the column of a table that is predicted, or several
     image_size: int | None = None  # to which images of files were scaled
+    problem: ProblemName = "classification"
+    target_scaling: Scaling | None = None  # of numbers that are predicted
 
     @classmethod
     def of(cls, federation: Federation, options: DataOptions) -> Self:
@@ -44,6 +47,8 @@ class Schema:
             encoding=federation.encoding,
             target=options.target,
             image_size=options.image_size,
+            problem=federation.problem,
+            target_scaling=federation.target_scaling,
         )
 
     def class_name(self, label: int) -> str:
@@ -81,9 +86,13 @@ class Schema:
         if self.encoding is not None:
             values["columns"] = self.encoding.to_list()
         if self.target is not None:
-            values["target"] = self.target
+            values["target"] = self.target if isinstance(self.target, str) else list(self.target)
         if self.image_size is not None:
             values["image_size"] = self.image_size
+        if self.problem != "classification":
+            values["problem"] = self.problem
+        if self.target_scaling is not None:
+            values["target_scaling"] = self.target_scaling.to_dict()
         return values
 
     @classmethod
@@ -93,12 +102,15 @@ class Schema:
         Raises:
             KeyError, TypeError, ValueError: it is none.
         """
+        target, scaled = values.get("target"), values.get("target_scaling")
         return cls(
             shape=tuple(int(size) for size in values["shape"]),
             classes=int(values["classes"]),
             scaling=Scaling.from_dict(values["scaling"]),
             class_names=tuple(values.get("class_names", ())),
             encoding=Encoding.from_list(values["columns"]) if "columns" in values else None,
-            target=values.get("target"),
+            target=tuple(target) if isinstance(target, list) else target,
             image_size=values.get("image_size"),
+            problem=values.get("problem", "classification"),
+            target_scaling=None if scaled is None else Scaling.from_dict(scaled),
         )

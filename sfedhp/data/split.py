@@ -31,12 +31,13 @@ def split_owned(
         InputError: a client would have nothing to train on or nothing to be tested on.
     """
     parts: list[tuple[Rows, Rows, Rows]] = []
+    group = pool.strata.group
     for client in range(clients):
         rows = draw.permutation(np.flatnonzero(owner == client))
-        is_test = _test_rows(pool.labels[rows], options.test_share) if pool.test is None else pool.test[rows]
+        is_test = _test_rows(group[rows], options.test_share) if pool.test is None else pool.test[rows]
         _check_both(pool, client, rows, is_test)
         train, test = rows[~is_test], rows[is_test]
-        is_validation = _validation(pool.labels[train], options.validation_per_label or 0)
+        is_validation = _validation(group[train], options.validation_per_label or 0)
         parts.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
     train_rows, test_rows, validation_rows = zip(*parts, strict=True)
     return Split(train_rows, test_rows, validation_rows)

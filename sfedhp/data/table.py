@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.columns import Column, Table, listed, plain_text, sorted_names
+from sfedhp.core.types import ProblemName, ProblemOption
+from sfedhp.data.columns import Column, Table, listed, numbers_of, plain_text, sorted_names
 from sfedhp.data.csv_file import read_csv
 from sfedhp.data.encoding import MOST_VALUES, Encoding, notes_on
 from sfedhp.data.options import TABLE_KEYS, DataOptions
 from sfedhp.data.owners import Owners, edges_of_clients, numbered
 from sfedhp.data.parquet_file import read_parquet
 from sfedhp.data.pool import Names, Pool
+from sfedhp.data.targets import target_of
 
 _READERS = {".csv": read_csv, ".parquet": read_parquet}
 SUFFIXES = tuple(_READERS)
@@ -67,28 +70,39 @@ def read_columns(path: Path) -> Table:
     return next(read for suffix, read in _READERS.items() if path.name.endswith(suffix))(path)
 
 
-def read_table(path: Path, options: DataOptions) -> Pool:
+def read_table(path: Path, options: DataOptions, problem: ProblemOption = "auto") -> Pool:
     """The rows of the file, its columns turned into numbers as `options` say.
 
+    Args:
+        path: of the file.
+        options: what each column is for.
+        problem: what is predicted; "auto": as the target says.
+
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    return pool_of_table(read_columns(path), options)
+    return pool_of_table(read_columns(path), options, problem)
 
 
-def pool_of_table(table: Table, options: DataOptions) -> Pool:
+def pool_of_table(table: Table, options: DataOptions, problem: ProblemOption = "auto") -> Pool:
     """The rows of a table, its columns turned into numbers as `options` say.
 
+    Args:
+        table: as read.
+        options: what each column is for.
+        problem: what is predicted; "auto": as the target says.
+
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    if options.target is None:
+    if options.target is None and problem != "reconstruction":
         names = listed([column.name for column in table.columns])
         raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")
     roles = _roles(table, options)
-    others = {*(column.name for column in roles.values()), *(options.drop or ())}
+    targets = [table.find("data.target", name) for name in _target_names(options)]
+    others = {*(column.name for column in (*roles.values(), *targets)), *(options.drop or ())}
     encoding = Encoding.of(table, others)
-    labels, classes = _classes(table, roles["target"])
+    labels, classes, resolved, target_notes = _target(table, targets, problem)
     client, clients = _named(table, roles.get("client_column"))
     edge, edges = _named(table, roles.get("edge_column"))
     test = _tests(table, roles.get("test_column"))
@@ -103,14 +117,15 @@ def pool_of_table(table: Table, options: DataOptions) -> Pool:
         name=table.name,
         inputs=encoding.apply(table),
         labels=labels,
-        classes=len(classes),
+        classes=len(classes) if resolved == "classification" else 0,
         client=client,
         test=test,
-        notes=tuple(notes_on(table, encoding)),
-        names=Names(encoding.inputs, classes, clients, edges),
+        notes=(*notes_on(table, encoding), *target_notes),
+        names=Names(encoding.inputs, classes, clients, edges, _target_names(options)),
         encoding=encoding,
         edge_of=edge_of,
         edge_source=f"data.edge_column = {options.edge_column!r}",
+        problem=resolved,
     )
 
 
@@ -145,12 +160,18 @@ def read_table_like(
 
 def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
     """The columns that are no inputs, by the option that names them."""
-    keys = ("target", "client_column", "edge_column", "test_column")
+    keys = ("client_column", "edge_column", "test_column")
     given = {key: getattr(options, key) for key in keys if getattr(options, key) is not None}
     roles = {key: table.find(f"data.{key}", name) for key, name in given.items()}
-    for name in options.drop or ():
-        table.find("data.drop", name)
-    taken: dict[str, str] = dict.fromkeys(options.drop or (), "drop")
+    taken: dict[str, str] = {}
+    for key, names in (("drop", options.drop or ()), ("target", _target_names(options))):
+        for name in names:
+            table.find(f"data.{key}", name)
+            if name in taken:
+                raise InputError(
+                    f"data.{taken[name]} and data.{key} both name the column {name!r}: a column has one use."
+                )
+            taken[name] = key
     for key, column in roles.items():
         if column.name in taken:
             raise InputError(
@@ -161,13 +182,62 @@ def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
     return roles
 
 
+def _target_names(options: DataOptions) -> tuple[str, ...]:
+    target = options.target
+    return (target,) if isinstance(target, str) else target or ()
+
+
+def _target(
+    table: Table, targets: Sequence[Column], problem: ProblemOption
+) -> tuple[NDArray[Any], tuple[str, ...], ProblemName, list[str]]:
+    """The labels of all rows, the names of classes or labels, the problem, and notes."""
+    if problem == "reconstruction":
+        return np.zeros(len(table.places), np.int64), (), "reconstruction", []
+    for target in targets:
+        _check_complete(table, target, "data.target")
+    one = targets[0] if len(targets) == 1 else None
+    if problem == "classification" and one is None:
+        raise InputError(
+            f"data.target names {len(targets)} columns, and problem = classification predicts one: name one."
+        )
+    if one is not None and (problem == "classification" or (problem == "auto" and _may_be_classes(one))):
+        labels, names = _classes(table, one)
+        return labels, names, "classification", []
+    for target in targets:
+        if target.kind not in ("number", "boolean"):
+            row = next(place for place, text in enumerate(target.texts) if numbers_of([text]) is None)
+            wanted = "several targets" if problem == "auto" else f"problem = {problem}"
+            raise InputError(
+                f"{table.name}: the target {target.name!r} holds text ({target.texts[row]!r} in "
+                f"{table.place(row)}), and {wanted} need numbers: choose another column, or set "
+                f"problem=classification."
+            )
+    what = "the target " if one is not None else "the targets "
+    name = f"{table.name}: {what}{listed([target.name for target in targets])}"
+    values = np.stack([target.numbers for target in targets], 1)
+    if one is not None and problem != "multilabel":
+        note = f"{name} holds numbers that are no classes: problem = regression."
+        labels = target_of(name, values, "regression").labels
+        return labels, (), "regression", [note] if problem == "auto" else []
+    found = target_of(name, values, problem)
+    names = tuple(target.name for target in targets) if found.problem == "multilabel" else ()
+    return found.labels, names, found.problem, [found.note] if found.note else []
+
+
+def _may_be_classes(target: Column) -> bool:
+    """Whether a target is not clearly a quantity: numbers that are not whole, or many different ones."""
+    if target.kind != "number":
+        return True
+    whole = bool((target.numbers == np.round(target.numbers)).all())
+    return whole and len(np.unique(target.numbers)) <= MOST_VALUES
+
+
 def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """The label of each row, and the names of the classes in their order."""
-    _check_complete(table, target, "data.target")
     if target.kind in ("time", "other"):
         raise InputError(
-            f"{table.name}: the target {target.name!r} holds neither text nor whole numbers, and only "
-            f"classes can be predicted: choose another column."
+            f"{table.name}: the target {target.name!r} holds neither text nor numbers, and only these can be "
+            f"predicted: choose another column."
         )
     if target.kind == "number":
         whole = np.isfinite(target.numbers) & (target.numbers == np.round(target.numbers))
@@ -175,8 +245,8 @@ def _classes(table: Table, target: Column) -> tuple[NDArray[np.int64], tuple[str
         if not whole.all() or len(values) > MOST_VALUES:
             what = f"{len(values)} different numbers" if whole.all() else "numbers that are not whole"
             raise InputError(
-                f"{table.name}: the target {target.name!r} has {what}, and regression is not available yet: "
-                f"choose a target of at most {MOST_VALUES} classes."
+                f"{table.name}: the target {target.name!r} has {what}, and problem = classification takes at "
+                f"most {MOST_VALUES} classes: set problem=regression, or choose another target."
             )
         names = tuple(str(int(value)) for value in values)
     else:

@@ -1,8 +1,9 @@
-"""Losses of a batch, and their gradients with respect to the scores."""
+"""Losses of rows and batches, and their gradients with respect to the scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch.nn.functional import log_softmax
 from sfedhp.core.types import Batch
 from sfedhp.nn.matmul import prefers_column_major
 
+# Scores (..., rows, outputs) and labels (..., rows, *target) to the loss of each row, (..., rows).
+RowLoss = Callable[[Tensor, Tensor], Tensor]
 # Scores (..., rows, outputs), labels (..., rows, *target) and which rows are real (..., rows) to one loss a
 # client, (...).
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -20,7 +23,31 @@ LossGrad = Callable[[Tensor], Tensor]
 
 def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The mean cross-entropy over the real rows, (...); 0 for a client without any. See `Loss`."""
-    each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return _mean(cross_entropy_of_rows(scores, labels), real)
+
+
+def cross_entropy_of_rows(scores: Tensor, labels: Tensor) -> Tensor:
+    """The cross-entropy of each row, (..., rows). See `RowLoss`."""
+    return -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class MeanLoss:
+    """The mean of the losses of the real rows, (...); 0 for a client without any. See `Loss`."""
+
+    each: RowLoss
+
+    def __call__(self, scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
+        """The loss of each client."""
+        return _mean(self.each(scores, labels), real)
+
+
+def mean_of(each: RowLoss) -> Loss:
+    """The loss of a batch, given that of a row."""
+    return cross_entropy if each is cross_entropy_of_rows else MeanLoss(each)
+
+
+def _mean(each: Tensor, real: Tensor) -> Tensor:
     return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
 
 

@@ -193,12 +193,13 @@ class Network:
         setattr(module, _FROZEN, tuple(sorted(self._frozen)))  # for a `Network` of this module
         return fuse(module).eval()
 
-    def probe(self, inputs: Tensor, classes: int | None) -> None:
+    def probe(self, inputs: Tensor, classes: int | None, what: str = "classes") -> None:
         """Run the module once on a stack of two clients, to check that it fits the data.
 
         Args:
             inputs: two rows of real inputs.
             classes: how many scores it must return for each row; None: any number of features.
+            what: the scores stand for.
 
         Raises:
             InputError: it does not run, returns another shape, or holds values that are not finite.
@@ -240,7 +241,7 @@ class Network:
         if classes is not None and outputs.shape[2] != classes:
             raise InputError(
                 f"The model {name} returns {outputs.shape[2]} scores per row but the data has {classes} "
-                f"classes: change its last layer to {classes} outputs."
+                f"{what}: change its last layer to {classes} outputs."
             )
 
     def check_tokens(self, rows: Tensor) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.formats import listed
+from sfedhp.nn.problems import CLASSIFICATION, Metric
 from sfedhp.runs.hints import rises
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
@@ -16,17 +17,20 @@ from sfedhp.runs.scores import Scores
 
 ALONE, POOLED = "local", "pooled"  # the methods to compare with
 _MODELS: Final = {"pm": "personal models", "em": "edge models", "gm": "global model"}
-_EQUAL: Final = 0.05  # points; less is no difference in a table
+_EQUAL: Final = 0.05  # points, or % of an error; less is no difference in a table
 
 
 class Figures(NamedTuple):
-    """How a kind of model of one method compares; None where there is nothing to compare with."""
+    """How a kind of model of one method compares; None where there is nothing to compare with.
 
-    over_alone: float | None  # points above training alone, over all test rows
-    over_pooled: float | None  # points above the model of pooled rows
+    A gain is in points of a percentage, or in % of an error, and positive where the model is better.
+    """
+
+    over_alone: float | None  # gain over training alone, on all test rows
+    over_pooled: float | None  # gain over the model of pooled rows
     worse_than_alone: int | None  # clients whose own model, trained alone, is better on their test rows
     clients: int | None  # of those compared
-    still_rising: float | None  # points of the last third of the evaluations
+    still_rising: float | None  # gain of the last third of the evaluations
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,13 @@ class Benefit:
     runs: Mapping[str, RecordedRun]  # by method; those that finished
 
     @property
+    def metric(self) -> Metric:
+        """The main metric of the runs: all are of one problem."""
+        return next(iter(self.runs.values())).problem.main if self.runs else CLASSIFICATION.main
+
+    @property
     def alone(self) -> float | None:
-        """The accuracy of models trained alone, over all test rows."""
+        """The accuracy, or main metric, of models trained alone, over all test rows."""
         return self._value(ALONE, "pm")
 
     @property
@@ -57,9 +66,9 @@ class Benefit:
         alone, own = self.alone_by_client(), _by_client(run.scores, kind)
         both = [client for client in own if client in alone]
         return Figures(
-            None if self.alone is None else value - self.alone,
-            None if self.pooled is None else value - self.pooled,
-            sum(own[client] < alone[client] for client in both) if both else None,
+            None if self.alone is None else self._gain(value, self.alone),
+            None if self.pooled is None else self._gain(value, self.pooled),
+            sum(self.metric.better(alone[client], own[client]) for client in both) if both else None,
             len(both) or None,
             rises(run.history).get(kind),
         )
@@ -87,13 +96,17 @@ class Benefit:
                     rising.append(kind.upper())
         if not clauses:
             return []
-        bound = "" if self.pooled is None else f", one model of all rows in one place {self.pooled:.1f} %"
+        bound = ""
+        if self.pooled is not None:
+            bound = f", one model of all rows in one place {self._text(self.pooled)}"
         rounds = self.runs[ALONE].rounds_done
         more = ""
         if rising:
             verb = "were" if len(rising) > 1 else "was"
-            more = f"; {listed(rising)} {verb} still rising at the end: try {rounds} more rounds"
-        sentence = f"Training alone has {self.alone:.1f} %{bound}: {'; '.join(clauses)}{more}."
+            way = "rising" if self.metric.higher_is_better else "falling"
+            more = f"; {listed(rising)} {verb} still {way} at the end: try {rounds} more rounds"
+        name = "" if self.metric.name == "accuracy" else f"{self.metric.title} "
+        sentence = f"Training alone has {name}{self._text(self.alone)}{bound}: {'; '.join(clauses)}{more}."
         return [sentence, *self._conclusion()]
 
     def _clause(self, method: str, kind: str) -> str:
@@ -101,29 +114,29 @@ class Benefit:
         found, value = self.figures(method, kind), self._value(method, kind)
         assert found is not None
         assert found.over_alone is not None
-        gaps = [_gap(found.over_alone, "training alone")]
+        gaps = [self._gap(found.over_alone, "training alone")]
         if found.over_pooled is not None:
-            gaps.append(_gap(found.over_pooled, "pooled rows"))
+            gaps.append(self._gap(found.over_pooled, "pooled rows"))
         worse = ""
         if found.worse_than_alone is not None and kind == "pm":
             worse = f", and worse than alone for {found.worse_than_alone} of {found.clients} clients"
         verb = "is" if kind == "gm" else "are"
-        return f"the best {_MODELS[kind]} ({method}, {value:.1f} %) {verb} {listed(gaps)}{worse}"
+        return f"the best {_MODELS[kind]} ({method}, {self._text(value)}) {verb} {listed(gaps)}{worse}"
 
     def _conclusion(self) -> list[str]:
         """What to do with the models, where training alone has the better ones for a client's own rows."""
         values = [self._value(method, kind) for kind in KINDS if (method := self._best(kind)) is not None]
-        if max(value for value in values if value is not None) - (self.alone or 0.0) >= _EQUAL:
+        if any(value is not None and self._gain(value, self.alone or 0.0) >= _EQUAL for value in values):
             return []
         shared = [_MODELS[kind] for kind in ("em", "gm") if self._best(kind) is not None]
         if not shared:
             return ["For the rows that each client holds, training alone is enough."]
         held, classes = _labels(self._scores(ALONE))
         labels = f" (a client holds {held:.3g} of {classes})" if held < classes else ""
+        others = f"rows with labels that it does not hold{labels}" if classes else "rows unlike its own"
         return [
             f"For the rows that each client holds, training alone is enough here; the {listed(shared)} are "
-            f"for what a client alone cannot do: rows with labels that it does not hold{labels}, and clients "
-            f"that join later."
+            f"for what a client alone cannot do: {others}, and clients that join later."
         ]
 
     def _best(self, kind: str) -> str | None:
@@ -132,14 +145,37 @@ class Benefit:
         for method, run in self.runs.items():
             value = self._value(method, kind)
             if value is not None and method in ALGORITHMS and ALGORITHMS[method].federated:
-                evaluated = [row for row in run.history if row.get(kind) is not None]
-                values[method] = (evaluated[-1].get(f"{kind}_validation") or 0.0, value)
+                column, sign = self.metric.column(kind), 1 if self.metric.higher_is_better else -1
+                evaluated = [row for row in run.history if row.get(column) is not None]
+                validated = evaluated[-1].get(f"{column}_validation") or 0.0
+                values[method] = (sign * validated, sign * value)
         return max(values, key=lambda method: values[method], default=None)
 
     def _value(self, method: str, kind: str) -> float | None:
-        """The accuracy of a method's models of this kind after the last round."""
-        value: float | None = self.runs[method].summary[f"{kind}_last"] if method in self.runs else None
+        """The main metric of a method's models of this kind after the last round."""
+        if method not in self.runs:
+            return None
+        value: float | None = self.runs[method].summary[f"{self.metric.column(kind)}_last"]
         return value
+
+    def _gain(self, value: float, other: float) -> float:
+        """How much better a value is: in points of a percentage, or in % of an error."""
+        if self.metric.percent:
+            return value - other
+        return 100 * (other - value) / other if other else 0.0
+
+    def _gap(self, gain: float, what: str) -> str:
+        """How far above or below something."""
+        if abs(gain) < _EQUAL:
+            return f"as good as {what}"
+        if self.metric.percent:
+            return f"{abs(gain):.1f} points {'above' if gain > 0 else 'below'} {what}"
+        return f"{abs(gain):.1f} % {'better' if gain > 0 else 'worse'} than {what}"
+
+    def _text(self, value: float | None) -> str:
+        if value is None or not self.metric.percent:
+            return self.metric.text(value)
+        return f"{value:.1f} %"
 
     def _scores(self, method: str) -> Scores | None:
         return self.runs[method].scores if method in self.runs else None
@@ -164,13 +200,6 @@ def _by_client(scores: Scores | None, kind: str) -> dict[int, float]:
     if scores is None:
         return {}
     return {row["client"]: row[kind] for row in scores.clients if row[kind] is not None}
-
-
-def _gap(points: float, what: str) -> str:
-    """How far above or below something."""
-    if abs(points) < _EQUAL:
-        return f"as good as {what}"
-    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'} {what}"
 
 
 def _labels(scores: Scores | None) -> tuple[float, int]:

@@ -12,14 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation
 from sfedhp.nn.augmentation import check_augment
+from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows, mean_of
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
+from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem
+from sfedhp.nn.row_losses import LossOptions, probe_loss, row_loss_of
 from sfedhp.nn.task import Task
+from sfedhp.runs.counting import Counting
 
 Model = nn.Module | Callable[..., nn.Module]
+_PROBED = 3  # rows on which a loss is checked
 
 
 class Rows(NamedTuple):
@@ -29,16 +35,21 @@ class Rows(NamedTuple):
     labels: Tensor  # (*lead, rows, *target)
     sizes: Tensor  # (*lead): how many rows are real
 
+    @property
+    def width(self) -> int:
+        """The rows of each client, padding included."""
+        return self.inputs.shape[self.sizes.ndim]
+
 
 def build_network(
-    experiment: Experiment, shape: Sequence[int], classes: int, model: Model | None = None
+    experiment: Experiment, shape: Sequence[int], outputs: int, model: Model | None = None
 ) -> Network:
     """The experiment's network for inputs of this shape.
 
     Args:
         experiment: names the model, and decides its initial weights.
         shape: of one input.
-        classes: of the labels.
+        outputs: how many numbers it gives for each row: one for each class, label or target.
         model: the user's own module, or a function that makes one, instead of `experiment.model.name`.
 
     Raises:
@@ -47,21 +58,81 @@ def build_network(
     return build(
         experiment.model.name if model is None else model,
         shape=shape,
-        classes=classes,
+        classes=outputs,
         seed=experiment.seed,
         dtype=experiment.torch_dtype,
         features=experiment.algorithm.predicts_from_features,
     )
 
 
-def probe_network(experiment: Experiment, network: Network, sample: Tensor, classes: int) -> None:
+def probe_network(
+    experiment: Experiment, network: Network, sample: Tensor, outputs: int, problem: Problem = CLASSIFICATION
+) -> None:
     """Check that the network takes these rows (2, *shape) and gives what the method needs.
 
     Raises:
         InputError: it does not.
     """
     check_augment(experiment.data.augment, sample.shape[1:])
-    network.probe(sample, None if experiment.algorithm.predicts_from_features else classes)
+    what = {"classification": "classes", "multilabel": "labels", "regression": "targets"}
+    wanted = None if experiment.algorithm.predicts_from_features else outputs
+    network.probe(sample, wanted, what.get(problem.name, "values in each row"))
+
+
+def check_problem(experiment: Experiment, problem: Problem) -> None:
+    """Refuse a problem that the method does not solve, and a loss that it would not use.
+
+    Raises:
+        InputError: says what to choose.
+    """
+    name, solved = experiment.algorithm_name, experiment.algorithm.problems
+    if solved and problem.name not in solved:
+        raise InputError(
+            f"{name} is for problem = {' or '.join(solved)}, and this is {problem.name}: choose another "
+            f"method."
+        )
+    if experiment.algorithm.predicts_from_features and experiment.loss != LossOptions():
+        raise InputError(f"{name} has a loss of its own: leave [loss] out.")
+
+
+def build_loss(experiment: Experiment, federation: Federation) -> RowLoss:
+    """The loss of a row, checked on some training rows.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    training = np.concatenate(federation.train)
+    class_rows: list[int] = []
+    if federation.classes:
+        class_rows = np.bincount(federation.labels[training], minlength=federation.classes).tolist()
+    loss = row_loss_of(experiment.loss, PROBLEMS[federation.problem], class_rows)
+    labels = torch.from_numpy(federation.targets(training[:_PROBED], experiment.dtype))
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(len(labels), federation.outputs, generator=generator, dtype=experiment.torch_dtype)
+    probe_loss(loss, scores, labels)
+    return loss
+
+
+def build_counting(experiment: Experiment, problem: Problem, loss: RowLoss, unit: Tensor | None) -> Counting:
+    """What is counted to evaluate the models of a run.
+
+    Args:
+        experiment: asks for metrics.
+        problem: what is predicted.
+        loss: of a row.
+        unit: of the targets, as in `Counting`; None: they have none.
+
+    Raises:
+        InputError: a metric does not fit the problem.
+    """
+    metrics = problem.metrics(experiment.evaluation.metrics or ())
+    return Counting(problem, metrics, loss, 1.0 if unit is None else unit)
+
+
+def target_unit(federation: Federation) -> Tensor | None:
+    """The deviation of each target in the training rows, (targets,); None where there are no numbers."""
+    scaling = federation.target_scaling
+    return None if scaling is None else torch.from_numpy(np.asarray(scaling.spread))
 
 
 def check_tokens(network: Network, *held: Rows) -> None:
@@ -92,7 +163,7 @@ def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, T
 def client_rows(federation: Federation, rows: NDArray[np.int64], dtype: str) -> Rows:
     """The rows of these numbers, scaled, for a client alone: no leading axes."""
     inputs = torch.from_numpy(np.ascontiguousarray(federation.scaled(rows, dtype)))
-    labels = torch.from_numpy(np.ascontiguousarray(federation.labels[rows]))
+    labels = torch.from_numpy(np.ascontiguousarray(federation.targets(rows, dtype)))
     return Rows(inputs, labels, torch.tensor(len(rows)))
 
 
@@ -102,12 +173,13 @@ def stacked_rows(federation: Federation, held: Sequence[NDArray[np.int64]], dtyp
     sizes = np.array([[len(held[client]) if client >= 0 else 0 for client in edge] for edge in seats])
     width = int(sizes.max())
     inputs = np.zeros((*seats.shape, width, *federation.inputs.shape[1:]), dtype)
-    labels = np.zeros((*seats.shape, width), np.int64)
+    some = federation.targets(held[int(seats.max())][:1], dtype)
+    labels = np.zeros((*seats.shape, width, *some.shape[1:]), some.dtype)
     for (edge, seat), client in np.ndenumerate(seats):
         if client >= 0:
             rows = held[int(client)]
             inputs[edge, seat, : len(rows)] = federation.scaled(rows, dtype)
-            labels[edge, seat, : len(rows)] = federation.labels[rows]
+            labels[edge, seat, : len(rows)] = federation.targets(rows, dtype)
     return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
 
 
@@ -122,7 +194,14 @@ def client_keys(experiment: Experiment, clients: Tensor) -> Tensor:
     return key(experiment.seed, ROLES["client"], clients)
 
 
-def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tensor, classes: int) -> Task:
+def build_task(
+    experiment: Experiment,
+    network: Network,
+    train: Rows,
+    keys: Tensor,
+    classes: int,
+    loss: RowLoss = cross_entropy_of_rows,
+) -> Task:
     """What a client, or a stack of clients, minimizes.
 
     Args:
@@ -131,6 +210,7 @@ def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tens
         train: training rows (*lead, rows, *shape).
         keys: of the mini-batches, (*lead), as `client_keys` gives them.
         classes: of the federation's labels.
+        loss: of a row.
     """
     return Task(
         network,
@@ -145,4 +225,5 @@ def build_task(experiment: Experiment, network: Network, train: Rows, keys: Tens
         force_autograd=experiment.engine.inner == "plain",
         density_threshold=experiment.density_threshold,
         augment=experiment.data.augment,
+        loss=mean_of(loss),
     )

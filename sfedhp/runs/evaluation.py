@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
 
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.factored import Factored, dense
@@ -20,7 +20,8 @@ from sfedhp.engine.simulator import Simulator, spread_over
 from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
-from sfedhp.runs.metrics import Counts, accuracy, client_metrics, mean_loss, over_clients
+from sfedhp.runs.counting import Counting, Scored, add
+from sfedhp.runs.metrics import Counts, Total, client_metrics, mean_loss, micro, over_clients
 
 
 class EvaluatedModel(NamedTuple):
@@ -30,13 +31,6 @@ class EvaluatedModel(NamedTuple):
     norm_statistics: str  # "averaged" or "local"
     parameters: Any  # what the method predicts with
     statistics: Tensor  # (*lead, s)
-
-
-class Scored(NamedTuple):
-    """What a kind of model does with the rows of every client."""
-
-    counts: Counts
-    predicted: Tensor  # (*lead, rows): the class of each row; without meaning where a row only pads
 
 
 class Clients(NamedTuple):
@@ -55,26 +49,30 @@ class Evaluator:
     validation: Rows | None
     options: EvaluationOptions
     density_threshold: float
+    counting: Counting = field(default_factory=Counting)
     rows_at_once: int = 512  # of each client
     pooled: Clients | None = None  # the clients whose rows were pooled; None: they are the simulator's
 
     def measure(self) -> list[dict[str, float]]:
         """The metrics of each run of the stack, as columns of its history."""
         columns: dict[str, Tensor] = {}
-        total = over_clients(self.simulator.runs)
+        total, metrics = self._total, self.counting.metrics
         train = Rows(self.task.inputs, self.task.labels, self.task.sizes)
         for model in self._models():
             kind, reported = model.kind, model.norm_statistics == self._reported
+            main = metrics[0].column(kind)
             test = self._score(model, self.test).counts
             if self.task.network.s and kind != "pm":
-                columns[f"{kind}_{model.norm_statistics}"] = accuracy(test, total)
+                columns[f"{main}_{model.norm_statistics}"] = micro(metrics[0], test, total)
             if reported:
-                columns[kind] = accuracy(test, total)
-                columns |= client_metrics(kind, test, total)
+                for metric in metrics:
+                    columns[metric.column(kind)] = micro(metric, test, total)
+                    columns |= client_metrics(metric, kind, test, total)
                 columns[f"{kind}_loss"] = mean_loss(test, total)
             if self.validation is not None:
-                name = kind if reported else f"{kind}_{model.norm_statistics}"
-                columns[f"{name}_validation"] = accuracy(self._score(model, self.validation).counts, total)
+                name = main if reported else f"{main}_{model.norm_statistics}"
+                validation = self._score(model, self.validation).counts
+                columns[f"{name}_validation"] = micro(metrics[0], validation, total)
             # The global model's training loss, or the personal models' where there is no global one.
             if reported and (kind == "gm" or "train_loss" not in columns):
                 columns["train_loss"] = mean_loss(self._score(model, train).counts, total)
@@ -99,6 +97,11 @@ class Evaluator:
     def seats(self) -> Seats:
         """The seats of these clients."""
         return self.pooled.seats if self.pooled else self.simulator.seats
+
+    @property
+    def _total(self) -> Total:
+        runs = self.simulator.runs
+        return over_clients(runs, len(self.task.lead) - runs)
 
     @property
     def _reported(self) -> str:
@@ -143,14 +146,12 @@ class Evaluator:
         task, parameters = replace(self.task, statistics=model.statistics), model.parameters
         if self.simulator.algorithm.predicts_from_features:
             return self._score_by_size(parameters, task, rows)
-        correct = torch.zeros(task.lead, dtype=torch.float64, device=rows.labels.device)
-        loss, predicted = torch.zeros_like(correct), [rows.labels[..., :0]]
-        for first in range(0, rows.labels.shape[-1], self.rows_at_once):
-            width = min(self.rows_at_once, rows.labels.shape[-1] - first)
-            part = self._score_rows(parameters, task, rows, first, width)
-            correct, loss = correct + part.counts.correct, loss + part.counts.loss
-            predicted.append(part.predicted)
-        return Scored(Counts(correct, loss, rows.sizes.double()), torch.cat(predicted, -1))
+        parts = [
+            self._score_rows(parameters, task, rows, first, min(self.rows_at_once, rows.width - first))
+            for first in range(0, rows.width, self.rows_at_once)
+        ]
+        counts = reduce(add, (part.counts for part in parts))
+        return Scored(counts, torch.cat([part.predicted for part in parts], -1))
 
     def _score_by_size(self, parameters: Any, task: Task, rows: Rows) -> Scored:
         """The same for a method without a head (pFedGP): clients of nearly equal size are computed together.
@@ -158,17 +159,20 @@ class Evaluator:
         To such a method a padded row costs as much as a real one. It would also repeat work for every part of
         a client's rows, so it gets all of them at once.
         """
-        axis, counts = len(task.lead), rows.sizes.flatten().tolist()
-        correct = torch.zeros(len(counts), dtype=torch.float64, device=rows.labels.device)
-        loss, predicted = torch.zeros_like(correct), torch.zeros_like(rows.labels).flatten(0, axis - 1)
-        for magnitude in sorted({count.bit_length() for count in counts if count}):
-            who = [seat for seat, count in enumerate(counts) if count.bit_length() == magnitude]
+        axis, sizes = len(task.lead), rows.sizes.flatten().tolist()
+        predicted = torch.zeros_like(rows.labels).flatten(0, axis - 1)
+        counts: Counts | None = None
+        for magnitude in sorted({size.bit_length() for size in sizes if size}):
+            who = [seat for seat, size in enumerate(sizes) if size.bit_length() == magnitude]
             where = torch.tensor(who, device=rows.labels.device)
 
             def some(tensor: Tensor, where: Tensor = where) -> Tensor:
                 return tensor.expand(*task.lead, *tensor.shape[axis:]).flatten(0, axis - 1)[where]
 
-            width = max(counts[seat] for seat in who)
+            def placed(tensor: Tensor, where: Tensor = where) -> Tensor:
+                return tensor.new_zeros(len(sizes), *tensor.shape[1:]).index_copy(0, where, tensor)
+
+            width = max(sizes[seat] for seat in who)
             part = self._score_rows(
                 tree_map(some, parameters),
                 task.map(some),
@@ -176,22 +180,20 @@ class Evaluator:
                 0,
                 width,
             )
-            correct[where], loss[where] = part.counts.correct, part.counts.loss
             predicted[where, :width] = part.predicted
-        total = Counts(correct.view(task.lead), loss.view(task.lead), rows.sizes.double())
-        return Scored(total, predicted.view_as(rows.labels))
+            here = part.counts.map(placed)
+            counts = here if counts is None else add(counts, here)
+        assert counts is not None, "some client has rows"
+        counts = counts.map(lambda each: each.view(*task.lead, *each.shape[1:]))
+        return Scored(counts, predicted.view_as(rows.labels))
 
     def _score_rows(self, parameters: Any, task: Task, rows: Rows, first: int, width: int) -> Scored:
         """The same for `width` rows of every client, from the row numbered `first`."""
-        labels = rows.labels.narrow(-1, first, width)
+        axis = len(task.lead)
+        inputs, labels = (part.narrow(axis, first, width) for part in (rows.inputs, rows.labels))
         real = torch.arange(first, first + width, device=labels.device) < rows.sizes.unsqueeze(-1)
-        inputs = rows.inputs.narrow(len(task.lead), first, width)
         scores = self.simulator.algorithm.predict(parameters, task, inputs)
-        each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        predicted = scores.argmax(-1)
-        correct = ((predicted == labels) & real).sum(-1)
-        loss = torch.where(real, each, 0.0).sum(-1)
-        return Scored(Counts(correct.double(), loss.double(), real.sum(-1)), predicted)
+        return self.counting.count(scores, labels, real)
 
     def _densities(self) -> dict[str, Tensor]:
         """The share of weights that are not near zero: the mean over all models of a kind.

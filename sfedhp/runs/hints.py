@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sfedhp.core.formats import listed
+from sfedhp.nn.problems import Metric, main_metric
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Matrix, Scores
 
-_RISE: Final = 1.0  # points of accuracy
+_RISE: Final = 1.0  # points of a percentage, or percent of an error
 _ADVICE: Final = "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)"
 
 
@@ -42,46 +43,64 @@ def one_class(confusion: Mapping[str, Matrix]) -> str | None:
 
 
 def never_moved(rows: Sequence[Row]) -> str | None:
-    """The accuracy of a kind of model is the same in all evaluations, of which there are at least two.
+    """The main metric of a kind of model is the same in all evaluations, of which there are at least two.
 
-    An accuracy of 100 % cannot rise, and is not meant.
+    A percentage of 100 cannot rise, and an error of 0 cannot fall: they are not meant.
     """
+    metric = main_metric_of(rows)
+    best, unit = (100, " %") if metric.percent else (0, "")
     named = [
-        f"{kind.upper()} ({values[0]:.2f} %)"
-        for kind, values in _accuracies(rows)
-        if len(values) > 1 and values[0] < 100 and set(values) == {values[0]}
+        f"{kind.upper()} ({metric.text(values[0])}{unit})"
+        for kind, values in _figures(rows, metric)
+        if len(values) > 1 and values[0] != best and set(values) == {values[0]}
     ]
     if not named:
         return None
-    return f"The accuracy of {listed(named)} never moved from its first evaluation: {_ADVICE}."
+    return f"The {metric.title} of {listed(named)} never moved from its first evaluation: {_ADVICE}."
 
 
 def still_rising(rows: Sequence[Row]) -> str | None:
-    """The accuracy of a kind of model was still rising at the end; see `rises`."""
-    named = [f"{kind.upper()} by {rise:.1f} points" for kind, rise in rises(rows).items()]
+    """The main metric of a kind of model was still improving at the end; see `rises`."""
+    metric = main_metric_of(rows)
+    unit = "points" if metric.percent else "%"
+    named = [f"{kind.upper()} by {rise:.1f} {unit}" for kind, rise in rises(rows).items()]
     if not named:
         return None
+    moved = (
+        f"{metric.title[0].upper()}{metric.title[1:]} was still {'rising' if metric.percent else 'falling'}"
+    )
     return (
-        f"Accuracy was still rising at the end ({listed(named)} in the last third): use more rounds, for "
+        f"{moved} at the end ({listed(named)} in the last third): use more rounds, for "
         f"example rounds={2 * rows[-1]['round']}."
     )
 
 
 def rises(rows: Sequence[Row]) -> dict[str, float]:
-    """By how many points each kind of model was still rising at the end; only those above one point.
+    """By how much each kind of model was still improving at the end: points of a percentage, % of an error.
 
-    The best accuracy of the last third of the evaluations counts, against that of the third before. A third
-    of n evaluations is n // 3 of them, so that there are at least three.
+    Only those above one are named. The best value of the last third of the evaluations counts, against that
+    of the third before. A third of n evaluations is n // 3 of them, so that there are at least three.
     """
-    found = {}
-    for kind, values in _accuracies(rows):
+    metric, found = main_metric_of(rows), {}
+    best = max if metric.higher_is_better else min
+    for kind, values in _figures(rows, metric):
         third = len(values) // 3
-        if third and (rise := max(values[-third:]) - max(values[-2 * third : -third])) > _RISE:
+        if not third:
+            continue
+        before, after = best(values[-2 * third : -third]), best(values[-third:])
+        rise = after - before if metric.percent else 100 * (before - after) / before if before else 0.0
+        if rise > _RISE:
             found[kind] = rise
     return found
 
 
-def _accuracies(rows: Sequence[Row]) -> Iterator[tuple[str, list[float]]]:
-    """The accuracies of each kind of model, evaluation by evaluation."""
+def main_metric_of(rows: Sequence[Row]) -> Metric:
+    """The main metric of a history: a percentage that rises, or an error that falls."""
+    return main_metric(next((row for row in reversed(rows) if "train_loss" in row), {}))
+
+
+def _figures(rows: Sequence[Row], metric: Metric) -> Iterator[tuple[str, list[float]]]:
+    """The metric of each kind of model, evaluation by evaluation."""
     for kind in KINDS:
-        yield kind, [row[kind] for row in rows if row.get(kind) is not None]
+        column = metric.column(kind)
+        yield kind, [row[column] for row in rows if row.get(column) is not None]

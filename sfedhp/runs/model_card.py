@@ -15,6 +15,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import Federation
 from sfedhp.data.schema import Schema
 from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.problems import CLASSIFICATION
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
@@ -144,6 +145,8 @@ class Cards:
         rows = sum(row["test_rows"] for row in served)
         if not rows:
             return {}
+        if self.scores is None or self.scores.metric != CLASSIFICATION.main:
+            return {}  # a mean over clients is not the metric over their rows
         return {"accuracy": sum(row[kind] * row["test_rows"] for row in served) / rows, "test_rows": rows}
 
     @cached_property

@@ -18,26 +18,32 @@ from sfedhp.core.attack import flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation, federate, from_arrays, from_dataset, from_huggingface
-from sfedhp.data.federation import ARRAYS
 from sfedhp.data.huggingface import is_huggingface
-from sfedhp.data.pool import check_names
+from sfedhp.data.loading import ARRAYS
+from sfedhp.data.pool import check_names, needed_arrays
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.seats import Seats
 from sfedhp.engine.simulator import Simulator
+from sfedhp.nn.losses import RowLoss
 from sfedhp.nn.network import Network
+from sfedhp.nn.problems import PROBLEMS
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import (
     Model,
     Rows,
+    build_counting,
+    build_loss,
     build_network,
     build_task,
+    check_problem,
     check_tokens,
     client_keys,
     initial_weights,
     pooled_rows,
     probe_network,
     stacked_rows,
+    target_unit,
 )
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
@@ -109,7 +115,10 @@ def prepare_stack(
     for experiment in experiments:
         check_sampling(experiment)
         check_aggregation(experiment)
-        same = (experiment.data, experiment.edges, experiment.clients_per_edge, experiment.seed)
+        same = (
+            *(experiment.data, experiment.problem, experiment.seed),
+            *(experiment.edges, experiment.clients_per_edge),
+        )
         if same not in divided:
             divided[same] = federation_of(experiment, data)
         federation, resolved = divided[same]
@@ -128,6 +137,7 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         "edges": experiment.edges,
         "clients_per_edge": experiment.clients_per_edge,
         "seed": experiment.seed,
+        "problem": experiment.problem,
     }
     if data is None:
         federation, options = federate(**division)
@@ -135,12 +145,17 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         raise InputError(f"data is not a path: name the file with sfedhp.DataOptions(source={str(data)!r}).")
     elif isinstance(data, Federation):
         data.check_seats(experiment.edge_sizes)
+        if experiment.problem not in ("auto", data.problem):
+            raise InputError(
+                f"The federation was made for problem = {data.problem}, and problem = {experiment.problem}: "
+                f"leave it out, or make the federation for it."
+            )
         scale = data.scale if experiment.data.scale == "auto" else experiment.data.scale
         federation, options = data, replace(experiment.data, source=ARRAYS, scale=scale)
     elif is_huggingface(data):
         federation, options = from_huggingface(data, **division)
     elif isinstance(data, Mapping):
-        check_names("the data", data)
+        check_names("the data", data, needed_arrays(experiment.problem))
         federation, options = from_arrays(**data, **division)
     else:
         federation, options = from_dataset(data, **division)
@@ -148,13 +163,19 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         sizes = federation.edge_sizes
         experiment = replace(experiment, edges=len(sizes), clients_per_edge=sizes)
     federation.check_sampling(experiment.sampled_edges, experiment.sampled_clients)
-    return federation, replace(experiment, data=options)
+    # Classes are what `auto` stands for in the config of a run, also of earlier versions.
+    problem = experiment.problem if federation.problem == "classification" else federation.problem
+    return federation, replace(experiment, data=options, problem=problem)
 
 
 def with_data_of(experiment: Experiment, resolved: Experiment) -> Experiment:
     """The experiment with what a resolved one took from the same data."""
     return replace(
-        experiment, data=resolved.data, edges=resolved.edges, clients_per_edge=resolved.clients_per_edge
+        experiment,
+        data=resolved.data,
+        problem=resolved.problem,
+        edges=resolved.edges,
+        clients_per_edge=resolved.clients_per_edge,
     )
 
 
@@ -164,6 +185,7 @@ class _Parts(NamedTuple):
     experiment: Experiment
     federation: Federation
     network: Network
+    loss: RowLoss
     initial: Tensor  # (d,)
     statistics: Tensor  # (s,)
     clients: Tensor  # (edges, clients per edge), the ids of those that train; -1: an empty seat
@@ -177,10 +199,14 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
     experiment = with_schedule(experiment)
     if model is not None:
         experiment = replace(experiment, model=replace(experiment.model, name=FROM_PYTHON))
-    network = build_network(experiment, federation.inputs.shape[1:], federation.classes, model)
+    problem = PROBLEMS[federation.problem]
+    check_problem(experiment, problem)
+    problem.metrics(experiment.evaluation.metrics or ())
+    loss = build_loss(experiment, federation)
+    network = build_network(experiment, federation.inputs.shape[1:], federation.outputs, model)
     sample = torch.from_numpy(federation.scaled(federation.train[0][:2], experiment.dtype))
     sample = sample if len(sample) == 2 else sample.expand(2, *sample.shape[1:])
-    probe_network(experiment, network, sample, federation.classes)
+    probe_network(experiment, network, sample, federation.outputs, problem)
     initial, statistics = initial_weights(experiment, network)
     train, test, validation = (
         stacked_rows(federation, rows, experiment.dtype)
@@ -189,13 +215,18 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
     check_tokens(network, train, test, validation)
     clients, rows = torch.from_numpy(federation.seats), train
     if experiment.attack.kind == "label-flip":
+        if not federation.classes:
+            raise InputError(
+                f"attack.kind = 'label-flip' needs classes, and this is problem = {federation.problem}: choose "
+                f"another attack."
+            )
         who = malicious(experiment.attack, experiment.seed, clients)
         rows = train._replace(labels=flip_labels(train.labels, federation.classes, who))
     if isinstance(experiment.algorithm, Pooled):
         experiment = _with_all_steps(experiment, int((clients >= 0).sum()))
         clients, rows = torch.zeros(1, 1, dtype=torch.int64), pooled_rows(rows)
     return _Parts(
-        experiment, federation, network, initial, statistics, clients, rows, train, test, validation
+        experiment, federation, network, loss, initial, statistics, clients, rows, train, test, validation
     )
 
 
@@ -227,7 +258,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
 
     keys = [client_keys(part.experiment, part.clients) for part in parts]
     trained = joined_rows([part.rows for part in parts])
-    task = build_task(experiment, network, trained, joined(keys), federation.classes)
+    task = build_task(experiment, network, trained, joined(keys), federation.classes, parts[0].loss)
     algorithm = merge_algorithms([part.experiment.algorithm for part in parts])
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
@@ -267,6 +298,9 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         options=experiment.evaluation,
         density_threshold=experiment.density_threshold,
         pooled=pooled,
+        counting=build_counting(
+            experiment, PROBLEMS[federation.problem], parts[0].loss, _unit(parts, pooled, simulator)
+        ),
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
     return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
@@ -284,6 +318,18 @@ def _sampled(experiment: Experiment) -> int:
     if isinstance(experiment.algorithm, Pooled):
         return 0
     return experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
+
+
+def _unit(parts: Sequence[_Parts], pooled: Clients | None, simulator: Simulator) -> Tensor | None:
+    """The units of the targets of all runs, ready to multiply scores (*lead, rows, targets)."""
+    units = [target_unit(part.federation) for part in parts]
+    if units[0] is None:
+        return None
+    unit = torch.stack([each for each in units if each is not None]).to(simulator.initial.device)
+    if not simulator.runs:
+        return unit[0]
+    lead = (pooled.task if pooled else simulator.task).lead
+    return unit.view(len(units), *(1,) * (len(lead) - simulator.runs + 1), -1)
 
 
 def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:

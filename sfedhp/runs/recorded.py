@@ -10,6 +10,7 @@ from typing import Any
 from sfedhp.core.edge_sizes import edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
+from sfedhp.nn.problems import Problem, problem_of
 from sfedhp.runs.checkpoints import read_about
 from sfedhp.runs.folder import holds_run, read_config, read_history
 from sfedhp.runs.hints import hints
@@ -61,13 +62,20 @@ class RecordedRun:
         )
 
     @property
+    def problem(self) -> Problem:
+        """What was predicted."""
+        return problem_of(self.config.get("problem", "auto"))
+
+    @property
     def summary(self) -> Row:
         """The final metrics, with the keys of `Run.summary`."""
         return {
             "algorithm": self.config[METHOD],
             "source": self.config[SOURCE],
             "seed": self.config["seed"],
-            **summarize(self.history, self.config.get("evaluation.norm_statistics", "averaged")),
+            **summarize(
+                self.history, self.config.get("evaluation.norm_statistics", "averaged"), self.problem
+            ),
             "finished": self.finished,
             "folder": str(self.folder),
         }

@@ -13,38 +13,51 @@ from typing import Any
 from sfedhp.core.checksums import DamagedError
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically
+from sfedhp.nn.problems import CLASSIFICATION, METRICS, Problem
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import RecordFile, Row
 
 
-def summarize(rows: Sequence[Row], norm_statistics: str = "averaged") -> Row:
+def summarize(
+    rows: Sequence[Row], norm_statistics: str = "averaged", problem: Problem = CLASSIFICATION
+) -> Row:
     """The final metrics as one flat object; accuracies in percent, None where the method has no such model.
 
     `_last` is the last evaluated round, `_best` the best round chosen on the test data itself, `_validated`
-    the round chosen on validation data (None without such data).
+    the round chosen on validation data (None without such data), both by the main metric of the problem.
     """
+    main = problem.main
+
+    def best_of(candidates: Iterable[Row], column: str) -> Row:
+        known = [row for row in candidates if row.get(column) is not None]
+        choose = max if main.higher_is_better else min
+        return choose(known, key=lambda row: row[column], default={})
+
     evaluated = [row for row in rows if row.get("train_loss") is not None]
     last: Row = evaluated[-1] if evaluated else {}
     summary: Row = {}
     for kind in KINDS:
-        scored = [row for row in evaluated if kind in row]
-        best = max(scored, key=lambda row: row[kind], default={})
-        validating = [row for row in scored if f"{kind}_validation" in row]
-        validated: Row = max(validating, key=lambda row: row[f"{kind}_validation"], default={})
-        summary |= {
-            f"{kind}_last": last.get(kind),
-            f"{kind}_best": best.get(kind),
-            f"{kind}_best_round": best.get("round"),
-            f"{kind}_validated": validated.get(kind),
-            f"{kind}_validated_round": validated.get("round"),
-            f"{kind}_macro_last": last.get(f"{kind}_macro"),
-            f"{kind}_spread_last": last.get(f"{kind}_spread"),
-            f"{kind}_worst_last": last.get(f"{kind}_worst"),
-        }
-        if kind != "pm":
-            # A model without running statistics scores the same with either.
-            summary[f"{kind}_local_last"] = last.get(f"{kind}_local", last.get(kind))
-            summary[f"{kind}_averaged_last"] = last.get(f"{kind}_averaged", last.get(kind))
+        for metric in (METRICS[name] for name in (*problem.reported, *problem.extra)):
+            column = metric.column(kind)
+            if metric == main:
+                best, validated = best_of(evaluated, column), best_of(evaluated, f"{column}_validation")
+            elif metric.name in problem.extra and not any(column in row for row in evaluated):
+                continue
+            summary |= {
+                f"{column}_last": last.get(column),
+                f"{column}_best": best.get(column),
+                **({f"{column}_best_round": best.get("round")} if metric == main else {}),
+                f"{column}_validated": validated.get(column),
+                **({f"{column}_validated_round": validated.get("round")} if metric == main else {}),
+                f"{column}_macro_last": last.get(f"{column}_macro"),
+                f"{column}_spread_last": last.get(f"{column}_spread"),
+                f"{column}_worst_last": last.get(f"{column}_worst"),
+            }
+            if kind != "pm" and metric == main:
+                # A model without running statistics scores the same with either.
+                summary[f"{column}_local_last"] = last.get(f"{column}_local", last.get(column))
+                summary[f"{column}_averaged_last"] = last.get(f"{column}_averaged", last.get(column))
+    summary |= {"problem": problem.name, "metric": main.name}
     summary |= {"train_loss_last": last.get("train_loss"), "norm_statistics": norm_statistics}
     summary |= {name: last.get(name) for name in ("density_global", "density_edge", "density_client")}
     for kind in ("bytes", "formula"):

@@ -10,6 +10,7 @@ from torch import nn
 
 from sfedhp.config import Experiment
 from sfedhp.data.schema import Schema
+from sfedhp.nn.problems import problem_of
 from sfedhp.runs.models import Models
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import summarize
@@ -33,7 +34,11 @@ class Run:
             "algorithm": self.experiment.algorithm_name,
             "source": self.experiment.data.source,
             "seed": self.experiment.seed,
-            **summarize(self.history, self.experiment.evaluation.norm_statistics),
+            **summarize(
+                self.history,
+                self.experiment.evaluation.norm_statistics,
+                problem_of(self.experiment.problem),
+            ),
             "finished": self.finished,
             "folder": None if self.folder is None else str(self.folder),
         }

@@ -8,7 +8,7 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError, StorageError
 from sfedhp.core.files import locked, remove_temporary_files
-from sfedhp.data.federation import ARRAYS
+from sfedhp.data.loading import ARRAYS
 from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model

@@ -2,6 +2,7 @@
 
 A run's folder has them as `clients.csv`, `classes.csv` and `confusion.json`. They follow the definition of
 the history: the mean of a column of `clients.csv`, weighted by the test rows, is the history's accuracy.
+Where no classes are predicted, there are `clients.csv` with the main metric instead, and `scores.json`.
 """
 
 from __future__ import annotations
@@ -25,26 +26,17 @@ from sfedhp.core.parsing import parse_json
 from sfedhp.core.text import printable
 from sfedhp.data import Federation
 from sfedhp.engine.state import State
-from sfedhp.runs.evaluation import Scored
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import CLASSIFICATION, METRICS, Metric
+from sfedhp.runs.counting import Scored
+from sfedhp.runs.metrics import KINDS, value_of
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import Row
 
 _CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
-_CHECKSUMS: Final = "checksums"  # in `confusion.json`, of the two tables
+_SUMMARY: Final = "scores.json"  # instead of the other two where no classes are predicted
+_CHECKSUMS: Final = "checksums"  # in the last of the files, of the tables
 SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
-_CLIENT_COLUMNS: Final = (
-    "client",
-    "edge",
-    "seat",
-    "rows",
-    "test_rows",
-    "labels",
-    *KINDS,
-    "loss",
-    "label_rows",
-)
-_ALONE: Final = "alone"  # the accuracy of the client's model trained alone, where a comparison has it
+_ALONE: Final = "alone"  # the main metric of the client's model trained alone, where a comparison has it
 _NAMES: Final = ("name", "edge_name")  # more columns, where the data has names
 _CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
 
@@ -59,12 +51,16 @@ class Scores(NamedTuple):
     # comparison each row has `alone`, the accuracy of the client's model trained alone.
     clients: list[Row]
     classes: list[Row]
-    confusion: Mapping[str, Matrix]  # by kind of model
+    confusion: Mapping[str, Matrix]  # by kind of model; empty without classes
+    metric: Metric = CLASSIFICATION.main  # what the figures of PM, EM and GM are
 
     @property
     def used(self) -> str:
         """The kind of model that a client would use: PM, else EM, else GM."""
-        return next((kind for kind in KINDS if kind in self.confusion), KINDS[0])
+        known = self.confusion or {
+            kind for kind in KINDS if any(row[kind] is not None for row in self.clients)
+        }
+        return next((kind for kind in KINDS if kind in known), KINDS[0])
 
     def ranked_clients(self) -> list[Row]:
         """The clients from the worst served to the best, by the model that each would use.
@@ -73,7 +69,11 @@ class Scores(NamedTuple):
         figure are last.
         """
         kind = self.used
-        known = sorted((row for row in self.clients if row[kind] is not None), key=lambda row: row[kind])
+        known = sorted(
+            (row for row in self.clients if row[kind] is not None),
+            key=lambda row: row[kind],
+            reverse=not self.metric.higher_is_better,
+        )
         tenth = math.ceil(0.1 * len(known))
         return [
             *(row | {"worst_decile": place < tenth} for place, row in enumerate(known)),
@@ -113,17 +113,19 @@ def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
 
 
 def _write(folder: Path, scores: Scores, alone: Mapping[int, float]) -> None:
-    """Write the three files; `confusion.json` has the checksums of all: it goes first, and comes last."""
-    (folder / _CONFUSION).unlink(missing_ok=True)
-    tables = {
-        _CLIENTS: _clients_table(scores.clients, alone),
-        _CLASSES: _table(_CLASS_COLUMNS, scores.classes),
-    }
+    """Write all files; the last one has the checksums of all: it goes first, and comes last."""
+    last = folder / (_CONFUSION if scores.confusion else _SUMMARY)
+    last.unlink(missing_ok=True)
+    tables = {_CLIENTS: _clients_table(scores, alone)}
+    if scores.confusion:
+        tables[_CLASSES] = _table(_CLASS_COLUMNS, scores.classes)
     for name, text in tables.items():
         write_text(folder / name, text)
     sums = {name: checksum(text.encode()) for name, text in tables.items()}
-    confusion = {"round": scores.round, **scores.confusion, **_class_names(scores.classes), _CHECKSUMS: sums}
-    write_text(folder / _CONFUSION, json.dumps(with_checksum(confusion)) + "\n")
+    content: Row = {"round": scores.round, **scores.confusion, **_class_names(scores.classes)}
+    if not scores.confusion:
+        content["metric"] = scores.metric.name
+    write_text(last, json.dumps(with_checksum({**content, _CHECKSUMS: sums})) + "\n")
 
 
 def read_scores(folder: Path) -> Scores | None:
@@ -132,24 +134,30 @@ def read_scores(folder: Path) -> Scores | None:
     Raises:
         InputError: a file cannot be read.
     """
-    if not all((folder / name).exists() for name in SCORE_FILES):
+    files = (_CLIENTS, _SUMMARY) if (folder / _SUMMARY).exists() else SCORE_FILES
+    if not all((folder / name).exists() for name in files):
         return None
     try:
-        confusion = checked(folder / _CONFUSION, parse_json((folder / _CONFUSION).read_bytes()))
-        for name, expected in confusion.pop(_CHECKSUMS, {}).items():
-            if name in SCORE_FILES and checksum((folder / name).read_bytes()) != expected:
+        last = folder / (_CONFUSION if files == SCORE_FILES else _SUMMARY)
+        content = checked(last, parse_json(last.read_bytes()))
+        for name, expected in content.pop(_CHECKSUMS, {}).items():
+            if name in files and checksum((folder / name).read_bytes()) != expected:
                 raise DamagedError(f"{folder / name} is damaged: its content does not match its checksum.")
+        metric = METRICS[content.get("metric", CLASSIFICATION.main.name)]
+        clients = [_client(row, metric) for row in _read_table(folder / _CLIENTS)]
+        if files != SCORE_FILES:
+            return Scores(int(content["round"]), clients, [], {}, metric)
         return Scores(
-            int(confusion.pop("round")),
-            [_client(row) for row in _read_table(folder / _CLIENTS)],
+            int(content["round"]),
+            clients,
             [_class(row) for row in _read_table(folder / _CLASSES)],
-            {kind: confusion[kind] for kind in KINDS if kind in confusion},
+            {kind: content[kind] for kind in KINDS if kind in content},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        files = ", ".join(SCORE_FILES)
-        why = str(error) if isinstance(error, DamagedError) else f"One of {files} is damaged."
+        names = ", ".join(files)
+        why = str(error) if isinstance(error, DamagedError) else f"One of {names} is damaged."
         raise InputError(
-            f"{why} Delete {files} in {folder}, and `sfedhp resume {folder}` writes them again."
+            f"{why} Delete {names} in {folder}, and `sfedhp resume {folder}` writes them again."
         ) from None
 
 
@@ -157,7 +165,20 @@ def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[
     """The scores of one run of a stack."""
     simulator, federation = prepared.simulator, prepared.federations[index]
     place = (index,) if simulator.runs else ()
-    test = prepared.evaluator.test
+    test, metric = prepared.evaluator.test, prepared.evaluator.counting.metrics[0]
+    clients = _client_rows(
+        federation,
+        _positions(prepared),
+        {
+            kind: [
+                figures[place].flatten().tolist()
+                for figures in (value_of(metric, each.counts), each.counts.loss, each.counts.rows)
+            ]
+            for kind, each in scored.items()
+        },
+    )
+    if metric != CLASSIFICATION.main:
+        return Scores(rounds, clients, [], {}, metric)
     labels, sizes = test.labels[place].cpu(), test.sizes[place].cpu()
     real = torch.arange(labels.shape[-1]) < sizes.unsqueeze(-1)
     classes = federation.classes
@@ -165,15 +186,9 @@ def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[
         kind: _confusion(labels[real], each.predicted[place].cpu()[real], classes)
         for kind, each in scored.items()
     }
-    counts = {kind: [part[place].flatten().tolist() for part in each.counts] for kind, each in scored.items()}
-    return Scores(
-        rounds,
-        _client_rows(federation, _positions(prepared), counts),
-        _class_rows(
-            torch.bincount(labels[real], minlength=classes).tolist(), confusion, federation.names.classes
-        ),
-        confusion,
-    )
+    held = torch.bincount(labels[real], minlength=classes).tolist()
+    by_class = _class_rows(held, confusion, federation.names.classes)
+    return Scores(rounds, clients, by_class, confusion)
 
 
 def _positions(prepared: Prepared) -> dict[tuple[int, int], int]:
@@ -195,26 +210,27 @@ def _client_rows(
     Args:
         federation: who holds what.
         positions: of the clients in the counts, by edge and seat.
-        counts: by kind of model: correct rows, summed loss and rows of each client.
+        counts: by kind of model: the main metric, summed loss and rows of each client.
     """
     table = []
     taken = np.argwhere(federation.seats >= 0).tolist()
     for holding, (edge, seat) in zip(federation.describe(), taken, strict=True):
         position = positions.get((edge, seat))
         figures: Row = dict.fromkeys((*KINDS, "loss"))
-        for kind, (correct, loss, rows) in counts.items():
+        for kind, (metric, loss, rows) in counts.items():
             if position is None or not rows[position]:
                 continue
-            figures[kind] = 100 * correct[position] / rows[position]
+            figures[kind] = metric[position] if math.isfinite(metric[position]) else None
             mean = loss[position] / rows[position]
             if kind == next(iter(counts)) and math.isfinite(mean):  # the model that the client would use
                 figures["loss"] = mean
-        labels = " ".join(str(label) for label, count in enumerate(holding.train) if count)
+        held = holding.train if federation.classes else ()
+        labels = " ".join(str(label) for label, count in enumerate(held) if count)
         table.append(
             {"client": holding.client, "edge": edge, "seat": seat}
             | {"rows": sum(holding.train), "test_rows": sum(holding.test), "labels": labels}
             | figures
-            | {"label_rows": " ".join(str(count) for count in holding.train if count)}
+            | {"label_rows": " ".join(str(count) for count in held if count)}
             | {name: getattr(holding, name) for name in _NAMES if getattr(holding, name)}
         )
     return table
@@ -240,6 +256,16 @@ def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> Matrix:
     return matrix
 
 
+def _clients_table(scores: Scores, alone: Mapping[int, float]) -> str:
+    """`clients.csv`: the figures of PM, EM and GM have the names that they have in the history."""
+    names = {kind: scores.metric.column(kind) for kind in KINDS}
+    columns = ["client", "edge", "seat", "rows", "test_rows", "labels", *names.values(), "loss", "label_rows"]
+    rows = [{names.get(name, name): value for name, value in row.items()} for row in scores.clients]
+    if alone:
+        columns, rows = [*columns, _ALONE], [row | {_ALONE: alone.get(row["client"])} for row in rows]
+    return _table(columns, rows)
+
+
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     """The rows as CSV, with their names where they have some; a figure that is missing is empty."""
     text = io.StringIO(newline="")
@@ -255,25 +281,18 @@ def _read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _clients_table(clients: Sequence[Row], alone: Mapping[int, float]) -> str:
-    columns: tuple[str, ...] = _CLIENT_COLUMNS
-    if alone:
-        columns = (*columns, _ALONE)
-        clients = [row | {_ALONE: alone.get(row["client"])} for row in clients]
-    return _table(columns, clients)
-
-
 def _alone(folder: Path) -> dict[int, float]:
     """What `write_alone` has written before: a run that is resumed keeps it."""
     found = _read_table(folder / _CLIENTS) if (folder / _CLIENTS).exists() else []
     return {int(row["client"]): float(row[_ALONE]) for row in found if row.get(_ALONE)}
 
 
-def _client(row: Mapping[str, str]) -> Row:
+def _client(row: Mapping[str, str], metric: Metric) -> Row:
     counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
     texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None of earlier versions
-    names = [*KINDS, "loss", *([_ALONE] if _ALONE in row else [])]
-    return counts | texts | {name: _figure(row[name]) for name in names} | _names(row)
+    figures = {kind: _figure(row[metric.column(kind)]) for kind in KINDS}
+    figures |= {name: _figure(row[name]) for name in ("loss", _ALONE) if name in row}
+    return counts | texts | figures | _names(row)
 
 
 def _class(row: Mapping[str, str]) -> Row:

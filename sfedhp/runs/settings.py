@@ -198,7 +198,8 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
             return int(digits) if len(digits) < 100 else text
         if kind is float and (number := _float(text)) is not None:
             return number
-        if kind == NAMES:
+        # Where one name may stand alone, only brackets make a list.
+        if kind == NAMES and (str not in types or text.strip().startswith("[")):
             return _list(text)
         if kind == COUNTS and (parts := _list(text)) and all(map(_WHOLE.fullmatch, parts)):
             return tuple(map(int, parts))

@@ -13,7 +13,10 @@ from sfedhp.core.scalars import PerRun
 
 
 def stack_key(experiment: Experiment) -> Hashable:
-    """What must be equal for experiments to run as one stack: all but seeds and what a `PerRun` can hold."""
+    """What must be equal for experiments to run as one stack: all but seeds and what a `PerRun` can hold.
+
+    Balanced class weights follow from the training rows, and so from the seed.
+    """
     algorithm = experiment.algorithm
     hints = typing.get_type_hints(type(algorithm))
     # A term that is absent (a plain 0) is left out of the computation, so only non-zeros go together.
@@ -22,7 +25,8 @@ def stack_key(experiment: Experiment) -> Hashable:
         for option in dataclasses.fields(algorithm)
         for value in [getattr(algorithm, option.name)]
     )
-    return (type(algorithm), fixed, replace(experiment, seed=0, algorithm=type(algorithm)()))
+    seed = experiment.seed if experiment.loss.class_weights == "balanced" else 0
+    return (type(algorithm), fixed, replace(experiment, seed=seed, algorithm=type(algorithm)()))
 
 
 def merge_algorithms(algorithms: Sequence[Algorithm]) -> Algorithm:

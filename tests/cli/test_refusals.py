@@ -25,6 +25,8 @@ def write_inputs(here):
     np.savez("no-inputs.npz", labels=labels)
     np.savez("nan.npz", inputs=nan, labels=labels)
     np.savez("floats.npz", inputs=inputs, labels=labels + 0.5)
+    np.savez("text-labels.npz", inputs=inputs, labels=labels.astype(str))
+    np.savez("nan-labels.npz", inputs=inputs, labels=np.where(np.arange(12) == 3, np.nan, 0.5))
     np.savez("negative.npz", inputs=inputs, labels=labels - 1)
     np.savez("gap.npz", inputs=inputs, labels=labels, client=np.array([0, 1, 3] * 4))
     np.savez("many.npz", inputs=inputs, labels=labels, client=np.arange(12) % 6 * 5)
@@ -126,7 +128,16 @@ REFUSED = {
     "run data.source=no-labels.npz": "has no array `labels`",
     "run data.source=no-inputs.npz": "has no array `inputs`",
     "run data.source=nan.npz": "`inputs` holds NaN",
-    "run data.source=floats.npz": "`labels` must be integers from 0",
+    "run data.source=floats.npz problem=classification": "`labels` must be integers from 0",
+    "run data.source=text-labels.npz problem=regression": "not numbers, which problem = regression needs",
+    "run data.source=nan-labels.npz": "`labels` holds a NaN, infinite or huge (above 3e38) value in row 3",
+    "run data.source=floats.npz evaluation.metrics=[auroc]": "'auroc' does not fit problem = regression",
+    "run evaluation.metrics=acuracy": "evaluation.metrics: 'acuracy' is not known: use accuracy",
+    "run loss.name=mse": "loss.name = 'mse' does not fit problem = classification: use cross_entropy",
+    "run loss.huber_delta=2": "loss.huber_delta is for loss.name = huber, and the loss is cross_entropy",
+    "run loss.name=torch:nothing": "loss.name = 'torch:nothing' cannot be imported",
+    "run loss.name=torch.nn.functional:cross_entropy": "returns shape () for 3 rows: it must return one loss",
+    "run problem=multilabel": "must be 0 or 1 for each label",
     "run data.source=negative.npz": "`labels` must be integers from 0 (found -1)",
     "run data.source=gap.npz": "gap.npz has 3 clients whose numbers go up to 3 with gaps: number them 0 to 2",
     "run data.source=many.npz": "return_inverse=True)[1], and set edges and clients_per_edge so that their",

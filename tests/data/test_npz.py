@@ -70,8 +70,9 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
         ({"inputs": INPUTS[:, 0], "labels": LABELS}, "`inputs` must be (rows, features…)"),
         ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "`inputs` must be (rows, features…)"),
         ({"inputs": INPUTS, "labels": LABELS - 1}, "`labels` must be integers from 0 (found -1)"),
-        ({"inputs": INPUTS, "labels": LABELS + 0.5}, "`labels` must be integers from 0 (found float64)"),
-        ({"inputs": INPUTS, "labels": LABELS * 1.0}, "`labels` must be integers from 0 (found float64)"),
+        ({"inputs": INPUTS, "labels": np.where(LABELS, 0.5, np.nan)}, "holds a NaN, infinite or huge"),
+        ({"inputs": INPUTS, "labels": LABELS * 1.0}, "may be classes or quantities: set problem=regression"),
+        ({"inputs": INPUTS, "labels": LABELS.astype(str)}, "`labels` must be integers from 0 (found <U"),
         ({"inputs": INPUTS, "labels": np.full(20, 2**64 - 1, np.uint64)}, "`labels` must be integers from 0"),
         (
             {"inputs": INPUTS, "labels": LABELS * 10**9},

@@ -13,7 +13,7 @@ from sfedhp.data import DataOptions, Federation, federate, from_arrays
 EVERY = ["paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
 
 
-def random_arrays(seed: int, rows: int, classes: int, clients: int) -> dict[str, np.ndarray]:
+def random_arrays(seed: int, rows: int, classes: int, clients: int) -> dict[str, Any]:
     draw = np.random.default_rng(seed)
     return {
         "inputs": draw.normal(size=(rows, 2)),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.federation import from_arrays
+from sfedhp.data.loading import from_arrays
 from sfedhp.data.options import DataOptions
 from sfedhp.data.scaling import Scaling, scaling_of
 from sfedhp.data.sums import Sums

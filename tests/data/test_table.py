@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import sfedhp
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import ProblemOption
 from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
 from sfedhp.data.columns import MISSING
 from sfedhp.data.newcomer import load_newcomer
@@ -65,9 +66,11 @@ def raw(folder: Path, text: str, encoding: str = "utf-8") -> str:
     return str(path)
 
 
-def load(source: str, edges: int = 1, clients_per_edge: int = 2, **options: Any) -> Federation:
+def load(
+    source: str, edges: int = 1, clients_per_edge: int = 2, problem: ProblemOption = "auto", **options: Any
+) -> Federation:
     chosen = DataOptions(source, **{"target": "sick", **options})
-    return federate(chosen, edges=edges, clients_per_edge=clients_per_edge, seed=0)[0]
+    return federate(chosen, edges=edges, clients_per_edge=clients_per_edge, seed=0, problem=problem)[0]
 
 
 def refusal(source: str, **options: Any) -> str:
@@ -309,16 +312,29 @@ EXAMPLES = [
     ("column 'age' holds an infinite or huge (above 3e38) number in line 3", changed("age", 1, "1e39"), {}),
     ("column 'x' has numbers with a decimal comma", {**PLAIN, "x": ["1,5"] * ROWS}, {}),
     (
-        "the target 'sick' has numbers that are not whole, and regression is not available yet",
+        "the target 'sick' has numbers that are not whole, and problem = classification takes at most 50",
         {**PLAIN, "sick": column(lambda row: row % 2 + 0.5)},
-        {},
+        {"problem": "classification"},
     ),
     (
-        "the target 'sick' has 51 different numbers, and regression is not available yet",
+        "the target 'sick' has 51 different numbers, and problem = classification takes at most 50 classes",
         {"x": ["1"] * 102, "sick": [str(row % 51) for row in range(102)]},
-        {},
+        {"problem": "classification"},
     ),
-    ("the target 'sick' holds neither text nor whole", {**PLAIN, "sick": ["2024-02-01"] * ROWS}, {}),
+    (
+        "the target 'sick' holds text ('yes' in line 2), and problem = regression need numbers: choose",
+        PLAIN,
+        {"problem": "regression"},
+    ),
+    ("column 'sick' has no value in line 4", changed("sick", 2, "nan"), {"problem": "regression"}),
+    (
+        "the target age holds a NaN, infinite or huge (above 3e38) value in row 2",
+        changed("age", 2, "inf"),
+        {"target": "age", "drop": ("sick",), "problem": "regression"},
+    ),
+    ("the target sick is the same in every", {**PLAIN, "sick": ["1.5"] * ROWS}, {}),
+    ("data.target names 2 columns", PLAIN, {"target": ("age", "sick"), "problem": "classification"}),
+    ("the target 'sick' holds neither text nor numbers", {**PLAIN, "sick": ["2024-02-01"] * ROWS}, {}),
     ("the target 'sick' is 'yes' in every row", {**PLAIN, "sick": ["yes"] * ROWS}, {}),
     ("class 'rare' occurs only in rows to test on", changed("sick", 7, "rare"), {"test_share": 0.9}),
     (
@@ -535,3 +551,47 @@ def test_the_new_default_scale_changes_nothing_for_arrays(kind: type[np.generic]
     config = to_dict(Experiment(data=recorded))
     assert not {"target", "client_column", "edge_column", "test_column", "drop"} & config["data"].keys()
     assert from_dict(config).data == recorded
+
+
+# --- targets that are no classes
+
+
+def test_a_target_of_numbers_is_a_regression_and_a_note_says_so(tmp_path: Path) -> None:
+    many = {"x": column(lambda row: row), "sick": column(lambda row: 100 + row + 0.5)}
+    federation = load(written(tmp_path, many))
+    assert federation.problem == "regression"
+    assert federation.outputs == 1
+    assert federation.labels[:, 0].tolist() == [100.5 + row for row in range(ROWS)]
+    assert federation.names.targets == ("sick",)
+    assert (
+        "my.csv: the target sick holds numbers that are no classes: problem = regression." in federation.notes
+    )
+    assert not load(written(tmp_path, many), problem="regression").notes
+
+
+def test_whole_numbers_are_classes_until_they_are_many(tmp_path: Path) -> None:
+    few = {"x": column(lambda row: row), "sick": column(lambda row: row % 3)}
+    assert load(written(tmp_path, few)).problem == "classification"
+    assert load(written(tmp_path, few), problem="regression").labels[:3, 0].tolist() == [0, 1, 2]
+    many = {"x": ["1"] * 102, "sick": [str(row % 51) for row in range(102)]}
+    assert load(written(tmp_path, many)).problem == "regression"
+
+
+def test_several_targets_are_numbers_or_labels(tmp_path: Path) -> None:
+    columns = {**PLAIN, "a": column(lambda row: row % 2), "b": column(lambda row: row // 2 % 2)}
+    labels = load(written(tmp_path, columns), target=("a", "b"))
+    assert (labels.problem, labels.names.classes, labels.outputs) == ("multilabel", ("a", "b"), 2)
+    numbers = load(written(tmp_path, columns), target=("a", "age"), problem="regression")
+    assert (numbers.problem, numbers.names.targets, numbers.labels.shape) == (
+        "regression",
+        ("a", "age"),
+        (ROWS, 2),
+    )
+    assert "age" not in numbers.names.features
+
+
+def test_a_reconstruction_needs_no_target(tmp_path: Path) -> None:
+    federation = load(written(tmp_path, PLAIN), target=None, problem="reconstruction")
+    assert federation.outputs == federation.inputs.shape[1] == 5
+    rows = federation.train[0]
+    np.testing.assert_array_equal(federation.targets(rows, "float64"), federation.scaled(rows, "float64"))

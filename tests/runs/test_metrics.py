@@ -3,17 +3,19 @@
 import pytest
 import torch
 
+from sfedhp.nn.problems import CLASSIFICATION
 from sfedhp.runs.metrics import (
     KINDS,
     Counts,
-    accuracy,
     client_metrics,
     mean_loss,
     metrics_of_reports,
+    micro,
     over_clients,
 )
 
 METRICS = ("macro", "spread", "worst")
+ACCURACY = CLASSIFICATION.main
 
 
 def test_metrics_of_the_reports_of_a_deployment():
@@ -45,17 +47,18 @@ def test_a_stack_has_the_metrics_of_each_run():
     rows[:, 0, 2] = 0
     correct = (rows * torch.rand(3, 4, 5, generator=generator)).floor()
     loss = rows * torch.rand(3, 4, 5, generator=generator, dtype=torch.float64)
-    stack = Counts(correct, loss, rows)
+    stack = Counts({"correct": correct}, loss, rows)
     for kind in KINDS:
-        together = client_metrics(kind, stack, over_clients(1))
+        together = client_metrics(ACCURACY, kind, stack, over_clients(1))
         for run in range(3):
-            alone = client_metrics(kind, Counts(*(each[run] for each in stack)), over_clients(0))
+            one = stack.map(lambda each, run=run: each[run])  # type: ignore[misc]
+            alone = client_metrics(ACCURACY, kind, one, over_clients(0))
             assert list(alone) == list(together) == [f"{kind}_{name}" for name in METRICS]
             for name, value in alone.items():
                 assert together[name][run].item() == pytest.approx(value.item())
-    assert accuracy(stack, over_clients(1)).shape == mean_loss(stack, over_clients(1)).shape == (3,)
+    assert micro(ACCURACY, stack, over_clients(1)).shape == mean_loss(stack, over_clients(1)).shape == (3,)
     ranked = sorted(100 * c / r for c, r in zip(correct[1].flatten(), rows[1].flatten(), strict=True) if r)
-    worst = client_metrics("pm", stack, over_clients(1))["pm_worst"][1].item()
+    worst = client_metrics(ACCURACY, "pm", stack, over_clients(1))["pm_worst"][1].item()
     assert worst == pytest.approx(float(sum(ranked[:2]) / 2))
 
 

@@ -21,6 +21,7 @@ from sfedhp.cli.paths import new_folder
 from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
+from sfedhp.nn.problems import problem_of
 from sfedhp.runs.records import summarize
 
 
@@ -71,7 +72,7 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
                 show(status)
             time.sleep(0.2)
         final, rows = federation.status() or {}, federation.rows()
-    summary = summarize(rows) | {
+    summary = summarize(rows, problem=problem_of(layout.cloud.experiment.problem)) | {
         "finished": bool(final.get("finished")),
         "folder": str(kits / "cloud" / "run"),
     }

@@ -9,8 +9,9 @@ from rich.filesize import decimal
 
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.summaries import explain_best
+from sfedhp.cli.output.summaries import explain_best, explain_metric
 from sfedhp.core.formats import duration
+from sfedhp.nn.problems import METRICS, Metric
 from sfedhp.runs.metrics import KINDS
 
 _METHOD = 11  # the longest name of a method with its mark
@@ -39,17 +40,25 @@ def print_comparison(rows: Sequence[MethodResult]) -> None:
     for method, summary, error in rows:
         cells = ["–"] * (len(columns) - 1)
         if summary is not None:
+            metric = METRICS[summary["metric"]]
             cells = [
-                *(_four_characters(summary[f"{kind}_{column}"]) for kind in KINDS for column in _COLUMNS),
+                *(
+                    _short(metric, summary[f"{metric.column(kind)}_{column}"])
+                    for kind in KINDS
+                    for column in _COLUMNS
+                ),
                 *(duration(summary["seconds"]), decimal(summary["bytes_total"])),
             ]
         lines.append([f"{method}†" if error else method, *cells])
     explain_best(console, print_table(console, columns, lines))
+    explain_metric(console, [row.summary for row in rows if row.summary is not None])
     for method, _, error in rows:
         if error:
             console.print(f"† {method}: {error}")
 
 
-def _four_characters(value: float | None) -> str:
-    """An accuracy with one decimal; 100 has none, so that a row keeps its width."""
-    return "–" if value is None else f"{value:.1f}"[:4].rstrip(".")
+def _short(metric: Metric, value: float | None) -> str:
+    """A percentage with one decimal, 100 with none to keep the width of a row; others with three digits."""
+    if value is None:
+        return "–"
+    return f"{value:.1f}"[:4].rstrip(".") if metric.percent else f"{value:.3g}"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfedhp.core.text import printable
+from sfedhp.nn.problems import main_metric
 from sfedhp.runs.metrics import KINDS
 
 _LONGEST = 10_000  # characters of a line or cell
@@ -50,7 +51,9 @@ def status_line(status: Mapping[str, Any]) -> str:
     rounds = f"/{status['rounds']}" if "rounds" in status else ""
     names = _names(status)
     parts = [f"{_called(status['name'], names)}: round {status.get('round') or 0}{rounds}"]
-    parts += [f"{kind.upper()} {row[kind]:.2f}" for kind in KINDS if kind in row]
+    metric = main_metric(row)
+    figures = {kind: metric.column(kind) for kind in KINDS}
+    parts += [f"{kind.upper()} {metric.text(row[name])}" for kind, name in figures.items() if name in row]
     sent = sum(value for name, value in row.items() if name.startswith("bytes_"))
     if sent:
         parts.append(f"{decimal(sent)} per round")

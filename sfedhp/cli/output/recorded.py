@@ -30,7 +30,8 @@ def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
     console.print()
     if run.scores is not None:
         _print_clients(console, run.scores, all_clients=all_clients)
-        _print_classes(console, run.scores)
+        if run.scores.classes:
+            _print_classes(console, run.scores)
     else:
         console.print(run.missing_scores, soft_wrap=True)
     print_folder(console, run.folder)
@@ -44,14 +45,14 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
     ]
     lines = []
     for run in runs:
-        summary, rounds = run.summary, run.config["rounds"]
+        summary, rounds, metric = run.summary, run.config["rounds"], run.problem.main
         done = str(rounds) if run.finished else f"{run.rounds_done} of {rounds}"
         lines.append(
             [
                 run.folder.name,
                 run.config[METHOD],
                 "diverged" if run.error else done,
-                *(percent(summary[f"{kind}_last"]) for kind in KINDS),
+                *(metric.text(summary[f"{metric.column(kind)}_last"]) for kind in KINDS),
             ]
         )
     print_table(results(), columns, lines)
@@ -75,13 +76,14 @@ def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> No
         [
             *(row.get("name", str(row["client"])), row.get("edge_name", str(row["edge"]))),
             *(str(row["rows"]), str(row["test_rows"]), _labels(row, scores)),
-            *(percent(row[kind]) for kind in (*KINDS, *alone)),
+            *(scores.metric.text(row[kind]) for kind in (*KINDS, *alone)),
             "–" if row["loss"] is None else f"{row['loss']:.3f}",
             "worst decile" if row["worst_decile"] else "",
         ]
         for row in shown
     ]
-    print_table(console, columns, rows, f"Clients after round {scores.round}, worst first; accuracy in %")
+    what = "accuracy in %" if scores.metric.name == "accuracy" else scores.metric.heading
+    print_table(console, columns, rows, f"Clients after round {scores.round}, worst first; {what}")
     if len(shown) < len(ranked):
         console.print(f"({len(ranked) - len(shown)} more clients; --all shows them)\n")
 

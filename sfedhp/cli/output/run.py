@@ -12,7 +12,8 @@ from rich.filesize import decimal
 from sfedhp.cli.output.columns import Column, pack, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best
-from sfedhp.core.formats import counted, duration, percent
+from sfedhp.core.formats import counted, duration
+from sfedhp.nn.problems import METRICS, Metric
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.results import Run
 
@@ -51,29 +52,44 @@ def print_run(run: Run) -> None:
 
 
 def print_accuracies(console: Console, summary: Mapping[str, Any]) -> None:
-    """Print the final accuracies of each kind of model as a table."""
+    """Print the final figures of each kind of model as a table: the main metric, then the others."""
+    metric = METRICS[summary["metric"]]
     columns = [
-        *(Column("accuracy, %", words=_MODEL), Column("last"), Column("best*", spare=1)),
+        *(Column(metric.heading, words=_MODEL), Column("last"), Column("best*", spare=1)),
         *(Column("validated (round)"), Column("macro", spare=4), Column("spread", spare=3)),
         Column("worst decile", spare=2),
     ]
     rows = [
         (
             NAMES[kind],
-            *(percent(summary[f"{kind}_{column}"]) for column in ("last", "best")),
-            _accuracy_and_round(summary[f"{kind}_validated"], summary[f"{kind}_validated_round"]),
-            *(percent(summary[f"{kind}_{column}_last"]) for column in ("macro", "spread", "worst")),
+            *(metric.text(summary[f"{name}_{column}"]) for column in ("last", "best")),
+            _figure_and_round(metric, summary[f"{name}_validated"], summary[f"{name}_validated_round"]),
+            *(metric.text(summary[f"{name}_{column}_last"]) for column in ("macro", "spread", "worst")),
         )
         for kind in KINDS
+        for name in [metric.column(kind)]
     ]
     explain_best(console, print_table(console, columns, rows))
     for kind in ("em", "gm"):
-        local, averaged = summary[f"{kind}_local_last"], summary[f"{kind}_averaged_last"]
+        name = metric.column(kind)
+        local, averaged = summary[f"{name}_local_last"], summary[f"{name}_averaged_last"]
         if local != averaged:
             console.print(
-                f"{kind.upper()} with each client's own batch-norm statistics {percent(local)}, "
-                f"with averaged ones {percent(averaged)}."
+                f"{kind.upper()} with each client's own batch-norm statistics {metric.text(local)}, "
+                f"with averaged ones {metric.text(averaged)}."
             )
+    others = [
+        each
+        for each in METRICS.values()
+        if each != metric and any(f"{each.column(kind)}_last" in summary for kind in KINDS)
+    ]
+    if others:
+        rows = [
+            (NAMES[kind], *(each.text(summary.get(f"{each.column(kind)}_last")) for each in others))
+            for kind in KINDS
+        ]
+        columns = [Column("last round", words=_MODEL), *(Column(each.heading) for each in others)]
+        print_table(console, columns, rows)
 
 
 def _title(run: Run) -> str:
@@ -82,8 +98,8 @@ def _title(run: Run) -> str:
     return f"{experiment.algorithm_name} on {experiment.data.source}, seed {experiment.seed}{state}"
 
 
-def _accuracy_and_round(value: float | None, round_: int | None) -> str:
-    return "–" if value is None else f"{value:.2f} ({round_})"
+def _figure_and_round(metric: Metric, value: float | None, round_: int | None) -> str:
+    return "–" if value is None else f"{metric.text(value)} ({round_})"
 
 
 def _sent_bytes(summary: Mapping[str, Any]) -> list[str]:
@@ -112,7 +128,11 @@ def print_folder(console: Console, folder: Path) -> None:
     for names, content in (
         ("config.toml", "every option of the run"),
         ("history.jsonl, history.csv", "one row per round"),
-        ("clients.csv, classes.csv", "the accuracy of each client and class"),
+        (
+            ("clients.csv, classes.csv", "the accuracy of each client and class")
+            if (folder / "classes.csv").exists()
+            else ("clients.csv", "the figures of each client")
+        ),
         ("confusion.json", "predicted classes, by true class"),
         ("models/", f"{counted(models, 'model')}, safetensors"),
         ("checkpoint/", "for `sfedhp resume`"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
+
+from sfedhp.nn.problems import METRICS
 
 _BEST = "* best of all rounds, chosen on the test data: too optimistic to report alone."
 
@@ -14,6 +16,15 @@ def explain_best(console: Console, headings: Collection[str]) -> None:
     """Print what the mark of the best round means, if one of the headings has it."""
     if any(heading.endswith("best*") for heading in headings):
         console.print(_BEST)
+
+
+def explain_metric(console: Console, summaries: Iterable[Mapping[str, Any]]) -> None:
+    """Print what the figures of runs are, where they are not accuracies."""
+    for name in dict.fromkeys(summary["metric"] for summary in summaries):
+        metric = METRICS[name]
+        if name != "accuracy":
+            better = "higher" if metric.higher_is_better else "lower"
+            console.print(f"The figures are {metric.heading}: {better} is better.")
 
 
 def stopped_after(summary: Mapping[str, Any]) -> int | None:

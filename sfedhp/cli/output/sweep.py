@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.summaries import explain_best, stopped_after
+from sfedhp.cli.output.summaries import explain_best, explain_metric, stopped_after
+from sfedhp.nn.problems import METRICS
 
 _VALUE = 12  # least width of the column of a value that varies
-_COLUMNS = ("pm_last", "em_last", "gm_last", "gm_validated", "gm_best")
+_COLUMNS = (("pm", "last"), ("em", "last"), ("gm", "last"), ("gm", "validated"), ("gm", "best"))
 
 
 class SweepRun(NamedTuple):
@@ -49,10 +50,11 @@ def print_sweep(runs: Sequence[SweepRun]) -> None:
                 *(values[key] for key in keys),
                 str(size) if len(finished) == size else f"{len(finished)} of {size}",
                 *([_stopped_rounds(group, size)] if stopped else []),
-                *(_mean_and_deviation(shown, column) for column in _COLUMNS),
+                *(_mean_and_deviation(shown, *column) for column in _COLUMNS),
             ]
         )
     explain_best(console, print_table(console, columns, rows))
+    explain_metric(console, [summary for _, summary in runs if summary is not None])
     if stopped:
         console.print("A line without a finished run shows the numbers of the round in which it was stopped.")
     for _, summary in runs:
@@ -80,9 +82,13 @@ def _stopped_rounds(group: Sequence[Mapping[str, Any]], size: int) -> str:
     return ", ".join(str(done) for done in rounds) or ("not started" if len(group) < size else "")
 
 
-def _mean_and_deviation(summaries: Sequence[Mapping[str, Any]], column: str) -> str:
-    values = [summary[column] for summary in summaries if summary[column] is not None]
+def _mean_and_deviation(summaries: Sequence[Mapping[str, Any]], kind: str, which: str) -> str:
+    if not summaries:
+        return "–"
+    metric = METRICS[summaries[0]["metric"]]
+    found = [summary.get(f"{metric.column(kind)}_{which}") for summary in summaries]
+    values = [value for value in found if value is not None]
     if not values:
         return "–"
-    mean = f"{statistics.fmean(values):.2f}"
-    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+    mean = metric.text(statistics.fmean(values))
+    return f"{mean} ± {metric.text(statistics.stdev(values))}" if len(values) > 1 else mean
