@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import sfedhp
@@ -74,7 +75,7 @@ def test_paths_may_be_strings(tmp_path):
     assert sfedhp.resume(folder).finished
     (outcome,) = sfedhp.sweep([experiment], [folder])
     assert outcome.run.history == first.history
-    rows = {"inputs": [[[[0.1] * 28] * 28]] * 8, "labels": [0, 1] * 4}
+    rows = {"inputs": np.full((8, 1, 28, 28), 25, np.uint8), "labels": [0, 1] * 4}
     from_run, from_folder = sfedhp.personalize(first, rows), sfedhp.personalize(folder, rows)
     assert from_run.losses == from_folder.losses
     assert from_run.after == from_folder.after

@@ -135,6 +135,19 @@ def target_unit(federation: Federation) -> Tensor | None:
     return None if scaling is None else torch.from_numpy(np.asarray(scaling.spread))
 
 
+def units_of_runs(federations: Sequence[Federation], axes: int | None) -> Tensor | None:
+    """The units of the targets of all runs, ready to multiply scores (*lead, rows, targets).
+
+    Args:
+        federations: of each run.
+        axes: of `lead`, the first of which are the runs; None: there is one run and no such axis.
+    """
+    units = [unit for unit in map(target_unit, federations) if unit is not None]
+    if not units:
+        return None
+    return units[0] if axes is None else torch.stack(units).view(len(units), *(1,) * axes, -1)
+
+
 def check_tokens(network: Network, *held: Rows) -> None:
     """Check that a network that takes token ids gets integers, and none that its embedding lacks.
 
@@ -181,6 +194,16 @@ def stacked_rows(federation: Federation, held: Sequence[NDArray[np.int64]], dtyp
             inputs[edge, seat, : len(rows)] = federation.scaled(rows, dtype)
             labels[edge, seat, : len(rows)] = federation.targets(rows, dtype)
     return Rows(*(torch.from_numpy(array) for array in (inputs, labels, sizes)))
+
+
+def pad_rows(rows: Rows, width: int) -> Rows:
+    """The same rows (edges, clients, rows, *shape) in a wider table."""
+    more = width - rows.inputs.shape[2]
+
+    def padded(held: Tensor) -> Tensor:
+        return torch.cat([held, held.new_zeros(*held.shape[:2], more, *held.shape[3:])], 2)
+
+    return Rows(padded(rows.inputs), padded(rows.labels), rows.sizes) if more else rows
 
 
 def pooled_rows(rows: Rows) -> Rows:

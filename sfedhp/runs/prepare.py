@@ -40,10 +40,11 @@ from sfedhp.runs.build import (
     check_tokens,
     client_keys,
     initial_weights,
+    pad_rows,
     pooled_rows,
     probe_network,
     stacked_rows,
-    target_unit,
+    units_of_runs,
 )
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
@@ -217,8 +218,8 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
     if experiment.attack.kind == "label-flip":
         if not federation.classes:
             raise InputError(
-                f"attack.kind = 'label-flip' needs classes, and this is problem = {federation.problem}: choose "
-                f"another attack."
+                f"attack.kind = 'label-flip' needs classes, and this is problem = {federation.problem}: "
+                f"choose another attack."
             )
         who = malicious(experiment.attack, experiment.seed, clients)
         rows = train._replace(labels=flip_labels(train.labels, federation.classes, who))
@@ -253,7 +254,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
 
     def joined_rows(held: Sequence[Rows]) -> Rows:
         width = max(rows.inputs.shape[2] for rows in held)
-        padded = [_pad(rows, width) for rows in held]
+        padded = [pad_rows(rows, width) for rows in held]
         return Rows(*(joined(tensors) for tensors in zip(*padded, strict=True)))
 
     keys = [client_keys(part.experiment, part.clients) for part in parts]
@@ -291,6 +292,8 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         return Rows(*(seats.arrange(tensor) for tensor in rows))
 
     validation = joined_rows([part.validation for part in parts])
+    lead = (pooled.task if pooled else simulator.task).lead
+    unit = units_of_runs([part.federation for part in parts], len(lead) if stacked else None)
     evaluator = Evaluator(
         simulator=simulator,
         test=arranged(joined_rows([part.test for part in parts])),
@@ -299,7 +302,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         density_threshold=experiment.density_threshold,
         pooled=pooled,
         counting=build_counting(
-            experiment, PROBLEMS[federation.problem], parts[0].loss, _unit(parts, pooled, simulator)
+            experiment, PROBLEMS[federation.problem], parts[0].loss, unit if unit is None else unit.to(device)
         ),
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
@@ -318,18 +321,6 @@ def _sampled(experiment: Experiment) -> int:
     if isinstance(experiment.algorithm, Pooled):
         return 0
     return experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
-
-
-def _unit(parts: Sequence[_Parts], pooled: Clients | None, simulator: Simulator) -> Tensor | None:
-    """The units of the targets of all runs, ready to multiply scores (*lead, rows, targets)."""
-    units = [target_unit(part.federation) for part in parts]
-    if units[0] is None:
-        return None
-    unit = torch.stack([each for each in units if each is not None]).to(simulator.initial.device)
-    if not simulator.runs:
-        return unit[0]
-    lead = (pooled.task if pooled else simulator.task).lead
-    return unit.view(len(units), *(1,) * (len(lead) - simulator.runs + 1), -1)
 
 
 def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:
@@ -352,13 +343,3 @@ def _device(experiment: Experiment) -> torch.device:
             f"engine.kind = process."
         )
     return torch.device("cpu")
-
-
-def _pad(rows: Rows, width: int) -> Rows:
-    """The same rows in a wider table."""
-    more = width - rows.inputs.shape[2]
-
-    def padded(held: Tensor) -> Tensor:
-        return torch.cat([held, held.new_zeros(*held.shape[:2], more, *held.shape[3:])], 2)
-
-    return Rows(padded(rows.inputs), padded(rows.labels), rows.sizes) if more else rows
