@@ -23,7 +23,7 @@ from sfedhp.runs.environment import environment
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import RecordFile, Row
 from sfedhp.runs.records import History, rows_of_run, whole_rounds
-from sfedhp.runs.scores import SCORE_FILES
+from sfedhp.runs.scores import SCORE_FILES, SUMMARY_FILE
 
 _CONFIG, _ENVIRONMENT, _SCHEMA = "config.toml", "environment.json", "schema.json"
 _HISTORY, _LEDGER = "history.jsonl", "ledger.jsonl"
@@ -66,7 +66,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         # Checkpoints of an old run would count as later ones than the first of this.
         for old in folder.glob("checkpoint/round-*.safetensors"):
             old.unlink()
-        for name in SCORE_FILES:
+        for name in (*SCORE_FILES, SUMMARY_FILE):
             (folder / name).unlink(missing_ok=True)
         _write_environment(folder, _environment(prepared))
         (folder / _SCHEMA).unlink(missing_ok=True)

@@ -33,7 +33,7 @@ from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import Row
 
 _CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
-_SUMMARY: Final = "scores.json"  # instead of the other two where no classes are predicted
+SUMMARY_FILE: Final = "scores.json"  # instead of the other two where no classes are predicted
 _CHECKSUMS: Final = "checksums"  # in the last of the files, of the tables
 SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
 _ALONE: Final = "alone"  # the main metric of the client's model trained alone, where a comparison has it
@@ -114,7 +114,7 @@ def write_alone(folder: Path, alone: Mapping[int, float]) -> None:
 
 def _write(folder: Path, scores: Scores, alone: Mapping[int, float]) -> None:
     """Write all files; the last one has the checksums of all: it goes first, and comes last."""
-    last = folder / (_CONFUSION if scores.confusion else _SUMMARY)
+    last = folder / (_CONFUSION if scores.confusion else SUMMARY_FILE)
     last.unlink(missing_ok=True)
     tables = {_CLIENTS: _clients_table(scores, alone)}
     if scores.confusion:
@@ -134,11 +134,11 @@ def read_scores(folder: Path) -> Scores | None:
     Raises:
         InputError: a file cannot be read.
     """
-    files = (_CLIENTS, _SUMMARY) if (folder / _SUMMARY).exists() else SCORE_FILES
+    files = (_CLIENTS, SUMMARY_FILE) if (folder / SUMMARY_FILE).exists() else SCORE_FILES
     if not all((folder / name).exists() for name in files):
         return None
     try:
-        last = folder / (_CONFUSION if files == SCORE_FILES else _SUMMARY)
+        last = folder / (_CONFUSION if files == SCORE_FILES else SUMMARY_FILE)
         content = checked(last, parse_json(last.read_bytes()))
         for name, expected in content.pop(_CHECKSUMS, {}).items():
             if name in files and checksum((folder / name).read_bytes()) != expected:

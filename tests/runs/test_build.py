@@ -1,6 +1,7 @@
 """Problems and losses in runs: training is what a plain torch loop does, alone and stacked."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sfedhp.data import from_arrays
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.runs.prepare import prepare
+from sfedhp.runs.scores import read_scores
 
 ROWS, FEATURES = 60, 5
 DRAW = np.random.default_rng(1)
@@ -202,3 +204,19 @@ def test_a_federation_is_of_one_problem() -> None:
     federation, _ = from_arrays(**data("regression"), edges=2, clients_per_edge=3, seed=0)
     with pytest.raises(sfedhp.InputError, match="was made for problem = regression"):
         sfedhp.run(experiment("classification", LossOptions()), data=federation)
+
+
+def test_the_folder_has_the_figures_of_clients_and_no_classes(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run = sfedhp.run(experiment("regression", LossOptions()), data=data("regression"), out=folder)
+    scores = read_scores(folder)
+    assert scores is not None
+    assert (scores.metric.name, scores.classes, scores.used) == ("rmse", [], "gm")
+    assert not (folder / "confusion.json").exists()
+    own = [row["gm"] for row in scores.clients]
+    assert run.summary["gm_rmse_macro_last"] == pytest.approx(np.mean(own))
+    ranked = scores.ranked_clients()
+    assert ranked[0]["gm"] == max(own)  # the largest error is the worst
+    assert ranked[0]["worst_decile"]
+    again = sfedhp.resume(folder, data=data("regression"))
+    assert again.summary["gm_rmse_last"] == run.summary["gm_rmse_last"]

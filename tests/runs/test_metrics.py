@@ -66,7 +66,7 @@ def test_a_stack_has_the_metrics_of_each_run():
 def test_the_worst_tenth_is_rounded_up_and_empty_seats_are_in_no_figure(clients, tenth):
     shares = torch.linspace(20, 90, clients, dtype=torch.float64)
     rows = torch.full((clients,), 100.0, dtype=torch.float64)
-    bare = client_metrics("gm", Counts(shares, rows, rows), over_clients(0))
+    bare = client_metrics(ACCURACY, "gm", Counts({"correct": shares}, rows, rows), over_clients(0))
     assert bare["gm_worst"].item() == pytest.approx(shares[:tenth].mean().item())
     assert bare["gm_spread"].item() == pytest.approx(shares.std(correction=0).item())
     # Empty seats among them: as if they were not there. Their counts may hold anything.
@@ -74,5 +74,6 @@ def test_the_worst_tenth_is_rounded_up_and_empty_seats_are_in_no_figure(clients,
     filled = [torch.full_like(seats, 7.0), torch.full_like(seats, 5.0), seats]
     for whole, own in zip(filled, (shares, rows, rows), strict=True):
         whole[1::2] = own
-    for name, value in client_metrics("gm", Counts(*filled), over_clients(0)).items():
+    counts = Counts({"correct": filled[0]}, filled[1], filled[2])
+    for name, value in client_metrics(ACCURACY, "gm", counts, over_clients(0)).items():
         assert value.item() == pytest.approx(bare[name].item()), name
