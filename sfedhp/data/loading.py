@@ -24,7 +24,7 @@ from sfedhp.data.pool import Pool, pool_of, with_classes
 from sfedhp.data.registry import FILES, SYNTHETIC, is_folder, load
 from sfedhp.data.seating import clients_to_hold_out, seat, seats_by_edge, sizes_of_source
 from sfedhp.data.split import unlearnable_class
-from sfedhp.data.table import check_table_options, is_table
+from sfedhp.data.table import TableLike, check_table_options, is_table, read_table_like
 
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
 
@@ -38,6 +38,7 @@ def federate(
     folder: Path | str | None = None,
     classes: int | None = None,
     problem: ProblemOption = "auto",
+    like: TableLike | None = None,
 ) -> tuple[Federation, DataOptions]:
     """Load a source, divide its rows among clients and assign these to edges; also the options as resolved.
 
@@ -50,6 +51,7 @@ def federate(
         folder: of the published image sets; None: as `data_folder` says.
         classes: of a user's file, where they are known; None: as many as its labels reach.
         problem: what is predicted; "auto": as the labels say.
+        like: the table of which the user's is a part, where `classes` are known.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
@@ -63,12 +65,16 @@ def federate(
         # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     sizes = edge_sizes(edges, clients_per_edge)
-    pool = load(options, clients=sum(sizes), seed=seed, folder=folder, problem=problem)
+    if like is not None and is_table(options.source):
+        pool = read_table_like(Path(options.source), options, like)
+    else:
+        pool = load(options, clients=sum(sizes), seed=seed, folder=folder, problem=problem)
     if options.source.endswith(".npz"):
         pool = with_classes(pool, classes)
-    elif is_table(options.source) and classes is not None:
+    elif is_table(options.source) and classes is not None and like is None:
         raise InputError(
-            f"{pool.name} is a table, and a client of a deployment cannot have its own yet: give an .npz."
+            f"{pool.name} is a table, and the federation's data is none that its kits know: make the kits "
+            f"where all columns and categories are known (data.source=TABLE), or give an .npz."
         )
     own = classes is None and options.source != SYNTHETIC and pool.counts is None
     return _assemble(pool, options, edges, clients_per_edge, seed, own=own)

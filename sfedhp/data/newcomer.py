@@ -136,8 +136,7 @@ def _read(data: Mapping[str, Any] | Path | str, options: DataOptions, schema: Sc
         return read_npz(path)
     if not table:
         raise InputError(f"The run's data is a table, and {path.name} is not: give a .csv or .parquet file.")
-    assert isinstance(schema.target, str), "a table of classes has one target"
-    return read_table_like(path, options, schema.encoding, schema.class_names, schema.target)
+    return read_table_like(path, options, schema.table)
 
 
 def _is_standard_pixels(options: DataOptions) -> bool:

@@ -15,6 +15,7 @@ from sfedhp.data.encoding import Encoding
 from sfedhp.data.federation import Federation
 from sfedhp.data.options import DataOptions
 from sfedhp.data.scaling import Scaling
+from sfedhp.data.table import TableLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,13 @@ class Schema:
             problem=federation.problem,
             target_scaling=federation.target_scaling,
         )
+
+    @property
+    def table(self) -> TableLike:
+        """What another table must share with the training data, if that is one."""
+        assert self.encoding is not None, "it is no table"
+        assert isinstance(self.target, str), "a table of classes has one target"
+        return TableLike(self.encoding, self.class_names, self.target)
 
     def class_name(self, label: int) -> str:
         """What a label is called."""

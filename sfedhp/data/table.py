@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,21 +129,26 @@ def pool_of_table(table: Table, options: DataOptions, problem: ProblemOption = "
     )
 
 
-def read_table_like(
-    path: Path, options: DataOptions, encoding: Encoding, classes: Sequence[str], target: str
-) -> Pool:
+class TableLike(NamedTuple):
+    """What a table must share with another one, so that a model fits both."""
+
+    encoding: Encoding  # of the columns
+    classes: tuple[str, ...]  # their names, in the order of the labels
+    target: str  # the column to predict
+
+
+def read_table_like(path: Path, options: DataOptions, like: TableLike) -> Pool:
     """The rows of one client's file, its columns turned into numbers as those of another table were.
 
     Args:
         path: the file. Columns that the encoding does not name are not read.
         options: `test_column` is used, if the file has it.
-        encoding: of the columns.
-        classes: their names, in the order of the labels.
-        target: the column to predict.
+        like: of the other table.
 
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
+    encoding, classes, target = like
     table = read_columns(path)
     named = {column.name: column for column in table.columns}
     labels = _known_classes(table, table.find("data.target", target), classes)

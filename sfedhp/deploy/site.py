@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Limits
 
 FILE = "sfedhp.json"
@@ -52,6 +53,8 @@ class Site:
     # What the data calls this site and those below it, by name; empty where the data has no names.
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
     monitor: int = 0  # the port of its figures on loopback; 0: none
+    # Of the data that was read when the kits were made; None where there was none, and in older kits.
+    schema: Schema | None = field(default=None, compare=False)
 
     @property
     def below(self) -> list[str]:
@@ -108,10 +111,12 @@ def write_site(site: Site, kit: Path) -> None:
     values: dict[str, Any] = {
         option.name: getattr(site, option.name)
         for option in dataclasses.fields(site)
-        if option.name not in ("experiment", "limits") and (option.name != "names" or site.names)
+        if option.name not in ("experiment", "limits", "schema") and (option.name != "names" or site.names)
     }
     if not site.monitor:
         del values["monitor"]  # a kit without it can be read by earlier versions
+    if site.schema is not None:
+        values["schema"] = site.schema.to_dict()
     values |= {"experiment": to_dict(site.experiment), "limits": dataclasses.asdict(site.limits)}
     write_text(kit / FILE, json.dumps(values, indent=2) + "\n")
 
@@ -128,6 +133,8 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         values["limits"] = Limits(**values["limits"])
         values["shape"], values["clients"] = tuple(values["shape"]), tuple(values["clients"])
         values["names"] = dict(values.get("names", {}))
+        if "schema" in values:
+            values["schema"] = Schema.from_dict(values["schema"])
         site = Site(**values)
     except OSError:
         raise InputError(

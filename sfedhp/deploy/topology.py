@@ -13,7 +13,7 @@ from torch import Tensor
 from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
-from sfedhp.data.table import is_table
+from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
 from sfedhp.runs.build import build_network, initial_weights, probe_network
@@ -70,18 +70,14 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"data.held_out = {experiment.data.held_out} cannot be deployed: every client of a deployment "
             f"takes part; remove it, or simulate with `sfedhp run`."
         )
-    if is_table(experiment.data.source):
-        raise InputError(
-            f"data.source = {experiment.data.source!r} is a table, which cannot be deployed yet: give the "
-            f"rows as numbers in an .npz, or simulate with `sfedhp run`."
-        )
-    shape, classes, names = tuple(file.inputs), file.classes, NO_NAMES
+    shape, classes, names, schema = tuple(file.inputs), file.classes, NO_NAMES, None
     if classes:
         ids = iter(range(experiment.clients))
         seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
     else:
         federation, experiment = federation_of(experiment)
         shape, classes, names = federation.inputs.shape[1:], federation.classes, federation.names
+        schema = Schema.of(federation, experiment.data)
         rows = zip(federation.seats.tolist(), experiment.edge_sizes, strict=True)
         seats = [row[:size] for row, size in rows]
     network = build_network(experiment, shape, classes)
@@ -95,9 +91,9 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     flat = tuple(client for row in seats for client in row) if tiers == 2 else ()
     shared = (file.name, experiment, file.limits, shape, classes)
     called = [_names_below(edge, row, names) for edge, row in enumerate(seats)]
-    cloud = Site("cloud", "cloud", *shared, clients=flat, names=dict(ChainMap(*called)))
+    cloud = Site("cloud", "cloud", *shared, clients=flat, names=dict(ChainMap(*called)), schema=schema)
     edges = tuple(
-        Site("edge", edge_name(edge), *shared, edge=edge, seat=edge, names=called[edge])
+        Site("edge", edge_name(edge), *shared, edge=edge, seat=edge, names=called[edge], schema=schema)
         for edge in range(experiment.edges)
     )
     clients = tuple(
@@ -109,6 +105,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             seat=seat if tiers == 3 else sum(experiment.edge_sizes[:edge]) + seat,
             client=client,
             names={each: called[edge][each] for each in [client_name(edge, seat)] if each in called[edge]},
+            schema=schema,
         )
         for edge, row in enumerate(seats)
         for seat, client in enumerate(row)

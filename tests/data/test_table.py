@@ -26,8 +26,6 @@ from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
 from sfedhp.data.columns import MISSING
 from sfedhp.data.newcomer import load_newcomer
 from sfedhp.data.scaling import scaling_of
-from sfedhp.deploy.federation_file import FederationFile
-from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.prepare import federation_of, prepare_stack
 from sfedhp.runs.provenance import fingerprint
@@ -519,7 +517,7 @@ def test_a_run_on_a_table_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest
         sfedhp.resume(tmp_path / "whole")
 
 
-def test_arrays_of_a_newcomer_and_deployments_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_a_newcomer_and_tables_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     experiment = small(written(tmp_path, PLAIN))
     with pytest.raises(InputError, match="The run's data is a table: give the newcomer's rows as"):
         load_newcomer(
@@ -530,9 +528,7 @@ def test_arrays_of_a_newcomer_and_deployments_are_refused(tmp_path: Path) -> Non
             seed=0,
             dtype="float32",
         )
-    with pytest.raises(InputError, match=r"my.csv' is a table, which cannot be deployed yet"):
-        lay_out(FederationFile(), experiment)
-    with pytest.raises(InputError, match="a client of a deployment cannot have its own yet"):
+    with pytest.raises(InputError, match="is a table, and the federation's data is none that its kits know"):
         federate(experiment.data, edges=1, clients_per_edge=1, seed=0, classes=2)
 
 

@@ -91,9 +91,10 @@ class Exchange:
 class Federation:
     """All roles of a layout; each can be lost and started again."""
 
-    def __init__(self, folder: Path, experiment, limits: Limits = QUICK, change=None):
+    def __init__(self, folder: Path, experiment, limits: Limits = QUICK, change=None, data=None, **file):
         self.folder = folder
-        self.layout: Layout = lay_out(FederationFile(limits=limits), experiment)
+        self.layout: Layout = lay_out(FederationFile(limits=limits, **file), experiment)
+        self.data = data or {}  # the options of clients' own data, by name
         self.exchange = Exchange(change) if change else Exchange()
         self.threads: dict[str, threading.Thread] = {}
         self.roles: dict[str, Any] = {}
@@ -152,7 +153,8 @@ class Federation:
         site = next(site for site in self.layout.sites if site.name == name.partition("/")[0])
         kind = {"cloud": CloudRole, "client": ClientRole}.get(site.role)
         kind = kind or (UplinkRole if name.endswith("bridge") else EdgeRole)
-        role = kind(site, self.folder / site.name, self.exchange.box(*self._place(name)))
+        own = [self.data[name]] if name in self.data else []
+        role = kind(site, self.folder / site.name, self.exchange.box(*self._place(name)), *own)
         if isinstance(role, ClientRole | UplinkRole):
             role._responder.heartbeat = HEARTBEAT
         return role

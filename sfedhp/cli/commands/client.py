@@ -9,6 +9,8 @@ import click
 
 from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
+from sfedhp.data.registry import FILES
+from sfedhp.data.table import is_table
 from sfedhp.deploy.roles.client import check_start
 from sfedhp.deploy.roles.loading import SHARED, client_data_options
 from sfedhp.deploy.site import read_site
@@ -21,15 +23,17 @@ from sfedhp.runs.settings import read_settings
 def client(kit: Path, words: tuple[str, ...]) -> None:
     """Run a client: train on its own data, which never leaves the machine.
 
-    `data.source` names the client's own file (npz with `inputs` and `labels`, optionally `test`); all its
-    rows belong to the client. data.scale, data.test_share and data.validation_per_label are those of the
-    federation unless given. Without a file the client uses its share of the experiment's data, as in a
-    simulation. The personal model is in KIT/run; a restarted client continues with it.
+    `data.source` names the client's own file (npz with `inputs` and `labels`, optionally `test`, or a table
+    with the columns of the federation's); all its rows belong to the client. data.scale, data.test_share and
+    data.validation_per_label are those of the federation unless given. Without a file the client uses its
+    share of the experiment's data, as in a simulation. The personal model is in KIT/run; a restarted client
+    continues with it.
 
     \b
     Examples:
       sfedhp client kits/client-0-1 data.source=mine.npz
       sfedhp client kits/client-0-1 data.source=mine.npz data.test_share=0.2
+      sfedhp client kits/client-0-1 data.source=mine.csv
       sfedhp client kits/client-0-0
     """
     site = read_site(kit, "client")
@@ -38,17 +42,18 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
         other = [word for word in words if not word.startswith("data.")]
         if other or not any(word.startswith("data.source=") for word in words):
             raise InputError(
-                "A client takes data.source=FILE.npz and other data.KEY=VALUE; other settings are in its kit."
+                "A client takes data.source=FILE and other data.KEY=VALUE; other settings are in its kit."
             )
         settings = read_settings(words)
         given = settings.experiment(site.experiment.algorithm_name).data
         # What is not given is as the federation has it.
+        shared = (*SHARED, "test_column") if is_table(given.source) else SHARED
         kept = {
-            name: getattr(site.experiment.data, name) for name in SHARED if not settings.sets(f"data.{name}")
+            name: getattr(site.experiment.data, name) for name in shared if not settings.sets(f"data.{name}")
         }
         options = client_data_options(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
-        if not given.source.endswith(".npz"):
-            raise InputError(f"data.source = {given.source!r} is not a file ending in .npz.")
+        if not given.source.endswith(FILES):
+            raise InputError(f"data.source = {given.source!r} is not a file ending in {', '.join(FILES)}.")
         if not Path(options.source).is_file():
             raise InputError(f"There is no file {given.source}.")
         data = {name: value for name, value in dataclasses.asdict(options).items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.loading import load_client, load_model
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
@@ -55,7 +57,7 @@ class ClientRole:
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
-        self._task, self._test, self._validation = load_client(site, self._network, data)
+        self._task, self._test, self._validation, self._schema = load_client(site, self._network, data)
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
@@ -132,13 +134,14 @@ class ClientRole:
         personal = self._personal(models["next"][:size], request.clock)
         if personal is not None:
             evaluated = {"pm": (personal, own), **evaluated}
-            self._save_model(personal)
         algorithm, task = self.site.experiment.algorithm, self._task
         found: dict[str, Any] = {
             name: {kind: count(algorithm, *model, task, rows) for kind, model in evaluated.items()}
             for name, rows in (("test", self._test), ("validation", self._validation))
             if int(rows.sizes)
         }
+        if personal is not None:
+            self._save_model(personal, int(request.clock.cloud_round), found.get("test", {}).get("pm"))
         if isinstance(self._client.personal, Tensor | Factored):
             own_density = density(dense(self._client.personal), self.site.experiment.density_threshold)
             found["density"] = float(own_density)
@@ -153,13 +156,16 @@ class ClientRole:
         task = replace(self._task, statistics=self._client.statistics.clone())
         return self.site.experiment.algorithm.personalize(received, self._client.personal, task, clock)
 
-    def _save_model(self, personal: Any) -> None:
+    def _save_model(self, personal: Any, rounds: int, counted: Sequence[float] | None) -> None:
+        """Write the client's model, with its correct test rows and all of them, if it has any."""
         path = self.folder / "models" / f"{self.site.name}.safetensors"
         if isinstance(personal, Tensor | Factored):
             model = self._network.build(dense(personal), self._client.statistics)
         else:
             model = Predictor(self.site.experiment.algorithm, self._task, personal)
-        self.log.try_write(lambda: save_model(path, model, self.site.classes))
+        metrics = {"accuracy": 100 * counted[0] / counted[1], "test_rows": counted[1]} if counted else {}
+        card = site_card(self.site, self._schema, rounds, metrics)
+        self.log.try_write(lambda: save_model(path, model, self.site.classes, card))
 
     def _new(self) -> Client:
         algorithm, schedule = self.site.experiment.algorithm, self.site.experiment.schedule

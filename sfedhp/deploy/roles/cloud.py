@@ -14,6 +14,7 @@ from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
@@ -88,7 +89,9 @@ class CloudRole:
         if model is not None:
             path = self._folder.path / "models" / "global.safetensors"
             module = self._model.network.build(model, self._finite.statistics)
-            save_model(path, module, self.site.classes)
+            metrics = {"accuracy": self._last_row["gm"]} if "gm" in self._last_row else {}
+            card = site_card(self.site, self.site.schema, self._round, metrics)
+            save_model(path, module, self.site.classes, card)
         if error:
             self.log.write("trouble", reason=error)
         self._write_status(now=True, finished=True, trouble=error)

@@ -20,6 +20,7 @@ from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.spool import Key, Spool
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
+from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.loading import acceptance, load_model
@@ -228,7 +229,8 @@ class EdgeRole:
         if model is not None:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
             module = self._network.build(model, served.statistics)
-            self.log.try_write(lambda: save_model(path, module, self.site.classes))
+            card = site_card(self.site, self.site.schema, self._round + 1)
+            self.log.try_write(lambda: save_model(path, module, self.site.classes, card))
 
     def _save(self, request: Envelope, progress: EdgeProgress) -> None:
         last = progress.rounds_done == self.site.experiment.algorithm.edge_rounds

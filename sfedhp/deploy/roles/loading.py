@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate
+from sfedhp.data.schema import Schema
 from sfedhp.deploy.messaging.acceptance import Acceptance
 from sfedhp.deploy.site import INITIAL, Site
 from sfedhp.nn.models import load_initial
@@ -38,6 +38,7 @@ class ClientData(NamedTuple):
     task: Task  # no leading axes
     test: Rows
     validation: Rows
+    schema: Schema
 
 
 def load_model(site: Site, kit: Path) -> Model:
@@ -73,22 +74,32 @@ def load_client(site: Site, network: Network, options: DataOptions | None) -> Cl
     """
     experiment = site.experiment
     own = options is not None
-    federation, _ = federate(
+    schema = site.schema
+    federation, resolved = federate(
         options or experiment.data,
         edges=1 if own else experiment.edges,
         clients_per_edge=1 if own else experiment.clients_per_edge,
         seed=experiment.seed,
         classes=site.classes if own else None,
+        like=schema.table if own and schema is not None and schema.encoding is not None else None,
     )
     client = 0 if own else site.client
     _check(site, federation, client, own)
+    if own and schema is not None and schema.scaling.kind == federation.scale:
+        # The rows of one client must not decide how they are scaled.
+        federation = replace(federation, given_scaling=schema.scaling)
     train, test, validation = (
         client_rows(federation, held[client], experiment.dtype)
         for held in (federation.train, federation.test, federation.validation)
     )
     check_tokens(network, train, test, validation)
     keys = client_keys(experiment, torch.tensor(site.client))
-    return ClientData(build_task(experiment, network, train, keys, site.classes), test, validation)
+    return ClientData(
+        build_task(experiment, network, train, keys, site.classes),
+        test,
+        validation,
+        Schema.of(federation, resolved),
+    )
 
 
 def client_data_options(options: DataOptions, source: str) -> DataOptions:
@@ -109,10 +120,13 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
             f"The data has labels up to {federation.classes - 1}, but the federation's go to "
             f"{site.classes - 1}: give data with these labels."
         )
-    # Floats are used as they are; their owner has scaled them.
-    pixels = own and federation.inputs.dtype == np.uint8
-    for scale in _TOGETHER.intersection((site.experiment.data.scale, federation.scale) if pixels else ()):
-        raise InputError(
-            f"data.scale = {scale!r} needs the pixels of all clients, which no site has: use unit or none "
-            f"for the federation, or scale your images yourself and give them as floats."
-        )
+    if not own:
+        return
+    if site.schema is not None:
+        site.schema.scaling.check("The client's data", federation.inputs)
+    for scale in _TOGETHER.intersection((site.experiment.data.scale, federation.scale)):
+        if site.schema is None or site.schema.scaling.kind != scale:
+            raise InputError(
+                f"data.scale = {scale!r} needs the rows of all clients, which no site has: make the kits "
+                f"where all data is (data.source=…), use unit or none, or scale the rows yourself."
+            )

@@ -144,7 +144,7 @@ def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path
     assert (second["scale"], second["test_share"]) == ("unit", 0.5)
     site = read_site(kit)
     network = build_network(site.experiment, site.shape, site.classes)
-    rows, test, validation = load_client(site, network, DataOptions(**first))
+    rows, test, validation, _ = load_client(site, network, DataOptions(**first))
     assert rows.inputs.max() > 200
     assert (int(test.sizes), int(validation.sizes), int(rows.sizes)) == (20, 10, 10)
 
@@ -156,10 +156,12 @@ def test_a_federations_scale_that_needs_all_images_is_refused(kits, tmp_path, be
     told(kit, scale=scale)
     result = sfedhp("client", kit, f"data.source={pixels(tmp_path)}", *words)
     assert result.exit_code == 2
-    assert f"data.scale = '{scale}' needs the pixels of all clients" in result.stderr
+    assert f"data.scale = '{scale}' needs the rows of all clients" in result.stderr
     assert not becoming
     floats = pixels(tmp_path, np.float32)
-    assert sfedhp("client", kit, f"data.source={floats}", *words).exit_code == 0, "scaled by whoever has them"
+    result = sfedhp("client", kit, f"data.source={floats}", *words)
+    assert result.exit_code == 2
+    assert "`inputs` are float32, but the model was trained on uint8" in result.stderr
 
 
 def test_a_share_of_the_experiments_data_may_have_any_scale(kits):

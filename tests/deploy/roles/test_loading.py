@@ -28,7 +28,7 @@ def test_a_client_with_a_file_of_its_own(tmp_path):
     site = layout.clients[2]
     network = build_network(site.experiment, site.shape, site.classes)
     options = client_data_options(DataOptions(test_share=0.25), str(own_file(tmp_path, [0, 1, 2] * 8)))
-    task, test, _ = load_client(site, network, options)
+    task, test, *_ = load_client(site, network, options)
     assert (int(task.sizes), int(test.sizes)) == (18, 6)
     assert network.d == 5 * 4 + 5
     for labels, shape, word in (([0, 9] * 8, (4,), "labels up to 9"), ([0, 1] * 4, (3,), "takes (4,)")):
