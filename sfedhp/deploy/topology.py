@@ -13,10 +13,12 @@ from torch import Tensor
 from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
+from sfedhp.data.registry import FILES
 from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
 from sfedhp.runs.build import build_network, initial_weights, probe_network
+from sfedhp.runs.cautions import cautions
 from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.tensor_files import write_tensors
 
@@ -33,6 +35,7 @@ class Layout:
     clients: tuple[Site, ...]
     addresses: tuple[Address, ...]  # of the edges
     initial: dict[str, Tensor]
+    notes: tuple[str, ...] = ()  # lines to print
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -71,6 +74,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"takes part; remove it, or simulate with `sfedhp run`."
         )
     shape, classes, names, schema = tuple(file.inputs), file.classes, NO_NAMES, None
+    federation = None
     if classes:
         ids = iter(range(experiment.clients))
         seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
@@ -84,6 +88,9 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
     probe_network(experiment, network, sample, classes)
     model, statistics = initial_weights(experiment, network)
+    notes: tuple[str, ...] = ()
+    if federation is not None:
+        notes = (*federation.notes, *cautions(experiment, federation, network, model, statistics))
     experiment = replace(
         experiment, model=replace(experiment.model, initial=type(experiment.model)().initial)
     )
@@ -123,7 +130,21 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         clients,
         file.addresses(experiment.edges) if tiers == 3 else (),
         network.state_dict(model, statistics),
+        notes,
     )
+
+
+def with_edges_of_data(file: FederationFile, experiment: Experiment) -> tuple[Experiment, tuple[str, ...]]:
+    """The experiment with the edges and clients that its data names, where the data is here; lines to print.
+
+    Raises:
+        InputError: the data cannot be used.
+    """
+    source = experiment.data.source
+    if file.classes or not source.endswith(FILES):
+        return experiment, ()
+    federation, resolved = federation_of(experiment)
+    return resolved, federation.notes
 
 
 def _names_below(edge: int, row: Sequence[int], names: Names) -> dict[str, str]:

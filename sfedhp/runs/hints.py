@@ -26,19 +26,26 @@ def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list
         scores: of its last state, where they are known.
         finished: whether all rounds are done; while some are left, accuracy may well be rising.
     """
-    found = [one_class(scores.confusion) if scores is not None else None, never_moved(rows)]
+    names = [row["name"] for row in scores.classes if "name" in row] if scores is not None else []
+    found = [one_class(scores.confusion, names) if scores is not None else None, never_moved(rows)]
     if finished:
         found.append(still_rising(rows))
     return [sentence for sentence in found if sentence is not None]
 
 
-def one_class(confusion: Mapping[str, Matrix]) -> str | None:
-    """A kind of model predicts the same class for every test row, although these have several classes."""
+def one_class(confusion: Mapping[str, Matrix], names: Sequence[str] = ()) -> str | None:
+    """A kind of model predicts the same class for every test row, although these have several classes.
+
+    Args:
+        confusion: by kind of model.
+        names: of the classes, where they have some.
+    """
     named = []
     for kind, matrix in confusion.items():
         predicted = [label for label, column in enumerate(zip(*matrix, strict=True)) if any(column)]
         if len(predicted) == 1 and sum(any(row) for row in matrix) > 1:
-            named.append(f"{kind.upper()} (class {predicted[0]})")
+            label = predicted[0]
+            named.append(f"{kind.upper()} (class {names[label] if names else label})")
     return f"All predictions of {listed(named)} are one class: {_ADVICE}." if named else None
 
 

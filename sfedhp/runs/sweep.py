@@ -14,6 +14,7 @@ from sfedhp.engine.memory import runs_that_fit
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.build import Model
+from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
 from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
@@ -112,23 +113,30 @@ def check_sweep(
     *,
     data: Data | None = None,
     model: Model | None = None,
-) -> None:
+) -> list[str]:
     """Check that every experiment can run, and in its folder, before the first folder is made.
+
+    Returns:
+        What to tell the user about data and models, each sentence once.
 
     Raises:
         InputError: an experiment cannot be run, or a folder holds another run.
     """
     paths = _paths(experiments, folders)
     resolved: dict[Hashable, Experiment] = {}
+    notes: list[str] = []
     for stack in stacks:
         shape = stack_key(experiments[stack[0]])
         if shape not in resolved:
             # Two are enough to see whether they can be stacked.
-            resolved[shape] = _prepare([experiments[place] for place in stack[:2]], data, model).experiment
+            prepared = _prepare([experiments[place] for place in stack[:2]], data, model)
+            resolved[shape] = prepared.experiment
+            notes += [*prepared.federation.notes, *cautions_of(prepared)]
         for place in stack:
             known = with_data_of(experiments[place], resolved[shape])
             known = replace(known, model=resolved[shape].model)
             _check_folder(paths[place], known)
+    return list(dict.fromkeys(notes))
 
 
 def rounds_done(folder: Path | str) -> int:

@@ -51,7 +51,7 @@ def schedule_lines(schedule: ScheduleOptions) -> list[Line]:
 
 def _data_lines(rule: StepRule, curvature: BatchCurvature) -> list[Line]:
     """The limit of a step on data, for half of the clients and for the worst tenth."""
-    name, rate, limit = rule.rate.name, rule.rate.value, stable_below(rule)
+    name, rate, limit = rule.rate.name, rule.rate.value, _stable_below(rule)
     pull = rule.pull.value if rule.pull is not None else 0.0
     if curvature.bounded:
         note = "h is left out: one layer has a bounded gradient, and the others are normalized"
@@ -71,7 +71,7 @@ def _bounded_by_clip(line: Line) -> Line:
     return replace(line, note=note, alarm=False)
 
 
-def stable_below(rule: StepRule) -> float:
+def _stable_below(rule: StepRule) -> float:
     """What η times a curvature must stay below, so that steps do not overshoot more each time."""
     if rule.momentum is not None:
         return 2 * (1 + rule.momentum.value)  # the heavy ball's: 2 without momentum

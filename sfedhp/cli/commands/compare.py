@@ -21,6 +21,7 @@ from sfedhp.cli.paths import new_folder
 from sfedhp.config import Experiment, with_own_sampling
 from sfedhp.core.errors import InputError
 from sfedhp.runs.benefit import Benefit, benefit_of
+from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.config_keys import check_method
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import prepare
@@ -29,7 +30,6 @@ from sfedhp.runs.recorded import read_run, run_folders
 from sfedhp.runs.run import start
 from sfedhp.runs.scores import write_alone
 from sfedhp.runs.settings import Settings, read_settings
-from sfedhp.theory.unscaled import unscaled_inputs
 
 
 @dataclass
@@ -150,9 +150,7 @@ def _run_methods(experiments: Mapping[str, Experiment], folder: Path | None) -> 
 def _run_method(method: str, experiment: Experiment, comparison: Comparison) -> Ending:
     prepared = prepare(experiment)
     if not comparison.rows:
-        print_notes(prepared.federation.notes)
-    if sentence := unscaled_inputs(prepared):
-        print_notes([f"{method}: {sentence}"])
+        print_notes([*prepared.federation.notes, *cautions_of(prepared)])
     comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
     return execute(method, partial(start, prepared, comparison.folder / method))
 

@@ -15,13 +15,14 @@ from rich.live import Live
 from sfedhp.cli.execution import DIVERGED, Interruption
 from sfedhp.cli.federation import read_deployment
 from sfedhp.cli.options import output_options
-from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.federation import status_line, status_table
 from sfedhp.cli.paths import new_folder
 from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.nn.problems import problem_of
+from sfedhp.runs.hints import hints
 from sfedhp.runs.records import summarize
 
 
@@ -47,7 +48,7 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
     """
     require_flare()
     from sfedhp.deploy.provisioning import make_kits
-    from sfedhp.deploy.topology import lay_out
+    from sfedhp.deploy.topology import lay_out, with_edges_of_data
 
     if not local:
         raise InputError(
@@ -55,11 +56,13 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
             "`sfedhp cloud`, `edge` and `client` on each."
         )
     file, experiment = read_deployment(arguments)
+    experiment, notes = with_edges_of_data(file, experiment)
     tiers = experiment.algorithm.tiers
     file = on_loopback(file, experiment.edges if tiers == 3 else 0)
     layout = lay_out(file, experiment)
     kits = out or new_folder("deploy", experiment.algorithm_name) / "kits"
     make_kits(layout, kits)
+    print_notes(dict.fromkeys([*notes, *layout.notes]))
     stopped = None
     with LocalFederation(kits) as federation, Interruption() as interruption, _show_status(as_json) as show:
         federation.start()
@@ -81,6 +84,8 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
     else:
         results().print(status_line(final) if final else "Nothing was done.", soft_wrap=True)
         results().print(f"Records and models: {kits}", soft_wrap=True)
+    if not final.get("trouble"):
+        print_notes(hints(rows, None, finished=bool(final.get("finished"))))
     if stopped is not None:
         raise click.exceptions.Exit(128 + stopped)
     if final.get("trouble"):

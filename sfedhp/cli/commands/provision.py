@@ -8,7 +8,7 @@ import click
 
 from sfedhp.cli.federation import read_deployment
 from sfedhp.cli.options import output_options
-from sfedhp.cli.output.console import print_json
+from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.roles import require_flare
 
 
@@ -33,7 +33,9 @@ def provision(arguments: tuple[str, ...], out: Path, as_json: bool) -> None:
     from sfedhp.deploy.topology import lay_out
 
     file, experiment = read_deployment(arguments)
-    kits = make_kits(lay_out(file, experiment), out)
+    layout = lay_out(file, experiment)
+    kits = make_kits(layout, out)
+    print_notes(layout.notes)
     if as_json:
         print_json({kit.name: str(kit) for kit in kits})
         return

@@ -14,11 +14,11 @@ from sfedhp.cli.help import ConfigCommand
 from sfedhp.cli.options import output_options, report_option, rescue_option
 from sfedhp.cli.output.console import print_notes
 from sfedhp.cli.paths import new_folder
+from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import Prepared, prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.settings import read_settings
-from sfedhp.theory.unscaled import unscaled_inputs
 
 
 @click.command(cls=ConfigCommand)
@@ -66,6 +66,5 @@ def _prepare(words: tuple[str, ...], out: Path | None) -> Prepared:
     if out is not None:
         check_vacant(out)
     prepared = prepare(experiment)
-    print_notes(prepared.federation.notes)
-    print_notes(filter(None, [unscaled_inputs(prepared)]))
+    print_notes([*prepared.federation.notes, *cautions_of(prepared)])
     return prepared

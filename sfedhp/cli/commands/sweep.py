@@ -23,10 +23,14 @@ from sfedhp.core.formats import counted
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.grid import GridPoint, grid
+from sfedhp.runs.hints import hints
+from sfedhp.runs.results import Outcome
+from sfedhp.runs.scores import read_scores
 from sfedhp.runs.settings import Settings, read_settings
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done
 from sfedhp.runs.sweep import sweep as run_all
 
+_HINTS = 6  # that are printed
 Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
 
 
@@ -74,12 +78,25 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool,
             [SweepRun(each, summaries.get(at)) for each, at in zip(settings_of, folders, strict=True)]
         )
         click.echo(f"Each run is in its own folder below {out}")
+    print_notes(_hints(outcomes))
     if not no_report:
         write_page(out, as_json=as_json)
     if interruption.signal is not None:
         _exit_if_stopped(summaries, len(points), interruption.signal, [*words, *_options(at_once, out)])
     if any(each["trouble"] for each in summaries.values()):
         raise click.exceptions.Exit(DIVERGED)
+
+
+def _hints(outcomes: Sequence[Outcome]) -> list[str]:
+    """What to tell the user about the results, with the names of the runs; at most a few of them."""
+    lines = [
+        f"{each.run.folder.name}: {sentence}"
+        for each in outcomes
+        if each.run.folder is not None and not each.error
+        for sentence in hints(each.run.history, read_scores(each.run.folder), finished=each.run.finished)
+    ]
+    more = len(lines) - _HINTS
+    return lines if more <= 0 else [*lines[:_HINTS], f"({more} more; `sfedhp show` prints those of a run)"]
 
 
 def _folder_names(points: Sequence[GridPoint], experiments: Sequence[Experiment]) -> list[str]:
@@ -120,7 +137,7 @@ def _check_stacks(
         check_vacant(out)
     folders = None if out is None else [out / name for name in names]
     stacks = plan(experiments, at_once, folders)
-    check_sweep(experiments, stacks, folders)
+    print_notes(check_sweep(experiments, stacks, folders))
     return len(stacks)
 
 

@@ -276,6 +276,21 @@ def test_what_is_said_at_the_end(sfedhp, played):
     assert "Records and models: runs/deploy-sfedhp-" in result.stdout
 
 
+def test_a_deployment_says_what_a_run_says(sfedhp, played, here):
+    inputs = np.random.default_rng(0).normal(size=(60, 4)) * [1, 1, 1e4, 1]
+    client = np.arange(60) // 2 % 3
+    names, edges = np.array(["a", "b", "c"])[client], np.array(["n", "s", "s"])[client]
+    np.savez(here / "raw.npz", inputs=inputs, labels=np.arange(60) % 2, client=names, edge=edges)
+    rows = [{"round": number, "gm": 50.0, "seconds": 1.0} for number in (1, 2, 3)]
+    played(statuses=(STATUS | {"finished": True},), rows=lambda self: rows, poll=lambda self: False)
+    words = ["data.source=raw.npz", "rounds=3", "model.name=mlr"]
+    result = sfedhp("deploy", "federation.toml", "--local", *words, "--out", "kits")
+    assert result.exit_code == 0, result.stderr
+    assert "`edge` of raw.npz gives edges = 2 and clients_per_edge = [1, 2]." in result.stderr
+    assert "The inputs are not scaled, and input 2 reaches" in result.stderr
+    assert "The accuracy of GM (50.00 %) never moved from its first evaluation" in result.stderr
+
+
 def test_an_interrupted_federation_ends_with_the_signals_code(sfedhp, played):
     played(statuses=(STATUS,), hear=signal.SIGINT)
     result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")

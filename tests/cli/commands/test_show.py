@@ -269,3 +269,29 @@ def test_compare_names_the_method_of_a_hint(sfedhp, hopeless):
     assert "sfedhp: All predictions of PM (class 1), EM (class 1) and GM" in result.stderr
     lines = [line for line in sfedhp("show", "all").stdout.splitlines() if re.match("fedavg|sfedhp", line)]
     assert len(lines) == 2
+
+
+def test_sweep_names_the_run_of_a_hint_and_prints_few(sfedhp, hopeless):
+    result = sfedhp("sweep", *hopeless, "algorithm.edge_rate=0.01,0.02", "--out", "all", "--json")
+    assert "edge_rate=0.01,seed=0: All predictions of PM (class 1), EM (class 1) and GM" in result.stderr
+    assert "edge_rate=0.02,seed=0: The accuracy of PM" in result.stderr
+    many = sfedhp("sweep", *hopeless, "seeds=5", "--out", "more")
+    assert "(4 more; `sfedhp show` prints those of a run)" in many.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "sweep"])
+def test_unscaled_inputs_are_named_before_the_first_round(sfedhp, here, command):
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(60, 4)) * [1, 1, 1e4, 1]
+    np.savez("raw.npz", inputs=inputs, labels=np.arange(60) % 2, client=np.arange(60) // 2 % 4)
+    words = "data.source=raw.npz edges=2 clients_per_edge=2 model.name=mlr rounds=1 algorithm.edge_rounds=1"
+    only = ["--only", "sfedhp"] if command == "compare" else []
+    result = sfedhp(command, *words.split(), *only, "--no-report")
+    lines = result.stderr.splitlines()
+    said = [place for place, line in enumerate(lines) if "are not scaled, and input 2 reaches" in line]
+    assert len(said) == 1
+    assert said[0] < next(place for place, line in enumerate(lines) if "round 1/1" in line)
+    assert (
+        "not scaled"
+        not in sfedhp(command, *words.split(), "data.scale=standard", *only, "--no-report").stderr
+    )
