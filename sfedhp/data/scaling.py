@@ -102,6 +102,11 @@ class Scaling:
         filled = inputs if self.fill is None else np.where(np.isnan(inputs), self.fill, inputs)
         return ((filled - self.shift) / self.spread).astype(dtype)
 
+    def invert(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Scaled values in their own units; a feature that was constant has its one value."""
+        spread = np.where(np.isinf(self.spread), 0, self.spread)
+        return values * spread + self.shift
+
     def check(self, name: str, inputs: NDArray[Any]) -> None:
         """Refuse pixels where floats were trained, and floats where pixels were.
 

@@ -31,6 +31,7 @@ class Schema:
     image_size: int | None = None  # to which images of files were scaled
     problem: ProblemName = "classification"
     target_scaling: Scaling | None = None  # of numbers that are predicted
+    targets: int = 0  # labels or numbers that are predicted of each row, where these are no classes
 
     @classmethod
     def of(cls, federation: Federation, options: DataOptions) -> Self:
@@ -50,6 +51,7 @@ class Schema:
             image_size=options.image_size,
             problem=federation.problem,
             target_scaling=federation.target_scaling,
+            targets=0 if federation.classes else federation.outputs,
         )
 
     @property
@@ -58,6 +60,25 @@ class Schema:
         assert self.encoding is not None, "it is no table"
         assert isinstance(self.target, str), "a table of classes has one target"
         return TableLike(self.encoding, self.class_names, self.target)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for each row."""
+        if self.problem == "reconstruction":
+            return int(np.prod(self.shape))
+        return self.classes or self.targets
+
+    @property
+    def output_names(self) -> list[str]:
+        """What the outputs of a model mean, in their order: classes, labels, targets or inputs."""
+        if self.problem == "classification":
+            return [self.class_name(label) for label in range(self.classes)]
+        named = (self.target,) if isinstance(self.target, str) else self.target or ()
+        if self.problem == "reconstruction" and self.encoding is not None:
+            return list(self.encoding.inputs)
+        if len(named) == self.outputs:
+            return list(named)
+        return [f"output {number}" for number in range(self.outputs)]
 
     def class_name(self, label: int) -> str:
         """What a label is called."""
@@ -98,7 +119,7 @@ class Schema:
         if self.image_size is not None:
             values["image_size"] = self.image_size
         if self.problem != "classification":
-            values["problem"] = self.problem
+            values |= {"problem": self.problem, "targets": self.targets}
         if self.target_scaling is not None:
             values["target_scaling"] = self.target_scaling.to_dict()
         return values
@@ -121,4 +142,5 @@ class Schema:
             image_size=values.get("image_size"),
             problem=values.get("problem", "classification"),
             target_scaling=None if scaled is None else Scaling.from_dict(scaled),
+            targets=int(values.get("targets", 0)),
         )

@@ -81,6 +81,11 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     else:
         federation, experiment = federation_of(experiment)
         shape, classes, names = federation.inputs.shape[1:], federation.classes, federation.names
+        if federation.problem != "classification":
+            raise InputError(
+                f"problem = {federation.problem} cannot be deployed yet: give classes to predict, or "
+                f"simulate with `sfedhp run`."
+            )
         schema = Schema.of(federation, experiment.data)
         rows = zip(federation.seats.tolist(), experiment.edge_sizes, strict=True)
         seats = [row[:size] for row, size in rows]

@@ -15,12 +15,12 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import Federation
 from sfedhp.data.schema import Schema
 from sfedhp.nn.models import ModelOptions
-from sfedhp.nn.problems import CLASSIFICATION
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
 Tier = Literal["global", "edge", "client"]
 KIND_OF_TIER: Final = {"global": "gm", "edge": "em", "client": "pm"}  # as histories name the models
+_POWERS: Final = {"accuracy": 1, "rmse": 2}  # the power of a metric that is a mean over rows
 _KEY: Final = "sfedhp"  # of the metadata in a safetensors file
 
 
@@ -138,16 +138,19 @@ class Cards:
         return names.clients[client] if names.clients else f"client-{edge}-{seat}"
 
     def _metrics(self, tier: Tier, edge: int, seat: int) -> dict[str, float]:
-        """The accuracy on the test rows of all clients, of an edge's, or of one."""
+        """The main metric on the test rows of all clients, of an edge's, or of one, where it is known."""
         place = {"global": (), "edge": (edge,), "client": (edge, seat)}[tier]
         kind = KIND_OF_TIER[tier]
         served = [row for row in self._clients.get(place, []) if row[kind] is not None]
         rows = sum(row["test_rows"] for row in served)
-        if not rows:
+        if not rows or self.scores is None:
             return {}
-        if self.scores is None or self.scores.metric != CLASSIFICATION.main:
-            return {}  # a mean over clients is not the metric over their rows
-        return {"accuracy": sum(row[kind] * row["test_rows"] for row in served) / rows, "test_rows": rows}
+        name = self.scores.metric.name
+        if name not in _POWERS:  # such as F1: the mean over clients is not the figure of all their rows
+            return {name: served[0][kind], "test_rows": rows} if tier == "client" else {}
+        power = _POWERS[name]
+        mean = sum(row[kind] ** power * row["test_rows"] for row in served) / rows
+        return {name: mean ** (1 / power), "test_rows": rows}
 
     @cached_property
     def _clients(self) -> dict[tuple[int, ...], list[Row]]:

@@ -57,9 +57,8 @@ class LoadedModels:
 
     @property
     def class_names(self) -> list[str]:
-        """What the outputs of the models mean, in their order."""
-        schema = self.saved[0].card.schema
-        return [schema.class_name(label) for label in range(schema.classes)]
+        """What the outputs of the models mean, in their order: the classes, or the labels or targets."""
+        return self.saved[0].card.schema.output_names
 
     @property
     def global_model(self) -> nn.Module | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sfedhp.data.schema import Schema
 from sfedhp.nn.network import as_taken
@@ -20,25 +22,35 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The class of each row, and the probability of each class."""
+    """What a model says of each row."""
 
     schema: Schema
-    labels: NDArray[np.int64]  # (rows,)
-    probabilities: NDArray[np.float64]  # (rows, classes)
+    outputs: NDArray[np.float64]  # (rows, outputs): probabilities, or numbers in the units of the data
 
     @property
-    def names(self) -> list[str]:
-        """The class of each row, by name."""
-        return [self.schema.class_name(int(label)) for label in self.labels]
+    def values(self) -> list[Any]:
+        """The class of each row, the labels it has, or its numbers: one, or a list of several."""
+        names, problem = self.schema.output_names, self.schema.problem
+        if problem == "classification":
+            return [names[label] for label in self.outputs.argmax(-1)]
+        if problem == "multilabel":
+            return [
+                [name for name, share in zip(names, row, strict=True) if share > 0.5] for row in self.outputs
+            ]
+        return list(self.outputs[:, 0].tolist() if len(names) == 1 else self.outputs.tolist())
 
     def to_csv(self) -> str:
-        """A line for each row, in order: its number from 1, the class, the probability of each class."""
+        """A line for each row, in order: its number from 1, what is predicted, and probabilities."""
         text = io.StringIO(newline="")
         table = csv.writer(text, lineterminator="\n")
-        classes = [self.schema.class_name(label) for label in range(self.schema.classes)]
-        table.writerow(["row", "prediction", *(f"p({name})" for name in classes)])
-        for number, (name, shares) in enumerate(zip(self.names, self.probabilities, strict=True), 1):
-            table.writerow([number, name, *(f"{share:.6g}" for share in shares)])
+        names, problem = self.schema.output_names, self.schema.problem
+        shown = [[f"{value:.6g}" for value in row] for row in self.outputs]
+        if problem == "classification":
+            table.writerow(["row", "prediction", *(f"p({name})" for name in names)])
+            table.writerows([row, each, *shown[row - 1]] for row, each in enumerate(self.values, 1))
+        else:
+            table.writerow(["row", *(f"p({name})" if problem == "multilabel" else name for name in names)])
+            table.writerows([row, *each] for row, each in enumerate(shown, 1))
         return text.getvalue()
 
 
@@ -55,5 +67,18 @@ def predict(saved: SavedModel, data: Source) -> Predictions:
     card, module = saved.card, saved.module
     rows = as_taken(module, prepare(card.schema, data, saved.dtype))
     with torch.no_grad():
-        scores = torch.cat([module(part) for part in torch.split(rows, _ROWS_AT_ONCE)])
-    return Predictions(card.schema, scores.argmax(-1).numpy(), torch.softmax(scores.double(), -1).numpy())
+        parts = [module(part).flatten(1) for part in torch.split(rows, _ROWS_AT_ONCE)]
+    return Predictions(card.schema, _in_units(card.schema, torch.cat(parts).double()))
+
+
+def _in_units(schema: Schema, outputs: Tensor) -> NDArray[np.float64]:
+    """Scores as probabilities, and numbers in the units of the data."""
+    if schema.problem == "classification":
+        return outputs.softmax(-1).numpy()
+    if schema.problem == "multilabel":
+        return outputs.sigmoid().numpy()
+    if schema.problem == "reconstruction":
+        restored = schema.scaling.invert(outputs.numpy().reshape(-1, *schema.shape))
+        return restored.reshape(len(outputs), -1)
+    assert schema.target_scaling is not None, "numbers are standardized"
+    return schema.target_scaling.invert(outputs.numpy())

@@ -53,7 +53,7 @@ class SavedModel:
         network = build(
             card.model.name if self.model is None else self.model,
             shape=card.schema.shape,
-            classes=card.schema.classes,
+            classes=card.schema.outputs,
             seed=0,
             dtype=self.dtype,
         )

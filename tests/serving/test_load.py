@@ -92,9 +92,9 @@ def test_predictions_are_the_modules_and_have_names(trained: sfedhp.Run) -> None
     assert model is not None
     found = predict(read_saved_model(folder_of(trained) / "models" / "global.safetensors"), IMAGES["inputs"])
     scores = model(scaled(trained))
-    assert found.labels.tolist() == scores.argmax(-1).tolist()
-    np.testing.assert_allclose(found.probabilities, scores.double().softmax(-1).detach(), rtol=1e-12)
-    assert set(found.names) <= {"0", "1", "2"}
+    assert found.outputs.argmax(-1).tolist() == scores.argmax(-1).tolist()
+    np.testing.assert_allclose(found.outputs, scores.double().softmax(-1).detach(), rtol=1e-12)
+    assert set(found.values) <= {"0", "1", "2"}
 
 
 def own_module() -> nn.Module:

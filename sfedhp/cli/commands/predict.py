@@ -11,6 +11,7 @@ from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.serving.predict import Predictions
 from sfedhp.serving.predict import predict as predict_rows
 from sfedhp.serving.saved_model import read_saved_model
 
@@ -38,7 +39,7 @@ from sfedhp.serving.saved_model import read_saved_model
     metavar="CSV",
 )
 def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
-    """Predict with a saved model: the class of each row, and the probability of each class.
+    """Predict with a saved model: classes and their probabilities, or numbers in the target's own units.
 
     The model file is enough. It says how the rows have to be scaled, which columns of a table it needs and
     what the classes are called. Data that does not fit is refused.
@@ -56,19 +57,29 @@ def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
         except OSError as error:
             raise InputError(f"{out} cannot be written ({error.strerror}): choose another file.") from None
     if as_json:
-        classes = [found.schema.class_name(label) for label in range(found.schema.classes)]
         print_json(
             {
                 "model": str(model),
-                "rows": len(found.labels),
-                "classes": classes,
-                "predictions": found.names,
-                "probabilities": found.probabilities.tolist(),
+                "problem": found.schema.problem,
+                "rows": len(found.outputs),
+                "outputs": found.schema.output_names,
+                "predictions": found.values,
+                **_probabilities(found),
             }
         )
     elif out is None:
         click.echo(found.to_csv(), nl=False)
     else:
-        counts = ", ".join(f"{count} {name}" for name, count in Counter(found.names).most_common())
-        click.echo(f"{len(found.labels)} rows: {counts}")
+        counts = ""
+        if found.schema.problem == "classification":
+            most = Counter(found.values).most_common()
+            counts = ": " + ", ".join(f"{count} {name}" for name, count in most)
+        click.echo(f"{len(found.outputs)} rows{counts}")
         click.echo(f"predictions  {out}")
+
+
+def _probabilities(found: Predictions) -> dict[str, list[list[float]]]:
+    """The probability of each class or label, where such are predicted."""
+    if found.schema.problem not in ("classification", "multilabel"):
+        return {}
+    return {"probabilities": found.outputs.tolist()}

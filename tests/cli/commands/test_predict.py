@@ -80,7 +80,7 @@ def test_printed_as_csv_or_json(folder: Path) -> None:
     words = ["--model", folder / "run" / "models" / "client-s1.safetensors", "--data", folder / "new.csv"]
     lines = sfedhp("predict", *words).stdout.splitlines()
     found = json.loads(sfedhp("predict", *words, "--json").stdout)
-    assert found["classes"] == ["ill", "well"]
+    assert found["outputs"] == ["ill", "well"]
     assert [line.split(",")[1] for line in lines[1:]] == found["predictions"]
     assert found["rows"] == len(found["probabilities"]) == 40
 

@@ -101,7 +101,7 @@ def test_the_models_of_all_sites_predict_alone(tmp_path: Path, what) -> None:
     cards = {each.card.name: each for each in models.saved}
     assert cards.keys() == {"global", "north", "south", *WARDS}
     for saved in models.saved:
-        assert set(predict(saved, new).names) <= {"ill", "well"}
+        assert set(predict(saved, new).values) <= {"ill", "well"}
         assert saved.card.origin.round == 3
     assert cards["global"].card.metrics["accuracy"] == pytest.approx(federation.rows()[-1]["gm"])
     assert cards["s1"].card.metrics["test_rows"] == 4
