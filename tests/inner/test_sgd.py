@@ -142,6 +142,34 @@ def test_a_client_alone_computes_what_it_computes_in_a_stack(kind):
             assert_close(alone.statistics, whole.statistics[place], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "conv"])
+def test_a_short_last_mini_batch_counts_its_own_rows_where_all_others_are_full(kind):
+    """No drawn mini-batch has padding if every client has at least B rows, but the last of an epoch has."""
+    sizes = torch.tensor([4, 5, 7])
+    whole = task(kind, sizes, min_rows=4)
+    assert not whole.may_pad
+    own = module(kind)
+    found = solve(whole, Network(own).initial()[0].expand(3, -1), descent(epochs=2))
+    for client in range(3):
+        trained = copy.deepcopy(own)
+        expected = torch_loop(trained, batches_of(whole, {"epochs": 2}, client), {}, 0.0)
+        assert_close(found[client], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "norm", "conv"])
+def test_steps_beyond_everybodys_last_change_nothing(kind, monkeypatch):
+    """On a GPU the steps are those of the widest table there is, which may be wider than any client."""
+    sizes = torch.tensor([6, 3, 5])
+    anchor = Network(module(kind)).initial()[0].expand(3, -1)
+    exact, longer = task(kind, sizes), task(kind, sizes)
+    expected = solve(exact, anchor, descent(epochs=2, momentum=0.9))
+    monkeypatch.setattr(Epochs, "steps", property(lambda self: 2 * -(-WIDTH // BATCH)))
+    assert torch.equal(solve(longer, anchor, descent(epochs=2, momentum=0.9)), expected)
+    assert exact.statistics is not None
+    assert longer.statistics is not None
+    assert torch.equal(longer.statistics, exact.statistics)
+
+
 def test_runs_of_a_stack_may_differ_in_momentum_and_clip():
     whole = task()
     anchor = Network(module()).initial()[0].expand(*SIZES.shape, -1)

@@ -160,7 +160,7 @@ def longest(capsys, monkeypatch):
         f"{kind}_{name}": 100.0 for kind in ("pm", "em", "gm") for name in ("last", "validated", "best")
     }
     figures |= {f"{kind}_validated": 99.94 for kind in ("pm", "em", "gm")}
-    summary = figures | {"seconds": 36001.0, "bytes_total": 123_400_000}
+    summary = figures | {"metric": "accuracy", "seconds": 36001.0, "bytes_total": 123_400_000}
 
     def of(width):
         monkeypatch.setenv("FORCE_COLOR", "1")
