@@ -14,6 +14,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import LOG, EventLog, read_status
 from sfedhp.deploy.loopback import Answer, LoopbackServer
 from sfedhp.deploy.site import read_site
+from sfedhp.nn.problems import main_metric
 from sfedhp.runs.metrics import KINDS
 
 _SILENT: Final = 2.5  # s: two heartbeats did not come
@@ -24,6 +25,7 @@ HELP: Final = {
     "sfedhp_rounds": "cloud rounds of the run",
     "sfedhp_finished": "whether the run is over",
     "sfedhp_accuracy_percent": "accuracy of the last evaluation by kind of model: pm, em or gm",
+    "sfedhp_metric": "main metric of the last evaluation by kind of model and name of the metric",
     "sfedhp_round_seconds": "seconds of the last round",
     "sfedhp_sent_bytes": "bytes of the messages so far, by direction",
     "sfedhp_member_up": "whether a member was heard of within 2.5 seconds",
@@ -67,9 +69,14 @@ def is_up(state: str) -> bool:
 
 def row_samples(row: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[Sample]:
     """The figures of a round of the history."""
+    metric = main_metric(row)
     for kind in KINDS:
-        if isinstance(row.get(kind), int | float):
-            yield Sample("sfedhp_accuracy_percent", row[kind], {**labels, "kind": kind})
+        value = row.get(metric.column(kind))
+        if isinstance(value, int | float):
+            own = {**labels, "kind": kind}
+            yield Sample("sfedhp_metric", value, {**own, "metric": metric.name})
+            if metric.name == "accuracy":
+                yield Sample("sfedhp_accuracy_percent", value, own)
     if isinstance(row.get("seconds"), int | float):
         yield Sample("sfedhp_round_seconds", row["seconds"], labels)
 

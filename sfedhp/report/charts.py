@@ -114,6 +114,7 @@ def rank_chart(
     worst: int,
     *,
     unit: str = "",
+    digits: int = 2,
     note: str = "",
 ) -> Drawing:
     """A bar for each client, in the order given, and a marker for each further series.
@@ -125,6 +126,7 @@ def rank_chart(
         figures: the values of the bars, then those of the markers.
         worst: how many of the first bars are marked as the worst tenth.
         unit: of the values.
+        digits: decimals of the values that a reader gets.
         note: below the title.
     """
     named, top = legend(list(enumerate(each.name for each in figures)), "marker")
@@ -159,7 +161,7 @@ def rank_chart(
     marks += [Line([(LEFT, bottom), (WIDTH - RIGHT, bottom)], "axis")]
     marks += [Text((LEFT + WIDTH - RIGHT) / 2, bottom + 20, "clients, worst first", "tick-text", "middle")]
     readout = Readout(
-        [across(place + 0.5) for place in range(len(clients))], clients, figures, top, bottom, 2, unit
+        [across(place + 0.5) for place in range(len(clients))], clients, figures, top, bottom, digits, unit
     )
     return Drawing(name, title, WIDTH, bottom + 28, marks, readout, note)
 

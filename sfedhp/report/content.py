@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sfedhp.core.edge_sizes import edge_sizes
-from sfedhp.core.formats import counted, duration, percent, size
+from sfedhp.core.formats import counted, duration, size
 from sfedhp.deploy.site import client_name as site_client_name
 from sfedhp.deploy.site import edge_name as site_edge_name
+from sfedhp.nn.problems import Metric
 from sfedhp.report.charts import Bar, Curve, bar_chart, category_chart, line_chart, rank_chart
 from sfedhp.report.drawing import Drawing, Series
 from sfedhp.report.facts import Facts, Group, ReportedRun
@@ -18,7 +20,6 @@ from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
-UNIT = "%"
 _CLASSES_DRAWN = 40
 _DECADES = 30  # from this ratio of losses their axis is logarithmic
 _BAND = "The bands are one standard deviation over seeds."
@@ -32,18 +33,21 @@ _DENSITIES = {
 def curves(facts: Facts) -> list[Drawing]:
     """The accuracies over rounds: one chart for one setting, of several one for each kind of model."""
     drawings = []
+    metric = facts.metric
     several = any(len(group.runs) > 1 for group in facts.groups)
     note = _BAND if several else ""
     if len(facts.groups) == 1:
-        drawn = _present(facts.groups[0].curve(kind, kind.upper(), KINDS.index(kind)) for kind in facts.kinds)
+        columns = [(metric.column(kind), kind.upper(), KINDS.index(kind)) for kind in facts.kinds]
+        drawn = _present(facts.groups[0].curve(*column) for column in columns)
         if drawn:
-            drawings.append(line_chart("curves", "Accuracy on test rows, %", drawn, unit=UNIT, note=note))
+            title = f"{capitalized(metric.title)} on test rows{', %' if metric.percent else ''}"
+            drawings.append(line_chart("curves", title, drawn, **_written(metric), note=note))
     else:
         for kind in facts.kinds:
-            drawn = _each(facts, kind)
+            drawn = _each(facts, metric.column(kind))
             if drawn:
-                title = f"{kind.upper()} on test rows, %"
-                drawings.append(line_chart(f"curves-{kind}", title, drawn, unit=UNIT, note=note))
+                title = f"{kind.upper()}: {metric.heading} on test rows"
+                drawings.append(line_chart(f"curves-{kind}", title, drawn, **_written(metric), note=note))
     losses = _each(facts, "train_loss")
     if losses:
         values = [value for curve in losses for value in curve.y]
@@ -104,14 +108,14 @@ def times(facts: Facts) -> list[Drawing]:
 
 
 def clients_chart(run: ReportedRun) -> Drawing | None:
-    """The accuracy of each client, worst first; None where the folder does not have it."""
-    scores = run.record.scores
+    """The main metric of each client, worst first; None where the folder does not have it."""
+    scores, metric = run.record.scores, run.metric
     if scores is None:
         return None
     ranked = [row for row in scores.ranked_clients() if row[scores.used] is not None]
     if not ranked:
         return None
-    kinds = [scores.used, *(kind for kind in KINDS if kind in scores.confusion and kind != scores.used)]
+    kinds = [scores.used, *(kind for kind in scored_kinds(scores) if kind != scores.used)]
     figures = [
         Series(kind.upper(), [row[kind] for row in ranked], style=series_style("fill", number))
         for number, kind in enumerate(kinds)
@@ -120,12 +124,12 @@ def clients_chart(run: ReportedRun) -> Drawing | None:
     mean = sum(row[scores.used] for row in ranked[:worst]) / worst
     return rank_chart(
         "clients",
-        f"{scores.used.upper()} of each client, %",
+        f"{scores.used.upper()} of each client: {metric.heading}",
         [f"{client_name(row)}, {edge_name(row)}" for row in ranked],
         figures,
         worst,
-        unit=UNIT,
-        note=f"The worst tenth ({counted(worst, 'client')}) has a mean of {percent(mean)} %.",
+        **_written(metric),
+        note=f"The worst tenth ({counted(worst, 'client')}) has a mean of {said(metric, mean)}.",
     )
 
 
@@ -146,7 +150,7 @@ def classes_chart(run: ReportedRun) -> Drawing | None:
         [names[row["class"]] for row in rows],
         [Series(kind.upper(), [row[kind] for row in rows]) for kind in kinds],
         [counted(row["test_rows"], "test row") for row in rows],
-        unit=UNIT,
+        unit="%",
         note=note,
     )
 
@@ -154,11 +158,11 @@ def classes_chart(run: ReportedRun) -> Drawing | None:
 def run_tree(run: ReportedRun, width: float) -> Drawing:
     """The three tiers of a run."""
     last = run.evaluated[-1] if run.evaluated else {}
-    gm = last.get("gm")
-    cloud = f"GM {percent(gm)} %" if gm is not None else "no global model" if last else ""
+    gm = last.get(run.metric.column("gm"))
+    cloud = f"GM {said(run.metric, gm)}" if gm is not None else "no global model" if last else ""
     edges = run.record.config["edges"]
     label = f"cloud: {counted(edges, 'edge')}, {counted(run.record.clients, 'client')}"
-    label += f"; GM {percent(gm)} %" if gm is not None else ""
+    label += f"; GM {said(run.metric, gm)}" if gm is not None else ""
     return tree(run.name, cloud, label, branches(run), width=width, with_edges=run.with_edges)
 
 
@@ -177,16 +181,20 @@ def branches(run: ReportedRun) -> list[Branch]:
             for edge, clients in enumerate(edge_sizes(config["edges"], config["clients_per_edge"]))
         ]
     worst = {row["client"] for row in scores.ranked_clients() if row["worst_decile"]}
+    values = [abs(row[scores.used]) for row in scores.clients if row[scores.used] is not None]
+    largest = 100.0 if run.metric.percent else max(values, default=0.0)
     found = []
     for edge in sorted({row["edge"] for row in scores.clients}):
         rows = [row for row in scores.clients if row["edge"] == edge]
         means = {kind: _mean(rows, kind) for kind in KINDS}
-        said = [f"{kind.upper()} {percent(mean)} %" for kind, mean in means.items() if mean is not None]
-        figure = f"EM {percent(means['em'])} %" if means["em"] is not None else ""
+        told = [
+            f"{kind.upper()} {said(run.metric, mean)}" for kind, mean in means.items() if mean is not None
+        ]
+        figure = f"EM {said(run.metric, means['em'])}" if means["em"] is not None else ""
         held = sum(row["rows"] for row in rows)
         name = edge_name(rows[0])
-        label = f"{name}: {counted(len(rows), 'client')}, {held:,} rows; {', '.join(said)}"
-        leaves = [_leaf(row, scores, row["client"] in worst) for row in rows]
+        label = f"{name}: {counted(len(rows), 'client')}, {held:,} rows; {', '.join(told)}"
+        leaves = [_leaf(row, scores, row["client"] in worst, largest) for row in rows]
         found.append(Branch(name, figure, label, leaves))
     return found
 
@@ -233,26 +241,47 @@ def label_texts(row: Row, names: Sequence[str]) -> list[str]:
     return [names[int(label)] for label in row["labels"].split()]
 
 
-def _leaf(row: Row, scores: Scores, worst: bool) -> Leaf:
+def said(metric: Metric, value: float | None) -> str:
+    """A figure with its unit, in a sentence."""
+    return f"{metric.text(value)} %" if metric.percent else metric.text(value)
+
+
+def capitalized(text: str) -> str:
+    """The text with a capital letter first."""
+    return text[:1].upper() + text[1:]
+
+
+def scored_kinds(scores: Scores) -> list[str]:
+    """The kinds of models for which a client has a figure."""
+    return [kind for kind in KINDS if any(row[kind] is not None for row in scores.clients)]
+
+
+def _written(metric: Metric) -> dict[str, Any]:
+    """How a chart writes a metric."""
+    return {"unit": "%" if metric.percent else "", "digits": 2 if metric.percent else 4}
+
+
+def _leaf(row: Row, scores: Scores, worst: bool, largest: float) -> Leaf:
     mix = label_mix(row)
     shares = [0.0] * len(scores.classes)
     for label, count in mix:
         shares[label] = count / max(row["rows"], 1)
     held = ", ".join(label_texts(row, class_names(scores)))
-    said = [f"{kind.upper()} {percent(row[kind])} %" for kind in KINDS if row[kind] is not None]
-    said += [f"trained alone {percent(row['alone'])} %"] if row.get("alone") is not None else []
-    figure = row[scores.used]
+    metric, figure = scores.metric, row[scores.used]
+    told = [f"{kind.upper()} {said(metric, row[kind])}" for kind in KINDS if row[kind] is not None]
+    told += [f"trained alone {said(metric, row['alone'])}"] if row.get("alone") is not None else []
+    labels = f"labels {held or 'none'}; " if scores.classes else ""
     sentence = (
         f"{client_name(row)} of {edge_name(row)}: {counted(row['rows'], 'row')}, "
-        f"{counted(row['test_rows'], 'test row')}; labels {held or 'none'}; "
-        f"{', '.join(said) or 'no test rows'}{'; one of the worst tenth' if worst else ''}"
+        f"{counted(row['test_rows'], 'test row')}; {labels}"
+        f"{', '.join(told) or 'no test rows'}{'; one of the worst tenth' if worst else ''}"
     )
     return Leaf(
         client_name(row),
         row["rows"],
         shares if mix else (),
-        figure,
-        None if figure is None else figure / 100,
+        "–" if figure is None else metric.text(figure),
+        None if figure is None else figure / largest if largest else 0.0,
         worst,
         sentence,
     )
@@ -263,7 +292,7 @@ def _unscored(run: ReportedRun, edge: int, seat: int) -> Leaf:
     name = site_client_name(edge, seat)
     state = run.states.get(name, "")
     label = f"client {edge}-{seat} of edge {edge}{f'; {state}' if state else ''}"
-    return Leaf(name, 0, (), None, None, False, label, state)
+    return Leaf(name, 0, (), "–", None, False, label, state)
 
 
 def _mean(rows: Sequence[Row], kind: str) -> float | None:

@@ -14,6 +14,7 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
+from sfedhp.nn.problems import CLASSIFICATION, Metric
 from sfedhp.report.charts import Curve
 from sfedhp.runs.folder import holds_run, read_environment
 from sfedhp.runs.metrics import KINDS
@@ -33,10 +34,10 @@ class Estimate(NamedTuple):
     deviation: float | None
     seeds: int
 
-    def text(self, digits: int = 2) -> str:
+    def text(self, metric: Metric = CLASSIFICATION.main) -> str:
         """As `97.83`, or `97.83 ± 0.12`."""
-        spread = "" if self.deviation is None else f" ± {self.deviation:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
+        spread = "" if self.deviation is None else f" ± {metric.text(self.deviation)}"
+        return f"{metric.text(self.mean)}{spread}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class ReportedRun:
     def method(self) -> str:
         """The name of the method."""
         return str(self.record.config[METHOD])
+
+    @property
+    def metric(self) -> Metric:
+        """What the figures of PM, EM and GM are."""
+        return self.record.problem.main
 
     @property
     def with_edges(self) -> bool:
@@ -146,9 +152,15 @@ class Facts:
     groups: Sequence[Group] = field(default_factory=list)
 
     @property
+    def metric(self) -> Metric:
+        """What the figures of PM, EM and GM are; runs that have another metric have none of this."""
+        return self.runs[0].metric
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of models that were evaluated, in the order of `KINDS`."""
-        return [kind for kind in KINDS if any(kind in row for run in self.runs for row in run.evaluated)]
+        columns = {column for run in self.runs for row in run.evaluated for column in row}
+        return [kind for kind in KINDS if self.metric.column(kind) in columns]
 
     @property
     def sentence(self) -> str:

@@ -106,7 +106,7 @@ def wrap(title: str, inner: Content, live: Live | None = None) -> str:
         f'<div class="page"><header><h1>{escape(title)}</h1>'
         '<button type="button" class="theme" hidden>light / dark</button></header>'
         f"{state}<main>{inner.html}</main>"
-        f"<footer>Written by sfedhp {escape(__version__)}. PM, EM and GM are the accuracies of personal, "
+        f"<footer>Written by sfedhp {escape(__version__)}. PM, EM and GM are the figures of personal, "
         "edge and global models on each client's own test rows.</footer></div>"
         '<div id="tip" role="tooltip" hidden></div>\n'
         f'<script type="application/json" id="readouts">{_json(inner.readouts)}</script>\n'

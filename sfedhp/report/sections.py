@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from sfedhp.core.formats import counted, duration, percent, size
+from sfedhp.nn.problems import Metric
 from sfedhp.report.content import (
     class_names,
     classes_chart,
@@ -15,6 +16,7 @@ from sfedhp.report.content import (
     edge_name,
     label_texts,
     run_tree,
+    said,
 )
 from sfedhp.report.drawing import svg
 from sfedhp.report.facts import Facts, Group, ReportedRun, varying_keys
@@ -27,13 +29,13 @@ NAMES = {"pm": "personal models", "em": "edge models", "gm": "global model"}
 _CLIENTS_IN_ALL = 6000  # of all runs of a page whose clients are drawn
 _LEGEND = (
     "A box is a client. Its small bars are its rows of each label, always at the label's place. Then come "
-    "its accuracy, as a bar and in percent, and its number of rows. "
+    "its {metric}, as a bar and as a number, and its number of rows. "
 )
 _MIDDLE_LEGEND = (
     "A box is a client. Its small bars are its rows of each label, always at the label's place. Below is its "
-    "accuracy, as a bar and in percent. "
+    "{metric}, as a bar and as a number. "
 )
-_SMALL_LEGEND = "A box is a client, filled as high as its accuracy. "
+_SMALL_LEGEND = "A box is a client, filled as high as its {metric}. "
 _READING = (
     "Boxes with a colored border are the worst tenth. Point at a box, or use Tab and the arrow keys, for "
     "label mix, rows and figures."
@@ -45,11 +47,13 @@ def figures_of_run(run: ReportedRun) -> str:
     summary = run.summary
     entries = []
     for kind in KINDS:
-        if (last := summary[f"{kind}_last"]) is None:
+        column = run.metric.column(kind)
+        if (last := summary.get(f"{column}_last")) is None:
             continue
-        worst = summary[f"{kind}_worst_last"]
-        more = f"worst tenth {percent(worst)}\N{NO-BREAK SPACE}%" if worst is not None else ""
-        entries.append((f"{kind.upper()}, {NAMES[kind]}", f"{percent(last)}\N{NO-BREAK SPACE}%", more))
+        worst = summary[f"{column}_worst_last"]
+        more = f"worst tenth {_unbroken(run.metric, worst)}" if worst is not None else ""
+        what = "" if run.metric.name == "accuracy" else f": {run.metric.title}"
+        entries.append((f"{kind.upper()}, {NAMES[kind]}{what}", _unbroken(run.metric, last), more))
     entries.append(("sent", size(summary["bytes_total"]), "all messages, all rounds"))
     rounds = run.record.config["rounds"]
     entries.append(
@@ -61,25 +65,28 @@ def figures_of_run(run: ReportedRun) -> str:
 def benefit(run: ReportedRun) -> str | None:
     """Whether the clients' own models help them, in a sentence; None where it is not known."""
     scores = run.record.scores
-    if scores is None or "gm" not in scores.confusion or scores.used == "gm":
+    if scores is None or scores.used == "gm":
         return None
+    metric = run.metric
     used = scores.used
     pairs = [(row[used], row["gm"]) for row in scores.clients if None not in (row[used], row["gm"])]
     last = run.evaluated[-1] if run.evaluated else {}
-    if not pairs or used not in last or "gm" not in last:
+    own_figure, shared_figure = last.get(metric.column(used)), last.get(metric.column("gm"))
+    if not pairs or own_figure is None or shared_figure is None:
         return None
     whose = "their own models" if used == "pm" else "the models of their edges"
-    better = sum(own > shared for own, shared in pairs)
-    worse = sum(own < shared for own, shared in pairs)
+    better = sum(metric.better(own, shared) for own, shared in pairs)
+    worse = sum(metric.better(shared, own) for own, shared in pairs)
     alone = [(row[used], row["alone"]) for row in scores.clients if None not in (row[used], row.get("alone"))]
-    lost = sum(own < solitary for own, solitary in alone)
+    lost = sum(metric.better(solitary, own) for own, solitary in alone)
     against = (
         f" Training alone would be better for {lost} of {counted(len(alone), 'client')}." if alone else ""
     )
     return (
-        f"Does it help? With {whose}, clients are right on {percent(last[used])} % of their test rows; with "
-        f"the one global model on {percent(last['gm'])} %. {better} of {counted(len(pairs), 'client')} "
-        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse.{against}"
+        f"Does it help? With {whose}, clients have {said(metric, own_figure)} ({metric.title}) on their test "
+        f"rows; with the one global model {said(metric, shared_figure)}. "
+        f"{better} of {counted(len(pairs), 'client')} "
+        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse.{against if alone else ''}"
     )
 
 
@@ -90,7 +97,7 @@ def trees(run: ReportedRun, prefix: str = "") -> str:
     if run.record.scores is not None:
         count = run.record.clients
         what = _LEGEND if count <= WITH_ROWS else _MIDDLE_LEGEND if count <= WITH_MIX else _SMALL_LEGEND
-        legend = paragraph(what + _READING, "legend")
+        legend = paragraph(what.format(metric=run.metric.title) + _READING, "legend")
     missing = run.record.missing_scores
     return (
         svg(wide, prefix=prefix, style="wide")
@@ -135,7 +142,7 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
                     Cell(edge_name(row)),
                     *(Cell(str(row[name]), row[name]) for name in ("rows", "test_rows")),
                     Cell(held, style="long"),
-                    *(Cell(percent(row.get(kind)), row.get(kind)) for kind in figures),
+                    *(Cell(run.metric.text(row.get(kind)), row.get(kind)) for kind in figures),
                     Cell("–" if row["loss"] is None else f"{row['loss']:.4f}", row["loss"]),
                 ],
                 "worst" if row["worst_decile"] else "",
@@ -185,8 +192,9 @@ def runs_table(facts: Facts) -> str:
     """A line for each setting, or each run if every setting has one seed."""
     seeds = any(len(group.runs) > 1 for group in facts.groups)
     heads = ["setting", *(["seeds"] if seeds else []), "rounds"]
-    heads += [f"{kind.upper()}, %" for kind in facts.kinds]
-    heads += [f"{_used(facts).upper()} worst tenth, %"] if facts.kinds else []
+    unit = ", %" if facts.metric.percent else f" {facts.metric.title}"
+    heads += [f"{kind.upper()}{unit}" for kind in facts.kinds]
+    heads += [f"{_used(facts).upper()} worst tenth{unit}"] if facts.kinds else []
     heads += ["density", "sent", "time", "state"]
     columns = [Column(head, head not in ("setting", "state")) for head in heads]
     note = "± is the standard deviation over seeds." if seeds else ""
@@ -264,11 +272,11 @@ def _cells(facts: Facts, group: Group, *, seeds: bool) -> Iterator[Cell]:
         yield Cell(str(len(group.runs)), len(group.runs))
     done = min(run.record.rounds_done for run in group.runs)
     yield Cell(str(done), done)
-    keys = [f"{kind}_last" for kind in facts.kinds]
-    keys += [f"{_used(facts)}_worst_last"] if facts.kinds else []
+    keys = [f"{facts.metric.column(kind)}_last" for kind in facts.kinds]
+    keys += [f"{facts.metric.column(_used(facts))}_worst_last"] if facts.kinds else []
     for key in keys:
         found = group.estimate(key)
-        yield Cell(found.text() if found else "–", found.mean if found else None)
+        yield Cell(found.text(facts.metric) if found else "–", found.mean if found else None)
     filled = group.estimate("density_global") or group.estimate("density_client")
     yield Cell(f"{filled.mean:.3f}" if filled else "–", filled.mean if filled else None)
     sent, took = group.estimate("bytes_total"), group.estimate("seconds")
@@ -280,6 +288,11 @@ def _cells(facts: Facts, group: Group, *, seeds: bool) -> Iterator[Cell]:
         yield Cell("diverged" if len(group.runs) == 1 else f"{diverged} diverged", style="badge")
     else:
         yield Cell("finished" if finished == len(group.runs) else f"round {done}")
+
+
+def _unbroken(metric: Metric, value: float) -> str:
+    """A figure whose unit stays in the same line."""
+    return said(metric, value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _used(facts: Facts) -> str:

@@ -7,6 +7,7 @@ import io
 import re
 from typing import Final
 
+from sfedhp.report.content import capitalized
 from sfedhp.report.facts import Facts
 
 _LATEX: Final = {
@@ -40,11 +41,18 @@ def latex_table(facts: Facts) -> str:
     heads = [kind.upper() for kind in kinds]
     lines = []
     for group in facts.groups:
-        cells = [group.estimate(f"{kind}_last") for kind in kinds]
-        texts = ["--" if cell is None else f"${cell.text().replace('±', chr(92) + 'pm')}$" for cell in cells]
+        cells = [group.estimate(f"{facts.metric.column(kind)}_last") for kind in kinds]
+        texts = [
+            "--" if cell is None else f"${cell.text(facts.metric).replace('±', chr(92) + 'pm')}$"
+            for cell in cells
+        ]
         lines.append(f"{latex(group.name)} & {' & '.join(texts)} \\\\")
     counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    caption = [latex(facts.sentence), "Accuracy on test rows after the last round, in percent"]
+    unit = ", in percent" if facts.metric.percent else ""
+    caption = [
+        latex(facts.sentence),
+        f"{latex(capitalized(facts.metric.title))} on test rows after the last round{unit}",
+    ]
     spread = f" (mean $\\pm$ standard deviation over {counted} seeds)." if several else "."
     return "\n".join(
         [

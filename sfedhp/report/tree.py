@@ -1,4 +1,4 @@
-"""The three tiers as a tree: the cloud, its edges, and their clients with label mix, rows and accuracy."""
+"""The three tiers as a tree: the cloud, its edges, and their clients with label mix, rows and main metric."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Leaf:
     name: str
     rows: int
     mix: Sequence[float]  # the share of each label of the run in its rows; empty where it is not known
-    figure: float | None  # of the model that it uses
-    share: float | None  # the figure as a share of the best possible; None where there is no such
+    figure: str  # of the model that it uses, in words
+    share: float | None  # how long its bar is: of percent the figure, else its share of the largest figure
     worst: bool  # one of the worst tenth
     label: str  # everything about it, in a sentence
     state: str = ""  # up, late, … of a deployed client
@@ -50,7 +50,7 @@ class _Size(NamedTuple):
     width: float
     height: float
     mix: float  # height of the label mix
-    numbers: bool  # whether accuracy is written
+    numbers: bool  # whether the figure is written
     rows: bool  # whether rows are written
 
 
@@ -159,7 +159,7 @@ def _leaf(leaf: Leaf, x: float, y: float, size: _Size) -> Target:
         inner.append(Area(list(_bars(leaf.mix, left, base, room, size.mix - 2)), "mix"))
     fill = "alarm-fill" if troubled else "fill0"
     if size is _SMALL:
-        # Filled from below, as high as the accuracy.
+        # Filled from below, as high as the figure.
         tall = (height - 4) * (leaf.share or 0)
         inner.append(Rect(x + 3.5, y + 1.5 + height - 2 - tall, width - 4, tall, fill))
     else:
@@ -168,7 +168,7 @@ def _leaf(leaf: Leaf, x: float, y: float, size: _Size) -> Target:
             inner.append(Rect(left, base + 4, room * leaf.share, 5, fill, 1))
     if size.numbers:
         large = size.rows
-        text = "–" if leaf.figure is None else f"{leaf.figure:.1f}" if large else f"{leaf.figure:.0f}"
+        text = _number(leaf.figure, 5 if large else 3)
         style = "strong-text" if large else "small-text"
         inner.append(Text(x + size.width / 2, base + (23 if large else 18.5), text, style, "middle"))
     if size.rows:
@@ -190,6 +190,16 @@ def _bars(
             x, top = left + place * wide, base - height * share / most
             right = x + max(wide - 0.6, 0.8)
             yield [(x, top), (right, top), (right, base), (x, base)]
+
+
+def _number(text: str, most: int) -> str:
+    """A figure in as many characters as there is room for: 81.25 becomes 81.2, or 81."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    decimals = max(0, min(most - 1 - len(f"{abs(value):.0f}"), 1 if abs(value) >= 10 else 3))
+    return f"{value:.{decimals}f}"
 
 
 def _short_count(number: int) -> str:

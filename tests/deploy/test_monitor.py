@@ -81,6 +81,8 @@ def test_the_figures_of_a_role_are_those_of_its_status_and_log(tmp_path):
         ("sfedhp_finished",): 0,
         ("sfedhp_accuracy_percent", "pm"): 81.5,
         ("sfedhp_accuracy_percent", "gm"): 60.0,
+        ("sfedhp_metric", "pm", "accuracy"): 81.5,
+        ("sfedhp_metric", "gm", "accuracy"): 60.0,
         ("sfedhp_round_seconds",): 1.5,
         ("sfedhp_member_up", "edge-0"): 1,
         ("sfedhp_member_up", "edge-1"): 0,
@@ -174,4 +176,8 @@ def test_a_role_serves_its_figures_on_loopback(tmp_path, monkeypatch):
 def test_the_grafana_board_asks_for_figures_that_exist():
     board = json.loads((ROOT / "tools/grafana/sfedhp.json").read_text(encoding="utf-8"))
     asked = re.findall(r"sfedhp_\w+", json.dumps([panel["targets"] for panel in board["panels"]]))
-    assert set(asked) == HELP.keys() - {"sfedhp_finished", "sfedhp_status_age_seconds"}
+    assert set(asked) == HELP.keys() - {
+        "sfedhp_finished",
+        "sfedhp_status_age_seconds",
+        "sfedhp_accuracy_percent",
+    }

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sfedhp import Experiment, FedAvg
+import sfedhp
+from sfedhp import DataOptions, Experiment, FedAvg
 from sfedhp.algorithms import Local
 from sfedhp.report.facts import read_facts
 from sfedhp.report.page import render
+from sfedhp.report.tables import latex_table
 from sfedhp.runs.scores import SCORE_FILES, write_alone
 from tests.support.run_folders import write_run
-from tests.support.short_runs import remove_checksums_of_scores
+from tests.support.short_runs import SMALL, remove_checksums_of_scores
 
 
 def page(*folders: Path) -> str:
@@ -135,3 +139,25 @@ def test_many_classes_are_cut_in_the_chart_but_not_in_the_table(tmp_path, classe
     assert chart.count('class="target"') == min(classes, 40)
     table = text.split('id="classes-table"')[1].split("</table>")[0]
     assert table.count("<tr>") == classes + 1
+
+
+def test_errors_of_regression_are_shown_with_their_direction(tmp_path):
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(120, 3))
+    targets = inputs @ [1.0, 2.0, 3.0] + random.normal(size=120)
+    np.savez(tmp_path / "numbers.npz", inputs=inputs, labels=targets, client=np.arange(120) % 6)
+    data = DataOptions(source=str(tmp_path / "numbers.npz"))
+    experiment = replace(SMALL, data=data, problem="regression", clients_per_edge=3)
+    run = sfedhp.run(experiment, out=tmp_path / "one")
+    text = page(tmp_path / "one")
+    last = run.history[-1]
+    assert f"<b>{last['gm_rmse']:.4g}</b>" in text
+    assert "RMSE on test rows" in text
+    assert 'id="classes"' not in text
+    assert "labels" not in text.split("<table")[0].split("aria-label")[2]
+    with (tmp_path / "one/clients.csv").open(newline="") as file:
+        errors = {row["client"]: float(row["pm_rmse"]) for row in csv.DictReader(file)}
+    worst = max(errors, key=lambda client: errors[client])
+    marked = re.findall(r'aria-label="client (\d+) of edge \d[^"]*; one of the worst tenth"', text)
+    assert set(marked) == {worst}
+    assert f"${last['pm_rmse']:.4g}$" in latex_table(read_facts([tmp_path / "one"]))

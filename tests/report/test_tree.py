@@ -12,7 +12,7 @@ from sfedhp.report.tree import NARROW, WIDE, Branch, Leaf, tree
 
 def branch(edge, clients):
     leaves = [
-        Leaf(f"c{number}", 1234, [0.5, 0.0, 0.5], 81.0, 0.81, number == 0, f"client {number}")
+        Leaf(f"c{number}", 1234, [0.5, 0.0, 0.5], "81.25", 0.81, number == 0, f"client {number}")
         for number in range(clients)
     ]
     return Branch(f"edge {edge}", "EM 80.00 %", f"edge {edge}", leaves)
