@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "personalize": "Train a model for a client that was not in the training.",
     "predict": "Predict with a model that a run saved.",
     "provision": "Make the start-up kits of a federation on several machines.",
+    "request": "Make a member's private key on its own machine.",
     "cloud": "Run the cloud of a federation.",
     "edge": "Run an edge of a federation.",
     "client": "Run a client of a federation, with its own data.",

@@ -41,6 +41,12 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
         fsync(path.parent)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, atomically."""
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Help, check_options
@@ -25,6 +25,17 @@ class Address:
 
     host: Annotated[str, Help("host name or address that the members can reach")] = LOOPBACK
     port: Annotated[Port, Help("the port for the members; no other port is opened")] = 8100
+    listen_host: Annotated[
+        Literal["", "0.0.0.0", "127.0.0.1"],
+        Help("where the server listens: on all addresses or on loopback; empty: as host says"),
+    ] = ""
+    listen_port: Annotated[
+        int, Bounds(0, 65535), Help("port on which the server listens, behind a proxy; 0: the same port")
+    ] = 0
+    driver: Annotated[
+        Literal["grpc", "http"],
+        Help("what carries the messages: gRPC, or HTTP for sites behind proxies; both with mutual TLS"),
+    ] = "grpc"
 
 
 @dataclass(frozen=True)

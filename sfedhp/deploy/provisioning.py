@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,11 +27,19 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from sfedhp.core.errors import InputError
-from sfedhp.deploy.federation_file import Address
-from sfedhp.deploy.site import MEMBER, SERVER
+from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.site import (
+    AUTHORITIES,
+    FILE,
+    INITIAL,
+    MEMBER,
+    SERVER,
+    client_name,
+    read_site,
+    write_site,
+)
 from sfedhp.deploy.topology import Layout
 
-AUTHORITIES: Final = "authorities"  # the folder of the certificate authorities; it is part of no kit
 _ORGANIZATION: Final = "sfedhp"
 _DAYS: Final = 3650
 _LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -63,6 +72,57 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
         _make(layout, folder)
         make_private(folder)
     return [folder / site.name for site in layout.sites]
+
+
+def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
+    """Make the kit of one more client of a server, with the authority that there is.
+
+    Args:
+        file: the federation's, for the address of the server.
+        folder: the kits, with their authorities.
+        server: the edge, or the cloud of a two-tier method.
+
+    Returns:
+        The new kit, and the descriptions that servers need: `sfedhp.json` of the cloud and of the edge.
+
+    Raises:
+        InputError: there is no such server, or it has no clients.
+    """
+    site, cloud = read_site(folder / server), read_site(folder / "cloud")
+    experiment, tiers = site.experiment, site.experiment.algorithm.tiers
+    if site.role == "client" or (site.role == "cloud") != (tiers == 2):
+        kind = "an edge, as edge-0" if tiers == 3 else "cloud"
+        raise InputError(f"{server} cannot get a client with {experiment.algorithm_name}: name {kind}.")
+    edge = site.edge if tiers == 3 else experiment.edges - 1
+    name, number = client_name(edge, len(cloud.clients_of(edge))), experiment.clients + len(cloud.added)
+    address = file.addresses(experiment.edges)[edge] if tiers == 3 else file.cloud
+    try:
+        kits = _provision(f"{site.federation}-{server}", address, [name], folder / AUTHORITIES)
+        _place(kits[name], folder / name, "client", ".")
+    finally:
+        _remove_made(folder / AUTHORITIES)
+    seat = len(site.below)
+    client = replace(
+        site, role="client", name=name, edge=edge, seat=seat, client=number, clients=(), added=()
+    )
+    write_site(client, folder / name)
+    shutil.copy(folder / "cloud" / INITIAL, folder / name / INITIAL)
+    make_private(folder / name)
+    make_private(folder / AUTHORITIES)
+    ids = (*cloud.clients, number) if tiers == 2 else ()
+    servers = {"cloud": replace(cloud, clients=ids, added=(*cloud.added, name))}
+    if tiers == 3:
+        servers[server] = replace(site, added=(*site.added, name))
+    for each, described in servers.items():
+        write_site(described, folder / each)
+    return [folder / name, *(folder / each / FILE for each in servers)]
+
+
+def _remove_made(authorities: Path) -> None:
+    """Remove what FLARE made beside the state of the authorities."""
+    for left in authorities.glob("*/*"):
+        if left.name != "state":
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def make_private(folder: Path) -> None:
@@ -159,7 +219,7 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
         project.add_client(member, _ORGANIZATION, {"allow_log_streaming": False})
     builders = [
         WorkspaceBuilder(),
-        StaticFileBuilder(config_folder="config", scheme="grpc"),
+        StaticFileBuilder(config_folder="config", scheme=address.driver),
         _LastingCertificates(root_valid_days=_DAYS),
         SignatureBuilder(),
     ]
@@ -170,7 +230,22 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
         reason = output.getvalue().strip().splitlines()[-1]
         raise InputError(f"FLARE could not make the kits of {name} ({reason}): correct the federation file.")
     made = Path(context.get_result_location())
+    _set_listening(made / server / "startup" / "fed_server.json", address)
     return {SERVER: made / server, **{member: made / member for member in members}}
+
+
+def _set_listening(path: Path, address: Address) -> None:
+    """Let a server listen elsewhere than where its members connect; FLARE knows one address for both."""
+    if not address.listen_host and not address.listen_port:
+        return
+    values = json.loads(path.read_text(encoding="utf-8"))
+    server = values["servers"][0]
+    host, _, port = server["service"]["target"].rpartition(":")
+    # FLARE listens on loopback where this says so, and else on all addresses.
+    host = {"": host, "127.0.0.1": "localhost", "0.0.0.0": "0.0.0.0"}[address.listen_host]
+    port = address.listen_port or int(port)
+    server["service"]["target"], server["admin_server"], server["admin_port"] = f"{host}:{port}", host, port
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _place(made: Path, kit: Path, role: str, site: str) -> None:

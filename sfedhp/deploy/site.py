@@ -18,6 +18,8 @@ from sfedhp.deploy.federation_file import Limits
 
 FILE = "sfedhp.json"
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
+AUTHORITIES = "authorities"  # the folder of the certificate authorities; it is part of no kit
+REVOKED = "revoked.json"  # the list of revoked certificates, in the kits' folder and in servers' kits
 SERVER, MEMBER = "server", "member"  # the two processes of an edge, as folders of its kit
 Role = Literal["cloud", "edge", "client"]
 # Sections that may differ between sites without changing what is computed.
@@ -55,6 +57,7 @@ class Site:
     monitor: int = 0  # the port of its figures on loopback; 0: none
     # Of the data that was read when the kits were made; None where there was none, and in older kits.
     schema: Schema | None = field(default=None, compare=False)
+    added: tuple[str, ...] = ()  # the names of clients below a server that were added later, in that order
 
     @property
     def below(self) -> list[str]:
@@ -64,11 +67,18 @@ class Site:
             return self.clients_of(self.edge)
         if experiment.algorithm.tiers == 3:
             return [edge_name(edge) for edge in range(experiment.edges)]
-        return [name for edge in range(experiment.edges) for name in self.clients_of(edge)]
+        first = (self._first_clients(edge) for edge in range(experiment.edges))
+        return [*(name for names in first for name in names), *self.added]
 
     def clients_of(self, edge: int) -> list[str]:
         """The names of the clients below an edge."""
+        return [*self._first_clients(edge), *self._added_to(edge)]
+
+    def _first_clients(self, edge: int) -> list[str]:
         return [client_name(edge, seat) for seat in range(self.experiment.edge_sizes[edge])]
+
+    def _added_to(self, edge: int) -> list[str]:
+        return [name for name in self.added if name.rpartition("-")[0] == f"client-{edge}"]
 
     @property
     def config(self) -> str:
@@ -131,7 +141,8 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         values = json.loads((kit / FILE).read_text(encoding="utf-8"))
         values["experiment"] = from_dict(values["experiment"])
         values["limits"] = Limits(**values["limits"])
-        values["shape"], values["clients"] = tuple(values["shape"]), tuple(values["clients"])
+        for name in ("shape", "clients", "added"):
+            values[name] = tuple(values.get(name, ()))
         values["names"] = dict(values.get("names", {}))
         if "schema" in values:
             values["schema"] = Schema.from_dict(values["schema"])

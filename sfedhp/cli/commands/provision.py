@@ -1,7 +1,8 @@
-"""`sfedhp provision`: make the start-up kits of a federation on several machines."""
+"""`sfedhp provision`: make and change the start-up kits of a federation on several machines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,25 +11,81 @@ from sfedhp.cli.federation import read_deployment
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.roles import require_flare
+from sfedhp.core.errors import InputError
 
 
 @click.command()
-@click.argument("arguments", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, metavar="[FEDERATION.toml] [KEY=VALUE]...")
+@click.option(
+    "--add", metavar="SERVER", help="Make the kit of one more client of this edge, or of the cloud."
+)
+@click.option("--renew", metavar="SITE", help="Give the kit of a site new keys and certificates.")
+@click.option("--revoke", metavar="SITE", help="Let every server refuse the certificates of a member.")
+@click.option(
+    "--approve",
+    metavar="FILE.csr",
+    type=click.Path(path_type=Path),
+    help="Issue a certificate for a key that a member made with `sfedhp request`.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    default=3650,
+    show_default=True,
+    help="How long certificates of --renew and --approve are valid.",
+)
 @output_options(
     out="The folder of the kits.", json="Print the folders of the kits as JSON.", default=Path("kits")
 )
-def provision(arguments: tuple[str, ...], out: Path, as_json: bool) -> None:
+def provision(
+    arguments: tuple[str, ...],
+    add: str | None,
+    renew: str | None,
+    revoke: str | None,
+    approve: Path | None,
+    days: int,
+    out: Path,
+    as_json: bool,
+) -> None:
     """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.
 
     Copy each kit to its machine over a secure channel: it contains a private key. The folder `authorities`
     can sign further certificates: keep it private. The keys are those of `sfedhp run --help-all`.
 
+    With --add, --renew, --revoke or --approve, kits that were made before are changed, and the files to copy
+    to machines are printed. Nobody else needs a new kit.
+
     \b
     Examples:
       sfedhp provision federation.toml
       sfedhp provision federation.toml rounds=100 algorithm.edge_rounds=5 --out kits
+      sfedhp provision --revoke client-0-1
+      sfedhp provision --renew edge-0 --days 365
+      sfedhp provision federation.toml --add edge-1
     """
     require_flare()
+    changes = [change for change in (add, renew, revoke, approve) if change is not None]
+    if len(changes) > 1:
+        raise InputError("Give one of --add, --renew, --revoke and --approve at a time.")
+    if not arguments and (add or not changes):
+        raise InputError("Give the federation file: `sfedhp provision federation.toml`.")
+    if not changes:
+        kits = _made(arguments, out)
+        if as_json:
+            print_json({kit.name: str(kit) for kit in kits})
+            return
+        for kit in kits:
+            click.echo(str(kit))
+        return
+    files = _added(arguments, add, out) if add else _changed(renew, revoke, approve, days, out)
+    if as_json:
+        print_json([str(file) for file in files])
+        return
+    for file in files:
+        click.echo(str(file))
+
+
+def _made(arguments: Sequence[str], out: Path) -> list[Path]:
     from sfedhp.deploy.provisioning import make_kits
     from sfedhp.deploy.topology import lay_out
 
@@ -36,8 +93,22 @@ def provision(arguments: tuple[str, ...], out: Path, as_json: bool) -> None:
     layout = lay_out(file, experiment)
     kits = make_kits(layout, out)
     print_notes(layout.notes)
-    if as_json:
-        print_json({kit.name: str(kit) for kit in kits})
-        return
-    for kit in kits:
-        click.echo(str(kit))
+    return kits
+
+
+def _added(arguments: Sequence[str], server: str, out: Path) -> list[Path]:
+    from sfedhp.deploy.provisioning import add_seat
+
+    return add_seat(read_deployment(arguments)[0], out, server)
+
+
+def _changed(renew: str | None, revoke: str | None, approve: Path | None, days: int, out: Path) -> list[Path]:
+    """The files that changed, which have to be copied to machines."""
+    from sfedhp.deploy import renewal
+
+    if renew is not None:
+        return renewal.renew(out, renew, days)
+    if revoke is not None:
+        return renewal.revoke(out, revoke)
+    assert approve is not None
+    return [renewal.approve(out, approve, days)]

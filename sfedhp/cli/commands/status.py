@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from sfedhp.cli.options import json_option
-from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.federation import status_table
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import STATUS, read_status
@@ -36,7 +37,22 @@ def status(kit: Path, as_json: bool) -> None:
         )
     if current is None:
         raise InputError(f"{site.name} has not been started yet: start it with `sfedhp {site.role} {kit}`.")
+    expires, warning = _expiry(kit)
     if as_json:
-        print_json(current)
+        print_json(current | ({"expires": expires} if expires else {}))
         return
     results().print(status_table(current))
+    if expires:
+        results().print(f"certificate valid until {expires}")
+    if warning:
+        print_notes([f"warning: {warning}"])
+
+
+def _expiry(kit: Path) -> tuple[str | None, str | None]:
+    """The day on which the first certificate of a kit expires, and a warning if that is soon."""
+    if find_spec("cryptography") is None:  # it comes with FLARE
+        return None, None
+    from sfedhp.deploy.certificates import expiry, expiry_warning
+
+    until = expiry(kit)
+    return (None if until is None else f"{until:%Y-%m-%d}"), expiry_warning(kit)

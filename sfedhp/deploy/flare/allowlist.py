@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from nvflare.fuel.f3.cellnet.defs import (
@@ -49,8 +50,17 @@ class Allowlist:
     messages between members. None of that is needed here, so it is rejected whatever certificate is used.
     """
 
-    def __init__(self, cell: Any, rejections: RejectionLog):
-        self._name, self._rejections = cell.get_fqcn(), rejections
+    def __init__(
+        self, cell: Any, rejections: RejectionLog, is_revoked: Callable[[str], bool] = lambda name: False
+    ):
+        """Watch a cell.
+
+        Args:
+            cell: FLARE's.
+            rejections: where rejections are logged.
+            is_revoked: whether the certificate that a member is connected with is revoked.
+        """
+        self._name, self._rejections, self._is_revoked = cell.get_fqcn(), rejections, is_revoked
         cell.core_cell.set_message_interceptor(self.reject)
         # The interceptor sees requests alone. FLARE would relay a reply from one member to another.
         cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=self.reject_misdirected)
@@ -68,6 +78,8 @@ class Allowlist:
             what = "a message for another site"
         elif self._name == FQCN.ROOT_SERVER and certified and origin != certified:
             what = "a message under another name"
+        elif self._is_revoked(str(origin)):
+            what = "a revoked certificate"
         if not what:
             return None
         detail = f"{header(MessageHeaderKey.MSG_TYPE)} of {origin} for {destination}"

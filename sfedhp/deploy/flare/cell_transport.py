@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
@@ -21,8 +22,17 @@ _KIND_BYTES: Final = 6  # the first bytes of a message, which tell its kind
 class CellTransport:
     """Sends and receives through a FLARE cell, which has authenticated the sender of every message."""
 
-    def __init__(self, cell: Any, inbox: BoundedInbox):
-        self.inbox = inbox
+    def __init__(
+        self, cell: Any, inbox: BoundedInbox, is_revoked: Callable[[str], bool] = lambda name: False
+    ):
+        """Use a cell.
+
+        Args:
+            cell: FLARE's.
+            inbox: for what arrives.
+            is_revoked: to whom nothing is sent.
+        """
+        self.inbox, self._is_revoked = inbox, is_revoked
         self._sent: Counter[bytes] = Counter()  # bytes, by the first bytes of messages
         self._received: Counter[bytes] = Counter()
         self._cell, self._lock = cell, threading.Lock()
@@ -30,6 +40,8 @@ class CellTransport:
 
     def send(self, to: str, data: bytes) -> None:
         """Send without waiting; a member that cannot be reached now is sent the message again later."""
+        if self._is_revoked(to):
+            return
         try:
             # A message of one piece takes half the time of a stream of chunks.
             cell = self._cell.core_cell if len(data) <= STREAM_SIZE else self._cell

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -27,9 +28,11 @@ from nvflare.apis.fl_context import FLContext
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
+from sfedhp.deploy.certificates import expiry_warning
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.flare.allowlist import Allowlist
 from sfedhp.deploy.flare.cell_transport import CellTransport
+from sfedhp.deploy.flare.peer import peer_serial
 from sfedhp.deploy.flare.rejections import STDERR_FILE, StderrWatcher
 from sfedhp.deploy.flare.supervisor import DATA, PARENT, USER_FOLDER
 from sfedhp.deploy.flare.traffic_limits import close_internal_listener, limit_frames, limit_queue
@@ -38,6 +41,7 @@ from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.transport import SERVER
 from sfedhp.deploy.monitor import start_monitor
 from sfedhp.deploy.rejection_log import RejectionLog
+from sfedhp.deploy.revocations import Revocations
 from sfedhp.deploy.site import INITIAL, MEMBER, read_site
 
 _GRACE: Final = 0.5  # s for the last messages on their way
@@ -76,7 +80,8 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
             retry_login(EventLog(_log_folder(self._role, kit), self._role))
         if event_type == EventType.SYSTEM_START:
             cell = fl_ctx.get_engine().get_cell()
-            Allowlist(cell, self._rejections)
+            revoked = self._revoked(cell, kit)
+            Allowlist(cell, self._rejections, revoked)
             close_internal_listener(cell)
             limit_queue(cell)
             inbox = BoundedInbox(
@@ -85,9 +90,16 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
                 lambda sender, reason: self._rejections.note(reason, sender),
             )
             uplink = UplinkProcess(kit / MEMBER) if self._role == "edge" else None
-            arguments = (self._role, kit, CellTransport(cell, inbox), uplink)
+            arguments = (self._role, kit, CellTransport(cell, inbox, revoked), uplink)
             start_monitor(kit, EventLog(_log_folder(self._role, kit), self._role), self._role)
             threading.Thread(target=run_role, args=arguments, name="role", daemon=True).start()
+
+    def _revoked(self, cell: Any, kit: Path) -> Callable[[str], bool]:
+        """Whether the certificate that a member is connected with is revoked; only servers know."""
+        if self._role not in ("cloud", "edge"):
+            return lambda name: False
+        revocations = Revocations(kit, EventLog(_log_folder(self._role, kit), self._role))
+        return lambda name: revocations.refuses(name, partial(peer_serial, cell))
 
 
 def largest_message(kit: Path) -> int:
@@ -120,6 +132,9 @@ def run_role(
         end: called with the exit code.
     """
     code, log = 0, EventLog(_log_folder(role, kit), role)
+    if warning := expiry_warning(kit):
+        log.write("expires", reason=warning)
+        print(f"warning: {warning}", flush=True)
     try:
         _role(role, kit, transport).work()
     except InputError as error:

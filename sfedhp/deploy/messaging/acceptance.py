@@ -10,12 +10,30 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from sfedhp._version import __version__
+from sfedhp.core.text import printable
 from sfedhp.deploy.messaging.member import Member
-from sfedhp.deploy.messaging.protocol import Kind
+from sfedhp.deploy.messaging.protocol import Envelope, Kind
 from sfedhp.deploy.messaging.request import RefusedError
 
 _LARGEST_STATISTIC: Final = 1e12  # of batch norm
 PARTS: Final = ("train", "test", "validation")  # of a client's rows, in the order in which it tells them
+
+
+def check_header(envelope: Envelope, member: Member, config: str) -> None:
+    """Check that a message is of its sender's seat and of the same config.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    if envelope.member != member.seat:
+        raise RefusedError(f"it claims seat {envelope.member}, but its seat is {member.seat}")
+    if envelope.config != config:
+        version = printable(str(envelope.metadata.get("version", "of an unknown version")), 64)
+        raise RefusedError(
+            f"its config is {envelope.config} and not {config} (it runs sfedhp {version}, this server "
+            f"{__version__}): make its kit from the same experiment, with the same version"
+        )
 
 
 @dataclass(frozen=True)

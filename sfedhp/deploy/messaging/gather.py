@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from sfedhp._version import __version__
-from sfedhp.core.text import printable
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.acceptance import Acceptance
+from sfedhp.deploy.messaging.acceptance import Acceptance, check_header
 from sfedhp.deploy.messaging.member import Member, MemberEvent, MemberState
 from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
 from sfedhp.deploy.messaging.payload import pack_rows, unpack
@@ -59,6 +57,7 @@ class MemberGroup:
     start_until: float = 0.0  # until then members that have not come yet are waited for
     on_wait: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the request
     on_metadata: Callable[[int, dict[str, Any]], None] = lambda seat, metadata: None  # of a timely reply
+    notice: Callable[[], dict[str, Any]] = dict  # metadata of training requests
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -91,7 +90,9 @@ class MemberGroup:
 
         nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
-        request = Request.of_parts(Kind.WORK, self.run, self.config, clock, parts, read, nonzeros=nonzeros)
+        request = Request.of_parts(
+            Kind.WORK, self.run, self.config, clock, parts, read, nonzeros=nonzeros, metadata=self.notice()
+        )
         replies = self._wait(request, self.quorum, self.timeout)
         for seat in seats:
             if seat not in replies:
@@ -261,15 +262,7 @@ class MemberGroup:
     def _on_message(self, member: Member, data: bytes) -> None:
         member.heard_at = self.clock()
         envelope = decode_message(data, self.accept.metadata_bytes(member.seat))
-        if envelope.member != member.seat:
-            raise RefusedError(f"it claims seat {envelope.member}, but its seat is {member.seat}")
-        if envelope.config != self.config:
-            version = envelope.metadata.get("version", "of an unknown version")
-            raise RefusedError(
-                f"its config is {envelope.config} and not {self.config} (it runs sfedhp "
-                f"{printable(str(version), 64)}, this server {__version__}): make its kit from the same "
-                f"experiment, with the same version"
-            )
+        check_header(envelope, member, self.config)
         if envelope.kind is Kind.HELLO:
             hello = hello_of(envelope.metadata)
             self.accept.hello(member, hello)

@@ -7,10 +7,9 @@ costs nothing.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from sfedhp.core.files import remove_temporary_files, write_atomically
+from sfedhp.core.files import remove_temporary_files, write_atomically, write_private
 from sfedhp.deploy.messaging.protocol import Envelope, decode_message
 from sfedhp.wire import DecodeError
 
@@ -68,7 +67,7 @@ class Spool:
         remove_temporary_files(self.folder)
 
     def _write(self, kind: str, key: Key, data: bytes) -> None:
-        write_atomically(self._path(kind, key), lambda beside: _write_private(beside, data))
+        write_atomically(self._path(kind, key), lambda beside: write_private(beside, data))
 
     def _path(self, kind: str, key: Key) -> Path:
         run, cloud_round, what = key
@@ -80,12 +79,6 @@ class Spool:
             _, run, cloud_round, what = path.name.split("-")
             found.append((path, (run, int(cloud_round), int(what))))
         return found
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read: a model is in it."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
 
 
 def key_of(request: Envelope) -> Key:

@@ -58,6 +58,7 @@ class CloudRole:
             accept=acceptance(site, self._model.network),
             on_wait=self._write_status,
             on_metadata=self._traffic.add,
+            notice=self._folder.revoked,
         )
         self._cuts = CutLog(self.log, site.below)
         self._cloud = Cloud(

@@ -6,12 +6,13 @@ import json
 import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
 from sfedhp.config import to_dict, to_toml
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.deploy.roles.loading import Model
-from sfedhp.deploy.site import Site
+from sfedhp.deploy.site import REVOKED, Site
 from sfedhp.engine.rounds import Served
 from sfedhp.runs import checkpoints
 from sfedhp.runs.environment import environment
@@ -48,6 +49,13 @@ class CloudFolder:
         run = secrets.token_hex(8)
         write_text(file, json.dumps({"run": run, "config": self._site.config}) + "\n")
         return run
+
+    def revoked(self) -> dict[str, Any]:
+        """The list of revoked certificates, which the cloud adds to its requests so that edges refuse too."""
+        try:
+            return {"revoked": json.loads((self.path.parent / REVOKED).read_text(encoding="utf-8"))}
+        except (OSError, ValueError):
+            return {}
 
     def history(self, rounds: int) -> History:
         """The records, which have to hold every round up to the one of the checkpoint.

@@ -27,7 +27,7 @@ class RoundTraffic:
         if "books" in metadata:
             if metadata["books"]["missing"].keys() - set(self._site.clients_of(seat)):
                 raise ValueError("they count clients of another edge")
-            name, clients = self._site.below[seat], self._site.experiment.edge_sizes[seat]
+            name, clients = self._site.below[seat], len(self._site.clients_of(seat))
             self._edges.setdefault(name, Traffic(clients)).merge(metadata["books"])
 
     def close(self, own: Traffic) -> tuple[Row, dict[str, Any]]:
@@ -41,7 +41,7 @@ class RoundTraffic:
         training: dict[Direction, Entry] = {up.down: own.entry("down"), up: own.entry("up")}
         scoring = {f"score_{up.down}": own.entry("score_down"), f"score_{up}": own.entry("score_up")}
         if tiers == 3:
-            sizes = zip(self._site.below, self._site.experiment.edge_sizes, strict=True)
+            sizes = ((name, len(self._site.clients_of(edge))) for edge, name in enumerate(self._site.below))
             edges = [self._edges.get(name) or Traffic(clients) for name, clients in sizes]
             for flow, direction in (("down", Direction.EDGE_CLIENT), ("up", Direction.CLIENT_EDGE)):
                 training[direction] = stack(edges, flow)

@@ -79,6 +79,7 @@ class EdgeRole:
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
+        self._revocations: Any = None
 
     def work(self) -> None:
         """Run until the cloud says that the run is over."""
@@ -90,6 +91,8 @@ class EdgeRole:
                 self._write_status()
                 continue
             self._key, request = found
+            if "revoked" in request.metadata:
+                self._adopt_revoked(request.metadata["revoked"])
             self._enter(request.run)
             try:
                 reply = self._reply_to(request)
@@ -105,6 +108,14 @@ class EdgeRole:
         self._round += self._progress is not None  # the last one is done
         self._write_status(now=True, finished=True)
         self.log.write("over")
+
+    def _adopt_revoked(self, values: Any) -> None:
+        """Refuse the certificates that the cloud says are revoked; the allowlist reads the file."""
+        from sfedhp.deploy.revocations import Revocations  # cryptography comes with FLARE
+
+        if self._revocations is None:
+            self._revocations = Revocations(self.folder.parent, self.log)
+        self._revocations.adopt(values)
 
     def _enter(self, run: str) -> None:
         """Switch to a run, if it is not the current one; nothing of another run is used in it.

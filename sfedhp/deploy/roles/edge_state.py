@@ -58,6 +58,8 @@ class EdgeState:
         if found is None:
             return None
         trees, about = found
+        if trees["last"].shape != like.weights.shape:
+            return None  # a seat was added since: the round is repeated
         progress = EdgeProgress(int(about["done"]), trees["served"], trees["last"])
         return SavedProgress(about["run"], int(about["cloud_round"]), progress, json.loads(about["books"]))
 

@@ -432,3 +432,46 @@ def test_a_client_looks_at_its_data_before_it_connects(kits, sfedhp, becoming):
     assert result.exit_code == 2
     assert "not a safetensors file" in result.stderr
     assert becoming == []
+
+
+def test_certificates_are_changed_by_provision_and_shown_by_status(kits, sfedhp, here):
+    folder = here / "kits"
+    (folder / "cloud" / "run").mkdir()
+    (folder / "cloud" / "run" / "status.json").write_text(json.dumps(STATUS | {"time": time.time()}))
+    assert "certificate valid until 20" in sfedhp("status", "kits/cloud").stdout
+    written = json.loads(sfedhp("provision", "--renew", "cloud", "--days", "10", "--json").stdout)
+    assert written == ["kits/cloud/startup/server.key", "kits/cloud/startup/server.crt"]
+    assert "warning: The certificate of cloud expires on" in sfedhp("status", "kits/cloud").stderr
+    assert "expires" in json.loads(sfedhp("status", "kits/cloud", "--json").stdout)
+    assert "kits/cloud/revoked.json" in sfedhp("provision", "--revoke", "client-0-0").stdout.split()
+    asked = sfedhp("request", "client-0-0", "--out", "site").stdout.split()
+    assert asked == ["site/client.key", "site/client-0-0.csr"]
+    assert (here / "site" / "client.key").stat().st_mode & 0o777 == 0o600
+    approved = sfedhp("provision", "--approve", "site/client-0-0.csr").stdout.strip()
+    assert approved == "kits/client-0-0/startup/client.crt"
+    added = sfedhp("provision", "federation.toml", "--add", "edge-0").stdout.split()
+    assert added == ["kits/client-0-1", "kits/cloud/sfedhp.json", "kits/edge-0/sfedhp.json"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("request", "cloud"), "not a seat"),
+        (("provision", "--renew", "cloud", "--revoke", "edge-0"), "one of --add"),
+        (("provision",), "Give the federation file"),
+        (("provision", "--add", "edge-0"), "Give the federation file"),
+        (("provision", "--renew", "cloud"), "not a kit"),
+        (("provision", "--approve", "none.csr"), "not a request"),
+    ],
+)
+def test_a_wrong_change_of_kits_is_refused(sfedhp, words, said):
+    result = sfedhp(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_key_is_not_overwritten(sfedhp):
+    assert sfedhp("request", "edge-0").exit_code == 0
+    again = sfedhp("request", "edge-0")
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr

@@ -1,0 +1,127 @@
+"""Changes of a federation whose kits are made: new certificates, revoked ones, keys of members' own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_text
+from sfedhp.deploy.certificates import (
+    Authority,
+    RevocationList,
+    certificates_of,
+    new_key,
+    read_certificate,
+    read_request,
+    serial,
+    write_certificate,
+    write_key,
+)
+from sfedhp.deploy.site import AUTHORITIES, REVOKED, read_site
+
+
+def renew(kits: Path, name: str, days: int) -> list[Path]:
+    """Give a kit new keys and certificates. Others need nothing new, and the old ones stay valid.
+
+    Args:
+        kits: the folder with all kits and the authorities.
+        name: of the site: cloud, edge-0, client-0-1.
+        days: how long they are valid.
+
+    Returns:
+        The files to copy to the site, keys and certificates.
+
+    Raises:
+        InputError: there is no such kit, or no authority.
+    """
+    written: list[Path] = []
+    for path in _certificates(kits, name):
+        old, key, authority = read_certificate(path), new_key(), _authority(kits, name, path)
+        new = authority.issue(old, key.public_key(), days)
+        authority.record(new, key)
+        write_key(path.with_suffix(".key"), key)
+        write_certificate(path, new)
+        written += [path.with_suffix(".key"), path]
+    return written
+
+
+def approve(kits: Path, request: Path, days: int) -> Path:
+    """Give a member a certificate for a key that it made itself; the kit's own key is removed.
+
+    Args:
+        kits: the folder with all kits and the authorities.
+        request: the file that `sfedhp request` made on the member's machine.
+        days: how long the certificate is valid.
+
+    Returns:
+        The certificate in the kit, which then lacks only the member's key.
+
+    Raises:
+        InputError: the request cannot be read, or there is no such seat.
+    """
+    name, public_key = read_request(request)
+    path = next(path for path in _certificates(kits, name) if path.name == "client.crt")
+    return _replace(kits, name, path, public_key, days)
+
+
+def revoke(kits: Path, name: str) -> list[Path]:
+    """Revoke the certificates of a member, and write the list into every server's kit that is in the folder.
+
+    Args:
+        kits: the folder with all kits and the authorities.
+        name: of the member: edge-0, client-0-1.
+
+    Returns:
+        The lists. A copy in the cloud's kit is enough: the cloud sends it to the edges with its next request.
+
+    Raises:
+        InputError: there is no such kit, or no authority, or the site is the cloud.
+    """
+    if name == "cloud":
+        raise InputError("The cloud has no server that could refuse it: make new kits for a new federation.")
+    cloud = _authority(kits, "cloud", kits / "cloud" / "startup" / "server.crt")
+    path = kits / REVOKED
+    known = RevocationList()
+    if path.exists():
+        known = RevocationList.parse(_json(path), cloud.root)
+    members = [read_certificate(path) for path in _certificates(kits, name) if path.name == "client.crt"]
+    new = known.with_serials({serial(each): name for each in members}, cloud.key)
+    servers = [kit for kit in (kits / "cloud", *sorted(kits.glob("edge-*"))) if kit.is_dir()]
+    written = [path, *(kit / REVOKED for kit in servers)]
+    for each in written:
+        write_text(each, json.dumps(new.to_dict(), indent=2) + "\n")
+    return written
+
+
+def _replace(kits: Path, name: str, path: Path, public_key: rsa.RSAPublicKey, days: int) -> Path:
+    authority = _authority(kits, name, path)
+    new = authority.issue(read_certificate(path), public_key, days)
+    authority.record(new, None)
+    path.with_suffix(".key").unlink(missing_ok=True)
+    write_certificate(path, new)
+    return path
+
+
+def _certificates(kits: Path, name: str) -> list[Path]:
+    """The certificates in a site's kit."""
+    read_site(kits / name)
+    return certificates_of(kits / name)
+
+
+def _authority(kits: Path, name: str, certificate: Path) -> Authority:
+    """The authority that issued a certificate of a kit: its own for a server, else that of its server."""
+    site = read_site(kits / name)
+    server = name if certificate.name == "server.crt" else "cloud"
+    if site.role == "client" and site.experiment.algorithm.tiers == 3:
+        server = f"edge-{site.edge}"
+    return Authority.read(kits / AUTHORITIES / f"{site.federation}-{server}")
+
+
+def _json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}): restore it from a copy.") from None

@@ -1,0 +1,84 @@
+"""The revoked certificates that a server refuses: a file in its kit, read again when it changes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_text
+from sfedhp.deploy.certificates import RevocationList, read_certificate
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.site import MEMBER, REVOKED
+
+_PAUSE: Final = 0.5  # s between two looks at the file
+
+
+class Revocations:
+    """The newest list that a server knows, signed by the cloud's authority."""
+
+    def __init__(self, kit: Path, log: EventLog, clock: Callable[[], float] = time.monotonic):
+        self._path, self._log, self._clock = kit / REVOKED, log, clock
+        self._root = (kit / MEMBER if (kit / MEMBER).exists() else kit) / "startup" / "rootCA.pem"
+        self._seen: tuple[int, int] | None = None  # time and size of the file when it was read
+        self._looked = float("-inf")
+        self.list = RevocationList()
+
+    def refuses(self, name: str, serial_of: Callable[[str], str | None]) -> bool:
+        """Whether the certificate of a member is revoked.
+
+        Args:
+            name: the member's.
+            serial_of: the serial number of the certificate that it is connected with; None: not known.
+        """
+        self._read()
+        if name not in self.list.serials.values():
+            return False
+        serial = serial_of(name)
+        return serial is None or serial in self.list.serials
+
+    def adopt(self, values: Any) -> None:
+        """Take a list that came with a message, if it is newer and signed; the file keeps it."""
+        self._read()
+        if not isinstance(values, dict) or values.get("version") == self.list.version:
+            return
+        found = self._parsed(values)
+        if found is not None and found.version > self.list.version:
+            text = json.dumps(found.to_dict(), indent=2) + "\n"
+            if self._log.try_write(lambda: write_text(self._path, text)):
+                self._use(found)
+
+    def _read(self) -> None:
+        """Read the file if it changed, at most twice a second."""
+        now = self._clock()
+        if now - self._looked < _PAUSE:
+            return
+        self._looked = now
+        try:
+            stat = self._path.stat()
+            if (stat.st_mtime_ns, stat.st_size) == self._seen:
+                return
+            self._seen = (stat.st_mtime_ns, stat.st_size)
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            self._log.write("trouble", reason=f"{self._path} cannot be read: {error}")
+            return
+        found = self._parsed(values)
+        if found is not None and found.version > self.list.version:
+            self._use(found)
+
+    def _parsed(self, values: Any) -> RevocationList | None:
+        try:
+            return RevocationList.parse(values, read_certificate(self._root))
+        except InputError as error:
+            self._log.write("trouble", reason=str(error))
+            return None
+
+    def _use(self, found: RevocationList) -> None:
+        self.list = found
+        self._log.write("revoked", version=found.version, members=sorted(set(found.serials.values())))

@@ -1,0 +1,225 @@
+"""A federation that lives for years: certificates are renewed, revoked and approved, and seats are added."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sfedhp.core.errors import InputError
+from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.site import read_site
+from sfedhp.deploy.topology import lay_out
+from tests.support.deploy_memory import experiment
+
+pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from sfedhp.deploy.certificates import (
+    RevocationList,
+    expiry,
+    expiry_warning,
+    new_key,
+    read_certificate,
+    serial,
+    signing_request,
+)
+from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.provisioning import add_seat, make_kits
+from sfedhp.deploy.renewal import approve, renew, revoke
+from sfedhp.deploy.revocations import Revocations
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("renewal") / "kits"
+    make_kits(lay_out(FederationFile(), experiment()), folder)
+    return folder
+
+
+@pytest.fixture
+def kits(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "kits")
+
+
+def certificate(kits, name, file="client.crt"):
+    return read_certificate(kits / name / "startup" / file)
+
+
+def issued_by(kits, certificate, root):
+    certificate.verify_directly_issued_by(read_certificate(kits / root / "startup" / "rootCA.pem"))
+
+
+def test_a_renewed_kit_has_a_new_key_of_the_same_name_and_authority(kits):
+    old = certificate(kits, "client-0-1")
+    others = {path: path.read_bytes() for path in kits.rglob("*.crt") if "client-0-1" not in path.parts}
+    files = renew(kits, "client-0-1", 100)
+    assert {path.name for path in files} == {"client.crt", "client.key"}
+    new = certificate(kits, "client-0-1")
+    assert new.subject == old.subject
+    assert new.serial_number != old.serial_number
+    issued_by(kits, new, "edge-0/server")
+    key = serialization.load_pem_private_key(
+        (kits / "client-0-1" / "startup" / "client.key").read_bytes(), password=None
+    )
+    assert key.public_key() == new.public_key() != old.public_key()
+    assert (kits / "client-0-1" / "startup" / "client.key").stat().st_mode & 0o777 == 0o600
+    assert abs(new.not_valid_after_utc - datetime.now(UTC) - timedelta(days=100)) < timedelta(hours=1)
+    assert all(path.read_bytes() == before for path, before in others.items()), "nobody else needs anything"
+
+
+def test_an_edge_is_renewed_on_both_sides_and_keeps_its_hosts(kits):
+    before = certificate(kits, "edge-0/server", "server.crt").extensions
+    assert len(renew(kits, "edge-0", 100)) == 4
+    server = certificate(kits, "edge-0/server", "server.crt")
+    names = x509.SubjectAlternativeName
+    assert server.extensions.get_extension_for_class(names) == before.get_extension_for_class(names)
+    issued_by(kits, server, "client-0-0")
+    issued_by(kits, certificate(kits, "edge-0/member"), "cloud")
+    assert renew(kits, "cloud", 10**6)
+    root = read_certificate(kits / "cloud" / "startup" / "rootCA.pem")
+    assert certificate(kits, "cloud", "server.crt").not_valid_after_utc == root.not_valid_after_utc
+
+
+def test_the_30_days_before_a_certificate_expires(kits):
+    assert expiry_warning(kits / "client-0-0") is None
+    renew(kits, "client-0-0", 31)
+    assert expiry_warning(kits / "client-0-0") is None
+    renew(kits, "client-0-0", 29)
+    until = expiry(kits / "client-0-0")
+    assert until is not None
+    assert f"expires on {until:%Y-%m-%d}" in str(expiry_warning(kits / "client-0-0"))
+    assert expiry(kits) is not None
+    assert expiry(kits / "cloud" / "local") is None
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_revoked_certificate_is_refused_at_once_by_every_server(kits, tmp_path):
+    clock = Time()
+    held = serial(certificate(kits, "client-0-1"))
+    servers = [
+        Revocations(kits / name, EventLog(tmp_path / name, name), clock)
+        for name in ("cloud", "edge-0", "edge-1")
+    ]
+    assert not any(server.refuses("client-0-1", lambda name: held) for server in servers)
+    written = revoke(kits, "client-0-1")
+    assert {path.parent.name for path in written} == {"kits", "cloud", "edge-0", "edge-1"}
+    clock.now += 1
+    for server in servers:
+        assert server.refuses("client-0-1", lambda name: held)
+        assert server.refuses("client-0-1", lambda name: None), "a driver that does not tell"
+        assert not server.refuses("client-0-0", lambda name: "1")
+    renew(kits, "client-0-1", 100)
+    fresh = serial(certificate(kits, "client-0-1"))
+    assert not servers[1].refuses("client-0-1", lambda name: fresh), "the seat itself is not lost"
+    revoke(kits, "edge-1")
+    clock.now += 1
+    assert servers[0].refuses("client-0-1", lambda name: held), "the list grows"
+    assert servers[0].refuses("edge-1", lambda name: serial(certificate(kits, "edge-1/member")))
+    with pytest.raises(InputError, match="no server that could refuse it"):
+        revoke(kits, "cloud")
+
+
+def test_an_edge_takes_the_list_from_the_cloud_and_from_nobody_else(kits, tmp_path):
+    revoke(kits, "client-0-1")
+    values = json.loads((kits / "revoked.json").read_text())
+    (kits / "edge-0" / "revoked.json").unlink()
+    held = serial(certificate(kits, "client-0-1"))
+    edge = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
+    changes: list[dict[str, Any]] = [{"version": 2}, {"serials": {}}, {"version": "x"}, {"signature": "?"}]
+    for wrong in (None, [], {"version": 2}, *(values | change for change in changes)):
+        edge.adopt(wrong)
+        assert not edge.refuses("client-0-1", lambda name: held)
+    edge.adopt(values)
+    assert edge.refuses("client-0-1", lambda name: held)
+    again = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
+    assert again.refuses("client-0-1", lambda name: held), "it is kept over a restart"
+    (kits / "edge-0" / "revoked.json").write_text("no JSON")
+    damaged = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
+    assert not damaged.refuses("client-0-1", lambda name: held)
+    assert "trouble" in (tmp_path / "log" / "log.jsonl").read_text()
+
+
+def test_an_old_list_does_not_replace_a_newer_one(kits, tmp_path):
+    revoke(kits, "client-0-0")
+    old = json.loads((kits / "revoked.json").read_text())
+    revoke(kits, "client-0-1")
+    edge = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
+    edge.adopt(old)
+    assert edge.refuses("client-0-1", lambda name: None)
+    assert RevocationList().version == 0
+
+
+def test_a_key_that_never_leaves_its_machine(kits, tmp_path):
+    key = new_key()
+    request = tmp_path / "client-0-1.csr"
+    request.write_bytes(signing_request("client-0-1", key))
+    path = approve(kits, request, 100)
+    assert path == kits / "client-0-1" / "startup" / "client.crt"
+    assert read_certificate(path).public_key() == key.public_key()
+    issued_by(kits, read_certificate(path), "edge-0/server")
+    assert not path.with_suffix(".key").exists()
+    state = json.loads((kits / "authorities" / "sfedhp-edge-0" / "state" / "cert.json").read_text())
+    assert "pri_key" not in state["client-0-1"]
+    request.write_bytes(signing_request("client-7-7", key))
+    with pytest.raises(InputError, match="not a kit"):
+        approve(kits, request, 100)
+    request.write_text("nonsense")
+    with pytest.raises(InputError, match="not a request"):
+        approve(kits, request, 100)
+
+
+def test_a_seat_is_added_and_nobody_else_needs_a_new_kit(kits):
+    before = {path: path.read_bytes() for path in kits.rglob("*") if path.is_file()}
+    kit, *changed = add_seat(FederationFile(), kits, "edge-1")
+    assert kit == kits / "client-1-2"
+    assert set(changed) == {kits / "cloud" / "sfedhp.json", kits / "edge-1" / "sfedhp.json"}
+    client, edge, cloud = (read_site(kits / name) for name in ("client-1-2", "edge-1", "cloud"))
+    assert edge.below == ["client-1-0", "client-1-1", "client-1-2"]
+    assert cloud.clients_of(1) == edge.below
+    assert cloud.below == ["edge-0", "edge-1"]
+    assert (client.role, client.edge, client.seat, client.client) == ("client", 1, 2, 4)
+    assert client.config == edge.config == read_site(kits / "client-0-0").config
+    issued_by(kits, certificate(kits, "client-1-2"), "edge-1/server")
+    expected = {*changed, kits / "authorities" / "sfedhp-edge-1" / "state" / "cert.json"}
+    assert {path for path, data in before.items() if path.read_bytes() != data} <= expected
+    assert all(path.stat().st_mode & 0o077 == 0 for path in kit.rglob("*"))
+    assert add_seat(FederationFile(), kits, "edge-1")[0].name == "client-1-3"
+    assert read_site(add_seat(FederationFile(), kits, "edge-0")[0]).client == 6
+    with pytest.raises(InputError, match="name an edge"):
+        add_seat(FederationFile(), kits, "cloud")
+    with pytest.raises(InputError, match="not a kit"):
+        add_seat(FederationFile(), kits, "edge-7")
+
+
+def test_a_seat_is_added_to_a_cloud_of_two_tiers(tmp_path):
+    kits = tmp_path / "kits"
+    make_kits(lay_out(FederationFile(), experiment("fedavg")), kits)
+    kit, *changed = add_seat(FederationFile(), kits, "cloud")
+    cloud, client = read_site(kits / "cloud"), read_site(kit)
+    assert cloud.below == ["client-0-0", "client-0-1", "client-1-0", "client-1-1", "client-1-2"]
+    assert cloud.below[client.seat] == client.name
+    assert cloud.clients[client.seat] == client.client == 4
+    assert changed == [kits / "cloud" / "sfedhp.json"]
+
+
+def test_a_server_listens_elsewhere_than_its_members_connect(tmp_path):
+    address = Address("cloud.example.org", 443, "127.0.0.1", 9443, "http")
+    make_kits(lay_out(FederationFile(cloud=address), experiment("fedavg")), tmp_path / "kits")
+    server = json.loads((tmp_path / "kits" / "cloud" / "startup" / "fed_server.json").read_text())["servers"][
+        0
+    ]
+    member = json.loads((tmp_path / "kits" / "client-0-0" / "startup" / "fed_client.json").read_text())
+    assert server["service"] == {"target": "localhost:9443", "scheme": "http"}
+    assert member["servers"][0]["service"] == {"target": "cloud.example.org:443", "scheme": "http"}
