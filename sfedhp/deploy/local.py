@@ -93,5 +93,8 @@ def on_loopback(file: FederationFile, edges: int) -> FederationFile:
             taken = held.enter_context(socket.socket())
             taken.bind((LOOPBACK, 0))
             ports.append(taken.getsockname()[1])
-    cloud, *others = (Address(LOOPBACK, port) for port in ports)
+    given = [file.cloud, *(file.edges or [Address()] * edges)]
+    cloud, *others = (
+        Address(LOOPBACK, port, driver=address.driver) for port, address in zip(ports, given, strict=True)
+    )
     return replace(file, cloud=cloud, edges=tuple(others))

@@ -20,6 +20,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 import psutil  # type: ignore[import-untyped]
 
+from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from tests.support.deploy_processes import Fleet
 
@@ -170,6 +171,33 @@ def test_a_clients_kit_is_no_administrators(tmp_path):
         assert {line["member"] for line in fleet.events("cloud", "refused")} == {"client-0-0"}
         assert fleet.poll()
         assert fleet.processes["cloud"].starts == 1
+
+
+@pytest.mark.slow
+def test_the_http_driver_wants_a_certificate_too(tmp_path):
+    file = FederationFile(cloud=Address(driver="http"))
+    with Fleet(tmp_path / "kits", experiment("fedavg"), file=file) as fleet:
+        fleet.start("cloud")
+        fleet.until(lambda: fleet.events("cloud", "up"))
+        upgrade = (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+
+        def reply(kit):
+            context = _context(kit)
+            context.set_alpn_protocols(["http/1.1"])
+            try:
+                with socket.create_connection(_address(fleet), 5) as plain:
+                    plain.settimeout(5)
+                    with context.wrap_socket(plain) as secure:
+                        secure.sendall(upgrade)
+                        return secure.recv(64)
+            except OSError:
+                return b""
+
+        assert b"101" in reply(fleet.kits / "client-0-0")
+        assert reply(None) == b""
 
 
 def _admin_kit(kit, fleet):

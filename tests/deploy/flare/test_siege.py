@@ -1,0 +1,40 @@
+"""One malicious member of a deployed federation; `tools/malicious_member.py` does it for half an hour."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
+
+from sfedhp.deploy.renewal import renew, revoke
+from tests.support.malicious import repair
+from tests.support.siege import MALICIOUS, besiege
+
+
+def test_rounds_go_on_and_a_revoked_member_is_refused_until_it_is_renewed(tmp_path):
+    seen = besiege(tmp_path, 30, 0, 0, revoked_and_renewed)
+    assert seen["wrong"] == []
+    assert "a message for another site" in seen["refused"]
+
+
+def revoked_and_renewed(fleet):
+    revoke(fleet.kits, MALICIOUS)
+    for edge in ("edge-0", "edge-1"):
+        (fleet.kits / edge / "revoked.json").unlink()  # on another machine: the cloud tells it
+    starts = {name: process.starts for name, process in fleet.processes.items() if name != MALICIOUS}
+    fleet.until(lambda: refused(fleet), 30)
+    (line, *_) = fleet.events("edge-1", "revoked")
+    later = [each for each in fleet.events("cloud", "round") if each["time"] > line["time"]]
+    assert len(later) <= 2, "within a round"
+    rounds = len(fleet.rows())
+    fleet.until(lambda: len(fleet.rows()) > rounds + 2)
+    assert MALICIOUS in fleet.rows()[-1]["missing"]
+    renew(fleet.kits, MALICIOUS, 10)
+    repair(fleet.kits / MALICIOUS)
+    fleet.send(MALICIOUS)
+    fleet.until(lambda: MALICIOUS not in fleet.rows()[-1]["missing"])
+    assert {name: fleet.processes[name].starts for name in starts} == starts, "nobody else was restarted"
+
+
+def refused(fleet):
+    return any("revoked certificate" in line["reason"] for line in fleet.events("edge-1", "refused"))

@@ -1,0 +1,135 @@
+"""A deployed federation of 2 × 3 with one malicious member, and random kills of the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import psutil  # type: ignore[import-untyped]
+
+import sfedhp
+from sfedhp.deploy.federation_file import Limits
+from tests.support.deploy_memory import experiment
+from tests.support.deploy_processes import Fleet
+from tests.support.malicious import corrupt
+from tests.support.paths import ROOT
+
+MALICIOUS: Final = "client-1-2"
+_RECOVERY: Final = 25.0  # s for a killed process to be restarted, to register and to answer
+_GROWTH: Final = 64 * 2**20  # bytes that a server may grow in the second half
+_WORSE: Final = 5.0  # points of GM
+_LIMITS: Final = Limits(
+    client_seconds=20.0, start_seconds=60.0, silent_seconds=8.0, max_rows=1000, max_change=100.0
+)
+
+
+def besieged_experiment(**more: Any) -> Any:
+    """What the federation trains: honest clients are alike, and changes are clipped."""
+    return experiment(
+        "hierfavg",
+        **{"rounds": 10**6, "dtype": "float32"} | more,
+        edges=2,
+        clients_per_edge=3,
+        data={"partition": "iid", "train_per_label": 20, "test_per_label": 10},
+        aggregation={"rule": "median", "clip": 1.0},
+        evaluation={"every": 5},
+    )
+
+
+def besiege(
+    folder: Path,
+    seconds: float,
+    kill_every: float,
+    seed: int,
+    after: Callable[[Fleet], None] = lambda fleet: None,
+) -> dict[str, Any]:
+    """Run the federation for this long; what was seen, with what was wrong as sentences.
+
+    Args:
+        folder: for the kits.
+        seconds: from the first finished round on.
+        kill_every: seconds between two kills of honest sites; 0: nobody is killed.
+        seed: of the choice of whom to kill.
+        after: called at the end, while the federation is still running.
+    """
+    chance, kills = random.Random(seed), []
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    with Fleet(folder / "kits", besieged_experiment(), _LIMITS) as fleet:
+        corrupt(fleet.kits / MALICIOUS)
+        fleet.start()
+        fleet.until(lambda: bool(fleet.rows()), 120)
+        memory: dict[str, list[int]] = {name: [] for name in ("cloud", "edge-0", "edge-1")}
+        started = last = time.monotonic()
+        honest = [name for name in fleet.processes if name != MALICIOUS]
+        while (now := time.monotonic()) - started < seconds:
+            fleet.poll()
+            calm = seconds - (now - started) < _RECOVERY + 10
+            if kill_every and now - last > kill_every and not calm:
+                last, name = now, chance.choice(honest)
+                fleet.send(name)
+                kills.append((time.time(), name))
+            for name, sizes in memory.items():
+                process = fleet.processes[name].process
+                if process is not None and process.poll() is None:
+                    sizes.append(psutil.Process(process.pid).memory_info().rss)
+            time.sleep(0.2)
+        rows, log = fleet.rows(), fleet.events("cloud", "round")
+        tried = json.loads((fleet.kits / MALICIOUS / "tried.json").read_text())
+        refused = fleet.events("edge-1", "refused")
+        status = fleet.status() or {}
+        after(fleet)
+        logs = sum(path.stat().st_size for path in fleet.kits.glob("*/run/log.jsonl"))
+    seen: dict[str, Any] = {
+        "rounds": len(rows),
+        "kills": len(kills),
+        "gm": _last_gm(rows),
+        "gm_without": _last_gm(sfedhp.run(besieged_experiment(rounds=min(len(rows), 60))).history),
+        "attacks": tried,
+        "refused": sorted({line["reason"][:60] for line in refused}),
+        "log_bytes": logs,
+        "growth": {name: _growth(sizes) for name, sizes in memory.items()},
+    }
+    seen["wrong"] = _wrong(seen, log, kills, status, seconds)
+    return seen
+
+
+def _wrong(
+    seen: dict[str, Any], log: list[Any], kills: list[Any], status: dict[str, Any], seconds: float
+) -> list[str]:
+    wrong = []
+    if status.get("trouble") or status.get("finished"):
+        wrong.append(f"the run ended: {status.get('trouble')}")
+    if seen["rounds"] < seconds / 10:
+        wrong.append(f"only {seen['rounds']} rounds")
+    if seen["gm"] < seen["gm_without"] - _WORSE:
+        wrong.append(f"GM {seen['gm']:.1f} instead of {seen['gm_without']:.1f}")
+    wrong += [f"{name} grew by {grown} bytes" for name, grown in seen["growth"].items() if grown > _GROWTH]
+    for line in log:
+        when = datetime.fromisoformat(line["time"]).timestamp()
+        if any(0 <= when - killed < _RECOVERY for killed, _ in kills):
+            continue
+        if lost := line["missing"].keys() - {MALICIOUS}:
+            wrong.append(f"{', '.join(lost)} missed round {line['round']} without having been down")
+    untried = [name for name, times in seen["attacks"].items() if not times]
+    if untried:
+        wrong.append(f"not tried: {', '.join(untried)}")
+    return wrong
+
+
+def _last_gm(rows: list[Any]) -> float:
+    """The mean of the last three evaluations."""
+    found = [row["gm"] for row in rows if "gm" in row][-3:]
+    return sum(found) / max(len(found), 1)
+
+
+def _growth(sizes: list[int]) -> int:
+    """Bytes that a process grew in the second half of the time."""
+    half = sizes[len(sizes) // 2 :]
+    tail = max(len(half) // 4, 1)
+    return int(sum(half[-tail:]) / tail - sum(half[:tail]) / tail) if half else 0
