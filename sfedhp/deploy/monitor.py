@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,6 @@ from sfedhp.runs.metrics import KINDS
 
 _SILENT: Final = 2.5  # s: two heartbeats did not come
 _DAY: Final = 86400.0
-_CERTIFICATES: Final = ("startup/*.crt", "server/startup/*.crt", "member/startup/*.crt")
 HELP: Final = {
     "sfedhp_round": "cloud rounds done",
     "sfedhp_rounds": "cloud rounds of the run",
@@ -133,17 +133,15 @@ def refusals(kit: Path) -> Counter[str]:
 
 def certificate_days(kit: Path) -> float | None:
     """Days until the first certificate of a kit ends; None where it has none, or FLARE is not installed."""
-    try:
-        from cryptography import x509
-    except ImportError:
+    if find_spec("cryptography") is None:
         return None
-    ends = []
-    for path in (path for pattern in _CERTIFICATES for path in kit.glob(pattern)):
-        try:
-            ends.append(x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc)
-        except (OSError, ValueError):
-            continue
-    return (min(ends) - datetime.now(UTC)).total_seconds() / _DAY if ends else None
+    from sfedhp.deploy.certificates import expiry
+
+    try:
+        until = expiry(kit)
+    except InputError:
+        return None
+    return None if until is None else (until - datetime.now(UTC)).total_seconds() / _DAY
 
 
 def require_prometheus() -> None:
