@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -209,8 +210,11 @@ def certificates_of(kit: Path) -> list[Path]:
 
 
 def expiry(kit: Path) -> datetime | None:
-    """When the first certificate of a kit expires; None where it has none."""
-    found = [read_certificate(path).not_valid_after_utc for path in certificates_of(kit)]
+    """When the first certificate of a kit expires; None where it has none that can be read."""
+    found = []
+    for path in certificates_of(kit):
+        with contextlib.suppress(InputError):
+            found.append(read_certificate(path).not_valid_after_utc)
     return min(found, default=None)
 
 

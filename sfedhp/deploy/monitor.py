@@ -137,10 +137,7 @@ def certificate_days(kit: Path) -> float | None:
         return None
     from sfedhp.deploy.certificates import expiry
 
-    try:
-        until = expiry(kit)
-    except InputError:
-        return None
+    until = expiry(kit)
     return None if until is None else (until - datetime.now(UTC)).total_seconds() / _DAY
 
 
