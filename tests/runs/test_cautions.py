@@ -54,6 +54,13 @@ def test_models_that_end_in_probabilities(end: nn.Module, named: str | None) -> 
     assert sentence is None if named is None else f"seems to end in a {named}," in str(sentence)
 
 
+def test_scores_that_are_small_by_chance_are_no_probabilities() -> None:
+    module = nn.Linear(4, 3)
+    nn.init.constant_(module.weight, 0.01)
+    nn.init.constant_(module.bias, 0.5)
+    assert probabilities(module, ROWS) is None
+
+
 def test_what_is_said_of_a_run_and_of_a_stack() -> None:
     data = arrays()
     assert cautions_of(prepare(SMALL, data)) == []
