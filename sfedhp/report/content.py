@@ -172,9 +172,9 @@ def branches(run: ReportedRun) -> list[Branch]:
     if scores is None:
         return [
             Branch(
-                f"edge {edge}",
+                run.names.get(site_edge_name(edge), f"edge {edge}"),
                 "",
-                f"edge {edge}: {counted(clients, 'client')}",
+                f"{run.names.get(site_edge_name(edge), f'edge {edge}')}: {counted(clients, 'client')}",
                 [_unscored(run, edge, seat) for seat in range(clients)],
                 run.states.get(site_edge_name(edge), ""),
             )
@@ -291,7 +291,9 @@ def _unscored(run: ReportedRun, edge: int, seat: int) -> Leaf:
     """A client whose figures are not known, with its state in a deployed federation."""
     name = site_client_name(edge, seat)
     state = run.states.get(name, "")
-    label = f"client {edge}-{seat} of edge {edge}{f'; {state}' if state else ''}"
+    called = run.names.get(name, f"client {edge}-{seat}")
+    above = run.names.get(site_edge_name(edge), f"edge {edge}")
+    label = f"{called} of {above}{f'; {state}' if state else ''}"
     return Leaf(name, 0, (), "–", None, False, label, state)
 
 

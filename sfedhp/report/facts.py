@@ -46,9 +46,9 @@ class ReportedRun:
 
     record: RecordedRun
     environment: Mapping[str, Any]
-    states: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of the members of a deployed federation, by name
+    # Of the members of a deployed federation, by their names there: what they do, what the data calls them.
+    states: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -49,6 +49,12 @@ def member_states(run: Path) -> dict[str, str]:
     return states
 
 
+def member_names(run: Path) -> dict[str, str]:
+    """What the data calls the members of a federation, by their names; none where it has no names."""
+    names = (read_status(run) or {}).get("names")
+    return {str(site): str(name) for site, name in names.items()} if isinstance(names, Mapping) else {}
+
+
 def refused(run: Path) -> dict[str, int]:
     """How many messages and connections of each member were refused, in all kits on this machine."""
     found: dict[str, int] = {}

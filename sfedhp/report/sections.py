@@ -114,7 +114,9 @@ def member_list(run: ReportedRun, refused: Mapping[str, int]) -> str:
         times = refused.get(name, 0)
         more = f", {times} refused" if times else ""
         bad = ' class="bad"' if state not in _WELL or times else ""
-        lines.append(f'<li data-member="{escape(name)}"{bad}>{escape(name)}: {escape(state + more)}</li>')
+        called = f"{run.names[name]} [{name}]" if name in run.names else name
+        said_of = escape(f"{called}: {state}{more}")
+        lines.append(f'<li data-member="{escape(name)}"{bad}>{said_of}</li>')
     others = {name: times for name, times in refused.items() if name not in run.states}
     notes = [
         paragraph(f"Refused {counted(times, 'time')}: {name}", "trouble") for name, times in others.items()

@@ -17,7 +17,7 @@ from sfedhp.core.formats import counted, duration
 from sfedhp.deploy.loopback import Answer, LoopbackServer
 from sfedhp.deploy.monitor import Sample, byte_samples, exposition, kit_samples, row_samples
 from sfedhp.report.facts import Facts, ReportedRun, group, read_run_of, runs_below
-from sfedhp.report.federation import kits_beside, member_states, refused
+from sfedhp.report.federation import kits_beside, member_names, member_states, refused
 from sfedhp.report.html import paragraph
 from sfedhp.report.page import Content, Live, render_content, title_of, wrap
 from sfedhp.report.sections import member_list
@@ -82,7 +82,10 @@ class Watcher:
                 except InputError as error:  # it has just begun, or is being written
                     problems.append(str(error))
         self._runs = {folder: kept for folder, kept in self._runs.items() if folder in found}
-        runs = [replace(run, states=member_states(folder)) for folder, run in found.items()]
+        runs = [
+            replace(run, states=member_states(folder), names=member_names(folder)) if run.deployed else run
+            for folder, run in found.items()
+        ]
         return (Facts(runs, group(runs)) if runs else None), problems
 
     def _run(self, folder: Path) -> ReportedRun:

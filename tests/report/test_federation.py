@@ -84,3 +84,11 @@ def test_the_page_lists_members_marks_them_in_the_tree_and_counts_refusals(tmp_p
     assert cell is not None
     assert "worst-cell" in cell[0]
     assert "does not learn the figures of single clients" in html
+
+
+def test_members_are_named_as_the_data_does(tmp_path):
+    federation(tmp_path, names={"edge-0": "north", "client-0-1": "ward <3>"})
+    html = json.loads(Watcher([tmp_path]).content().body)["html"]
+    assert ">ward &lt;3&gt; [client-0-1]: refused</li>" in html
+    assert 'aria-label="ward &lt;3&gt; of north; refused"' in html
+    assert "client-0-0: answered</li>" in html
