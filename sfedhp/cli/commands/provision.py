@@ -27,6 +27,10 @@ from sfedhp.core.errors import InputError
     type=click.Path(path_type=Path),
     help="Issue a certificate for a key that a member made with `sfedhp request`.",
 )
+@click.option("--systemd", is_flag=True, help="Write a systemd unit for each kit that is there.")
+@click.option("--compose", is_flag=True, help="Write a compose file for the kits that are there.")
+@click.option("--helm", is_flag=True, help="Write a Helm chart for the kits that are there.")
+@click.option("--only", metavar="SITE", multiple=True, help="With these three: for this kit alone.")
 @click.option(
     "--days",
     type=click.IntRange(1, 3650),
@@ -43,6 +47,10 @@ def provision(
     renew: str | None,
     revoke: str | None,
     approve: Path | None,
+    systemd: bool,
+    compose: bool,
+    helm: bool,
+    only: tuple[str, ...],
     days: int,
     out: Path,
     as_json: bool,
@@ -55,6 +63,9 @@ def provision(
     With --add, --renew, --revoke or --approve, kits that were made before are changed, and the files to copy
     to machines are printed. Nobody else needs a new kit.
 
+    With --systemd, --compose or --helm, files that run the roles as services are written into the folder of
+    the kits; a federation file makes the kits first.
+
     \b
     Examples:
       sfedhp provision federation.toml
@@ -62,13 +73,22 @@ def provision(
       sfedhp provision --revoke client-0-1
       sfedhp provision --renew edge-0 --days 365
       sfedhp provision federation.toml --add edge-1
+      sfedhp provision --systemd --only client-0-1
     """
     require_flare()
     changes = [change for change in (add, renew, revoke, approve) if change is not None]
     if len(changes) > 1:
         raise InputError("Give one of --add, --renew, --revoke and --approve at a time.")
-    if not arguments and (add or not changes):
+    services = systemd or compose or helm
+    if only and not services:
+        raise InputError("--only goes with --systemd, --compose or --helm.")
+    if not arguments and (add or not (changes or services)):
         raise InputError("Give the federation file: `sfedhp provision federation.toml`.")
+    if services and not changes:
+        if arguments:
+            _made(arguments, out)
+        _print(_services(systemd, compose, helm, only, out), as_json)
+        return
     if not changes:
         kits = _made(arguments, out)
         if as_json:
@@ -78,11 +98,24 @@ def provision(
             click.echo(str(kit))
         return
     files = _added(arguments, add, out) if add else _changed(renew, revoke, approve, days, out)
+    _print(files, as_json)
+
+
+def _print(files: Sequence[Path], as_json: bool) -> None:
     if as_json:
         print_json([str(file) for file in files])
         return
     for file in files:
         click.echo(str(file))
+
+
+def _services(systemd: bool, compose: bool, helm: bool, only: Sequence[str], out: Path) -> list[Path]:
+    from sfedhp.deploy import services
+
+    found = services.services_of(out, only)
+    written = services.write_systemd(found, out / "systemd") if systemd else []
+    written += services.write_compose(found, out) if compose else []
+    return written + (services.write_helm(found, out) if helm else [])
 
 
 def _made(arguments: Sequence[str], out: Path) -> list[Path]:

@@ -475,3 +475,13 @@ def test_a_key_is_not_overwritten(sfedhp):
     again = sfedhp("request", "edge-0")
     assert again.exit_code == 2
     assert "exists already" in again.stderr
+
+
+def test_files_for_services(kits, sfedhp):
+    written = sfedhp("provision", "--systemd", "--only", "client-0-0").stdout.split()
+    assert written == ["kits/systemd/sfedhp-client-0-0.service"]
+    written = json.loads(sfedhp("provision", "--compose", "--helm", "--json").stdout)
+    assert written[:2] == ["kits/compose.yaml", "kits/chart/Chart.yaml"]
+    refused = sfedhp("provision", "federation.toml", "--only", "cloud")
+    assert refused.exit_code == 2
+    assert "--only goes with" in refused.stderr
