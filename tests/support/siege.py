@@ -21,7 +21,7 @@ from tests.support.malicious import corrupt
 from tests.support.paths import ROOT
 
 MALICIOUS: Final = "client-1-2"
-_RECOVERY: Final = 25.0  # s for a killed process to be restarted, to register and to answer
+_RECOVERY: Final = 45.0  # s for a killed process to be restarted, to register and to answer
 _GROWTH: Final = 64 * 2**20  # bytes that a server may grow in the second half
 _WORSE: Final = 5.0  # points of GM
 _LIMITS: Final = Limits(
