@@ -173,7 +173,7 @@ def branches(run: ReportedRun) -> list[Branch]:
         return [
             Branch(
                 run.names.get(site_edge_name(edge), f"edge {edge}"),
-                "",
+                run.states.get(site_edge_name(edge), ""),
                 f"{run.names.get(site_edge_name(edge), f'edge {edge}')}: {counted(clients, 'client')}",
                 [_unscored(run, edge, seat) for seat in range(clients)],
                 run.states.get(site_edge_name(edge), ""),
@@ -294,7 +294,7 @@ def _unscored(run: ReportedRun, edge: int, seat: int) -> Leaf:
     called = run.names.get(name, f"client {edge}-{seat}")
     above = run.names.get(site_edge_name(edge), f"edge {edge}")
     label = f"{called} of {above}{f'; {state}' if state else ''}"
-    return Leaf(name, 0, (), "–", None, False, label, state)
+    return Leaf(called, None, (), f"{edge}-{seat}", None, False, label, state)
 
 
 def _mean(rows: Sequence[Row], kind: str) -> float | None:

@@ -52,13 +52,19 @@ def title_of(facts: Facts) -> str:
     return above.pop().name if len(above) == 1 else f"{len(facts.runs)} runs"
 
 
-def render_content(facts: Facts) -> Content:
-    """What is inside the page."""
+def render_content(facts: Facts, members: str = "") -> Content:
+    """What is inside the page.
+
+    Args:
+        facts: of the runs.
+        members: HTML about the members of deployed federations, for a live page.
+    """
     several = len(facts.runs) > 1
     curves, times = content.curves(facts), content.times(facts)
     traffic = [*content.density(facts), *content.traffic(facts)]
     parts = [
         paragraph(facts.sentence, "sentence"),
+        members,
         "" if several else sections.figures_of_run(facts.runs[0]),
         *(f'<div class="helps">{paragraph(text)}</div>' for text in _benefits(facts)),
         sections.hints(facts),

@@ -24,7 +24,7 @@ class Leaf:
     """A client of the tree."""
 
     name: str
-    rows: int
+    rows: int | None  # None where only its state is known
     mix: Sequence[float]  # the share of each label of the run in its rows; empty where it is not known
     figure: str  # of the model that it uses, in words
     share: float | None  # how long its bar is: of percent the figure, else its share of the largest figure
@@ -158,6 +158,9 @@ def _leaf(leaf: Leaf, x: float, y: float, size: _Size) -> Target:
     if size.mix and leaf.mix:
         inner.append(Area(list(_bars(leaf.mix, left, base, room, size.mix - 2)), "mix"))
     fill = "alarm-fill" if troubled else "fill0"
+    if leaf.rows is None:
+        inner += _unscored(leaf, x, y, size)
+        return Target(inner, leaf.label, (x, y, size.width, size.height), {"tier": "client"})
     if size is _SMALL:
         # Filled from below, as high as the figure.
         tall = (height - 4) * (leaf.share or 0)
@@ -174,6 +177,17 @@ def _leaf(leaf: Leaf, x: float, y: float, size: _Size) -> Target:
     if size.rows:
         inner.append(Text(x + size.width / 2, base + 38, _short_count(leaf.rows), "small-text", "middle"))
     return Target(inner, leaf.label, (x, y, size.width, size.height), {"tier": "client"})
+
+
+def _unscored(leaf: Leaf, x: float, y: float, size: _Size) -> list[Mark]:
+    """A client without figures: its seat, and its state where there is room."""
+    if not size.numbers:
+        return []
+    middle, style = x + size.width / 2, "strong-text" if size.rows else "small-text"
+    marks: list[Mark] = [Text(middle, y + size.height / 2, leaf.figure, style, "middle")]
+    if size.rows:
+        marks.append(Text(middle, y + size.height / 2 + 16, shortened(leaf.state, 8), "small-text", "middle"))
+    return marks
 
 
 def _bars(

@@ -100,10 +100,10 @@ class Watcher:
         runs = facts.runs if facts else []
         key = ([(id(self._runs[run.record.folder][1]), tuple(run.states.items())) for run in runs], problems)
         if self._rendered[0] != key:
-            content = Content("", {}) if facts is None else render_content(facts)
             members = "".join(member_list(run, refused(run.record.folder)) for run in runs if run.states)
+            content = Content("", {}) if facts is None else render_content(facts, members)
             notes = "".join(paragraph(f"Waiting: {each}", "note") for each in problems)
-            content = Content(f"{notes}{members}{content.html}", content.readouts)
+            content = Content(f"{notes}{content.html}", content.readouts)
             version = hashlib.sha256(content.html.encode()).hexdigest()[:16]
             self._rendered = (key, content, version)
         return self._rendered[1:]
