@@ -250,7 +250,7 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     if "algorithm" in values:
         fields = dict(_table("algorithm", values["algorithm"]))
         name = fields.pop("name", None)
-        if name not in ALGORITHMS:
+        if not isinstance(name, str) or name not in ALGORITHMS:
             raise InputError(f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}.")
         values["algorithm"] = _build(ALGORITHMS[name], fields, "algorithm")
     _check_keys(Experiment, values, "")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sfedhp.core.errors import InputError
 
 DEFAULT_EDGES, DEFAULT_CLIENTS_PER_EDGE = 4, 5  # of an experiment; the data may decide instead
+_MOST_EDGES = 10**7
 
 
 def edge_sizes(edges: int, clients_per_edge: int | Sequence[int]) -> tuple[int, ...]:
@@ -21,6 +22,8 @@ def edge_sizes(edges: int, clients_per_edge: int | Sequence[int]) -> tuple[int, 
     """
     if edges < 1:
         raise InputError(f"edges = {edges} is out of range: it must be at least 1.")
+    if edges > _MOST_EDGES:
+        raise InputError(f"edges = {edges} is out of range: it must be at most {_MOST_EDGES}.")
     sizes = (clients_per_edge,) * edges if isinstance(clients_per_edge, int) else tuple(clients_per_edge)
     if not sizes or min(sizes) < 1:
         raise InputError(

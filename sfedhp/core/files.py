@@ -52,16 +52,31 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
-def remove_temporary_files(folder: Path, *below: str) -> None:
+def remove_temporary_files(folder: Path, *below: str, shared: bool = False) -> None:
     """Remove what killed writes of this package left, and nothing else.
 
     Args:
-        folder: where this process writes, and no other does now.
+        folder: where this process writes.
         below: the names of folders in it, where it writes too.
+        shared: whether other processes may write there now; what a process that runs has begun then stays.
     """
     for place in (folder, *(folder / name for name in below)):
         for left in place.glob(f".*{_TEMPORARY}"):
-            shutil.rmtree(left, ignore_errors=True)
+            if not (shared and _is_running(left.name.removesuffix(_TEMPORARY).rpartition(".")[2])):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_running(process: str) -> bool:
+    """Whether there is a process of this number, other than this one."""
+    if not process.isdecimal() or int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

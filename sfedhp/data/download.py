@@ -46,7 +46,7 @@ def get(
     target = root / images.folder
     try:
         target.mkdir(parents=True, exist_ok=True)
-        remove_temporary_files(target)
+        remove_temporary_files(target, shared=True)
         if source_dir is not None:
             _import(images, wanted, Path(source_dir), target, report)
         elif images.archive is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from sfedhp.core.errors import InputError
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.pool import Pool, check_inputs, check_names, needed_arrays, pool_of
+
+_LARGE: Final = 2**28  # bytes from which on the size of an archive's content is compared with its own
+_MOST_COMPRESSED: Final = 100  # times; arrays of data rarely reach 20
 
 
 def read_npz(path: Path, problem: ProblemOption = "auto") -> Pool:
@@ -39,6 +42,7 @@ def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
     # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.
     try:
         with zipfile.ZipFile(path) as archive:
+            _check_size(path, archive)
             damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} is damaged")
@@ -51,3 +55,17 @@ def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
         if "Object arrays" in str(error):
             raise InputError(f"{path.name} holds an object array: store plain numbers.") from error
         raise InputError(f"{path.name} is not a readable .npz file: it is corrupt or truncated.") from error
+
+
+def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse a small file that claims to hold very large arrays, before anything is read.
+
+    Raises:
+        InputError: it does.
+    """
+    size, stored = sum(entry.file_size for entry in archive.infolist()), path.stat().st_size
+    if size > _LARGE and size > _MOST_COMPRESSED * stored:
+        raise InputError(
+            f"{path.name} has {stored} bytes and would become {size}: if that is right, write it "
+            f"uncompressed with numpy.savez."
+        )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 
 LOG, STATUS = "log.jsonl", "status.json"
 _STATUS_SECONDS = 0.5  # between two writes of the status
@@ -75,7 +76,7 @@ class EventLog:
 def read_status(folder: Path) -> dict[str, Any] | None:
     """The last status of a role; None before the first, or where it cannot be read."""
     try:
-        status: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+        status: dict[str, Any] = parse_json((folder / STATUS).read_bytes())
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) and status.keys() >= {"name", "time"} else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Help, check_options
+from sfedhp.core.parsing import parse_toml
 
 LOOPBACK = "127.0.0.1"
 Port = Annotated[int, Bounds(1, 65535)]
@@ -122,10 +122,10 @@ def read_federation(path: Path) -> FederationFile:
         InputError: it cannot be read, or a key or value in it is wrong.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read as a federation file: {error.strerror}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path} is not a federation file: {error}.") from None
     values = dict(table)
     if "cloud" in values:

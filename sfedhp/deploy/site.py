@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from sfedhp.config import Experiment, from_dict, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Limits
 
@@ -138,7 +139,7 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         InputError: the folder is not a kit, or is the kit of another role.
     """
     try:
-        values = json.loads((kit / FILE).read_text(encoding="utf-8"))
+        values = parse_json((kit / FILE).read_bytes())
         values["experiment"] = from_dict(values["experiment"])
         values["limits"] = Limits(**values["limits"])
         for name in ("shape", "clients", "added"):
@@ -151,7 +152,7 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
         raise InputError(
             f"{kit} is not a kit (it has no {FILE}): make kits with `sfedhp provision`."
         ) from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{kit / FILE} cannot be read ({error}): make new kits.") from None
     if role is not None and site.role != role:
         raise InputError(f"{kit} is the kit of {site.name}: start it with `sfedhp {site.role} {kit}`.")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfedhp.core.files import remove_temporary_files
 from sfedhp.paper.jobs import Effort, Job, finals, trials
 from sfedhp.paper.newcomers import score_newcomers
 from sfedhp.paper.records import Record, append_records, current_commit, make_record, read_records_of
@@ -71,6 +72,7 @@ def run_studies(
     """
     effort = effort or Effort()
     commit, made_with = current_commit(), versions(device_of(effort.device))
+    remove_temporary_files(Path(records), shared=True)
     known = read_records_of(studies, records)
     total, done = missing_rounds(studies, effort, known), 0
     while jobs := missing_jobs(studies, effort, known):

@@ -12,6 +12,8 @@ from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.paper.studies import Study
 from sfedhp.runs.provenance import flat
 from sfedhp.runs.results import Outcome
@@ -103,7 +105,7 @@ def read_records(folder: str | Path, studies: Iterable[str]) -> list[Record]:
     for study in studies:
         path = Path(folder) / f"{study}.jsonl"
         try:
-            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+            lines = _whole_lines(path)
         except UnicodeDecodeError:
             raise InputError(
                 f"{path} is not a file of records, because it is not UTF-8 text: restore it, or move it away "
@@ -111,8 +113,8 @@ def read_records(folder: str | Path, studies: Iterable[str]) -> list[Record]:
             ) from None
         for number, line in enumerate(lines, 1):
             try:
-                records.append(Record(**json.loads(line)))
-            except (json.JSONDecodeError, TypeError):
+                records.append(Record(**parse_json(line)))
+            except (ValueError, TypeError):
                 raise InputError(
                     f"Line {number} of {path} is not a record: remove the line to repeat its run."
                 ) from None
@@ -161,15 +163,25 @@ def _outdated(record: Record, before: str, now: str) -> str:
 
 
 def append_records(folder: str | Path, records: Sequence[Record]) -> None:
-    """Append records to the files of their studies, and flush them to disk."""
+    """Append records to the files of their studies; a file has all of them or none, also after a kill."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for study in dict.fromkeys(each.study for each in records):
         lines = [json.dumps(asdict(each), ensure_ascii=False) for each in records if each.study == study]
-        with (folder / f"{study}.jsonl").open("a", encoding="utf-8") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
+        path = folder / f"{study}.jsonl"
+        write_text(path, "".join(f"{line}\n" for line in (*_whole_lines(path), *lines)))
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of a file of records; a last one that an earlier version was killed at is left out."""
+    text = path.read_text("utf-8") if path.exists() else ""
+    lines = text.split("\n")
+    last = lines.pop()  # what follows the last line break
+    try:
+        parse_json(last)
+    except ValueError:
+        return lines
+    return [*lines, last]
 
 
 def current_commit() -> str:

@@ -15,7 +15,7 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.core.checksums import DamagedError, checked, with_checksum
 from sfedhp.core.errors import InputError, Note
-from sfedhp.core.files import write_text
+from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.core.parsing import parse_json, parse_toml
 from sfedhp.data.schema import Schema
 from sfedhp.runs import checkpoints
@@ -66,6 +66,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         # Checkpoints of an old run would count as later ones than the first of this.
         for old in folder.glob("checkpoint/round-*.safetensors"):
             old.unlink()
+        remove_temporary_files(folder, *SUBFOLDERS)
         for name in (*SCORE_FILES, SUMMARY_FILE):
             (folder / name).unlink(missing_ok=True)
         _write_environment(folder, _environment(prepared))
@@ -181,7 +182,7 @@ def read_schema(folder: Path) -> Schema | None:
         return None
     except DamagedError as error:
         raise DamagedError(f"{str(error).rstrip('.')}: restore it from a copy.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DamagedError(f"{path} is damaged ({error}): restore it from a copy.") from None
 
 

@@ -7,19 +7,23 @@ no such file, and their lines are read without.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from sfedhp.core.checksums import DamagedError
 from sfedhp.core.files import fsync, write_atomically
 from sfedhp.core.parsing import parse_json
 
 Row = dict[str, Any]
+# What the names in a history begin with: a metric that is not finite is written as null, a cost never is.
+_METRICS: Final = {"pm", "em", "gm", "train", "density"}
+_COSTS: Final = {"bytes", "formula", "link", "seconds"}
 
 
 class RecordFile:
@@ -106,7 +110,11 @@ def _row(line: bytes) -> Row:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise ValueError("it has no round")
     for name, value in row.items():
-        if isinstance(value, str) or (name == "seconds" and not isinstance(value, float | int)):
+        kind = name.partition("_")[0]
+        is_number = isinstance(value, float | int) and abs(value) < math.inf
+        if "seconds" in row and (
+            (kind in _COSTS and not is_number) or (kind in _METRICS and not is_number and value is not None)
+        ):
             raise ValueError(f"its entry {name!r} is not a number")
     return row
 

@@ -151,14 +151,27 @@ def read_scores(folder: Path) -> Scores | None:
             int(content["round"]),
             clients,
             [_class(row) for row in _read_table(folder / _CLASSES)],
-            {kind: content[kind] for kind in KINDS if kind in content},
+            {kind: _matrix(content[kind]) for kind in KINDS if kind in content},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, csv.Error) as error:
         names = ", ".join(files)
         why = str(error) if isinstance(error, DamagedError) else f"One of {names} is damaged."
         raise InputError(
             f"{why} Delete {names} in {folder}, and `sfedhp resume {folder}` writes them again."
         ) from None
+
+
+def _matrix(value: Any) -> Matrix:
+    """A square of counts.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    for row in value:
+        if len(row) != len(value) or not all(type(count) is int and count >= 0 for count in row):
+            raise ValueError("it is not a square of counts")
+    matrix: Matrix = value
+    return matrix
 
 
 def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[str, Scored]) -> Scores:

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and folders that one process at a time writes to."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -24,6 +25,19 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path):
     files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
     assert files == set(users)
     assert not any((tmp_path / folder).exists() for folder in own)
+
+
+def test_what_a_running_process_writes_in_a_shared_folder_stays(tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    with other:
+        for number in (other.pid, os.getpid(), 2**22 + 5, 10**30):
+            (tmp_path / f".x.{number}.sfedhp-tmp").mkdir()
+        remove_temporary_files(tmp_path, shared=True)
+        assert [path.name for path in tmp_path.iterdir()] == [f".x.{other.pid}.sfedhp-tmp"]
+        assert other.stdin is not None
+        other.stdin.close()
+    remove_temporary_files(tmp_path, shared=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

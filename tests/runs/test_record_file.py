@@ -45,7 +45,12 @@ def test_a_changed_digit_is_found_in_its_line(file, line, digit):
     "content",
     [
         *("", "no JSON", "[]", "3", '{"gm": 1.0}', '{"round": true}', '{"round": 2.0}', '{"round": "2"}'),
-        *('{"round": 2, "seconds": "long"}', '{"round": 2, "seconds": null}', '{"round": 2, "gm": "x"}'),
+        *(
+            '{"round": 2, "seconds": "long"}',
+            '{"round": 2, "seconds": null}',
+            '{"round": 2, "seconds": 1, "gm": "x"}',
+        ),
+        *('{"round": 2, "seconds": NaN}', '{"round": 2, "seconds": 1, "bytes_cloud_edge": null}'),
         *('{"round": 0}', '{"round": -3}', '{"round": 1' + "0" * 5000 + "}", "[" * 100_000 + "]" * 100_000),
     ],
 )

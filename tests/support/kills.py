@@ -1,0 +1,201 @@
+"""Kill runs at random, resume them, and compare the results bit for bit.
+
+    python -m tests.support.kills --kills 300
+
+A simulation, one with differences on the wire, a sweep and a study are each killed with SIGKILL several
+times: at a random moment, or just before a random operation on a file (a fault point that is installed in the
+process before the command starts). Then they run to their end. Records, models and checkpoints must be those
+of a run that nobody killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfedhp.cli import main
+from tests.support.commands import CONTEXT
+from tests.support.studies import TINY
+
+ROUNDS = 8
+_OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate")
+_TINY = ["data.source=tiny.npz", "edges=2", "clients_per_edge=3", "model.name=mlr", "algorithm.edge_rounds=2"]
+_LONG = [*_TINY, f"rounds={ROUNDS}", "checkpoint.every=2"]
+_ERRORS = "errors.txt"  # of the last command
+_VARYING = ("seconds", "commit")  # of records
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command that can be killed."""
+
+    name: str
+    words: list[str]  # of the command, with {out} for the folder of its results
+    resume: list[str] | None = None  # of the command that continues it; None: the same again
+
+    def next_words(self, out: Path) -> list[str]:
+        """The command that starts or continues it."""
+        started = (out / "config.toml").exists()
+        words = self.resume if self.resume is not None and started else self.words
+        return [word.format(out=out) for word in words]
+
+
+SCENARIOS = (
+    Scenario("simulation", ["run", *_LONG, "sampled_edges=1", "--out", "{out}"], ["resume", "{out}"]),
+    Scenario(
+        "differences",
+        ["run", *_LONG, "wire.difference=true", "wire.count=size", "--out", "{out}"],
+        ["resume", "{out}"],
+    ),
+    Scenario("sweep", ["sweep", *_TINY, "rounds=3", "algorithm.edge_rate=0.01,0.05", "--out", "{out}"]),
+    Scenario(
+        "reproduce",
+        ["reproduce", "table2", "--seeds", "1", "--device", "cpu", "--records", "{out}"],
+    ),
+)
+
+
+def prepare(folder: Path) -> None:
+    """Write the data and the study that the commands read, and go there."""
+    generator, labels = np.random.default_rng(0), np.arange(90) % 3
+    np.savez(folder / "tiny.npz", inputs=generator.normal(size=(90, 4)) + labels[:, None], labels=labels)
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "table2.toml").write_text(TINY, encoding="utf-8")
+    os.chdir(folder)
+
+
+def command(words: Sequence[str], out: str, fault: int, counted: Any) -> None:
+    """Be the command; kill yourself before the operation `fault` on a file below `out` (0: never)."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(_ERRORS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _OPERATIONS or not str(arguments[0]).startswith(out):
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        counted.value += 1
+        if counted.value == fault:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    main(list(words), prog_name="sfedhp")
+
+
+@dataclass
+class Attempt:
+    """One process of a command."""
+
+    ended: bool  # by itself
+    operations: int  # on files
+    seconds: float
+
+
+def attempt(scenario: Scenario, out: Path, *, fault: int = 0, after: float | None = None) -> Attempt:
+    """Start or continue a command, and kill it before an operation or after some seconds.
+
+    Raises:
+        AssertionError: the command failed.
+    """
+    counted = CONTEXT.Value("q", 0, lock=False)
+    words = scenario.next_words(out)
+    child = CONTEXT.Process(target=command, args=(words, str(out), fault, counted))
+    started = time.monotonic()
+    child.start()
+    child.join(after if after is not None else 120)
+    if child.is_alive():
+        child.kill()
+        child.join()
+    killed = child.exitcode == -signal.SIGKILL
+    assert killed or child.exitcode == 0, f"sfedhp {' '.join(words)}: {Path(_ERRORS).read_text()}"
+    return Attempt(not killed, counted.value, time.monotonic() - started)
+
+
+def results(out: Path) -> dict[str, Any]:
+    """Everything that must not depend on kills, by file; what is left over from one is in it too."""
+    found: dict[str, Any] = {}
+    for path in sorted(out.rglob("*")):
+        name = path.relative_to(out).as_posix()
+        if path.suffix == ".jsonl":
+            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            found[name] = [{key: row[key] for key in row if key not in _VARYING} for row in rows]
+        elif path.suffix == ".safetensors" or path.name in ("confusion.json", "clients.csv"):
+            # Which checkpoint is kept beside the last one depends on where a run was stopped.
+            older = path.parent.name == "checkpoint" and path != max(path.parent.iterdir())
+            if not older:
+                found[name] = path.read_bytes()
+        elif path.name.startswith("."):
+            found[name] = "left over"
+    return found
+
+
+def suite(kills: int, seed: int, folder: Path, say: Callable[[str], object] = print) -> Counter[str]:
+    """Kill until there were so many kills; how many of each kind there were.
+
+    Raises:
+        AssertionError: a result differs from the one of a command that nobody killed.
+    """
+    prepare(folder)
+    draw, done = random.Random(seed), Counter[str]()
+    unbroken: dict[str, tuple[Attempt, dict[str, Any]]] = {}
+    for number in range(10**9):
+        if done.total() >= kills:
+            return done
+        scenario = SCENARIOS[number % len(SCENARIOS)]
+        if scenario.name not in unbroken:
+            out = folder / f"{scenario.name}-unbroken"
+            unbroken[scenario.name] = attempt(scenario, out), results(out)
+        whole, expected = unbroken[scenario.name]
+        out = folder / f"{scenario.name}-{number}"
+        for _ in range(draw.randint(2, 6)):
+            if draw.random() < 0.7:
+                fault = round(whole.operations ** draw.random())  # what is continued has fewer operations
+                ended = attempt(scenario, out, fault=fault).ended
+                done[f"{scenario.name}, before an operation"] += not ended
+            else:
+                ended = attempt(scenario, out, after=draw.uniform(0.05, whole.seconds)).ended
+                done[f"{scenario.name}, at a moment"] += not ended
+            if ended:
+                break
+        assert attempt(scenario, out).ended
+        found = results(out)
+        different = [name for name in expected | found if expected.get(name) != found.get(name)]
+        assert not different, f"seed {seed}, case {number}: {scenario.name} differs in {different}"
+        shutil.rmtree(out)
+        say(f"{done.total():4d} kills: {scenario.name} ends as if nothing had happened")
+    raise AssertionError("unreachable")
+
+
+def run() -> int:
+    """Run the suite as a command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=300, help="how many processes to kill")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed kills before the same operations")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        done = suite(options.kills, options.seed, Path(folder).resolve())
+        os.chdir("/")
+    for kind, count in sorted(done.items()):
+        print(f"{count:5d}  {kind}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())
