@@ -141,8 +141,10 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
             return f"is not known: use {words}."
     if NAMES in kinds:
         return "is not a list of names: write [a, b]; in a file with each name in quotes."
-    if COUNTS in kinds:
+    if COUNTS in kinds and int in kinds:
         return "is neither a whole number nor a list of them: write one, or a list such as [2, 4]."
+    if COUNTS in kinds:
+        return "is not a list of whole numbers: write one such as [2, 4]."
     if int in kinds or float in kinds:
         whole = "whole " if float not in kinds else ""
         if bounds is None:

@@ -76,7 +76,7 @@ def write_inputs(here):
 
 REFUSED = {
     # keys and values
-    "run rouds=3": "did you mean rounds?",
+    "run rouds=3": "did you mean rounds or schedule.rounds?",
     "run unknown.toml": "did you mean algorithm.edge_rounds?",
     "compare algorithm.edge_round=3": "did you mean algorithm.edge_rounds?",
     "data show data.sauce=mnist": "did you mean data.source?",
@@ -139,8 +139,8 @@ REFUSED = {
     "run loss.name=torch.nn.functional:cross_entropy": "returns shape () for 3 rows: it must return one loss",
     "run problem=multilabel": "must be 0 or 1 for each label",
     "run data.source=negative.npz": "`labels` must be integers from 0 (found -1)",
-    "run data.source=gap.npz": "gap.npz has 3 clients whose numbers go up to 3 with gaps: number them 0 to 2",
-    "run data.source=many.npz": "return_inverse=True)[1], and set edges and clients_per_edge so that their",
+    "run data.source=gap.npz": "3 clients at 5 per edge fill only 1 of 4 edges: set edges=1",
+    "run data.source=many.npz": "many.npz has 6 clients, and edges and clients_per_edge give 4 seats",
     "run data.source=ids.npz": "labels up to 107, but only 2 of these 108 classes have rows",
     "data get mnits": "did you mean mnist?",
     "data get fmnist-mini": "there is nothing to get",

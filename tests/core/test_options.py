@@ -108,7 +108,7 @@ def test_what_cannot_be_asked_of_a_value_is_not_asked():
         ({"text": 5}, "x.text = 5 is not text: write it in quotes."),
         ({"switch": 1}, "x.switch = 1 is neither true nor false: use one of them."),
         ({"switch": "no"}, "x.switch = 'no' is neither true nor false: use one of them."),
-        ({"sizes": 3}, "x.sizes = 3 cannot be used: it must be of the type tuple."),
+        ({"sizes": 3}, "x.sizes = 3 is not a list of whole numbers: write one such as [2, 4]."),
         ({"inner": "b"}, "x.inner = 'b' cannot be used: it must be of the type Inner."),
         ({"inner": None}, "x.inner = None cannot be used: it must be of the type Inner."),
     ],

@@ -52,8 +52,8 @@ def test_a_dataset_and_a_federation_from_python():
         ({"labels": None}, "the data has no array `labels` (it holds inputs, client): add it."),
         (
             {"client": None, "clients": np.arange(60) % 6},
-            "the data holds an array `clients`, but the known ones are `inputs`, `labels`, `client` and "
-            "`test`: did you mean `client`?",
+            "the data holds an array `clients`, but the known ones are `inputs`, `labels`, `client`, "
+            "`edge` and `test`: did you mean `client`?",
         ),
         ({3: np.arange(60)}, "the data holds an array `3`, but the known ones are"),
     ],

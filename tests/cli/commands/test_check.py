@@ -6,6 +6,7 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
@@ -90,8 +91,10 @@ def test_a_method_without_class_scores_has_a_forecast_only(sfedhp, tiny):
 
 
 def test_notes_on_the_data_are_passed_on(sfedhp, tiny):
-    result = sfedhp("check", *tiny, "data.scale=standard", "--json")
-    assert "floating inputs stay as they are" in result.stderr
+    held = dict(np.load("tiny.npz"))
+    np.savez("tiny.npz", **held, client=np.arange(len(held["labels"])) % 3)
+    result = sfedhp("check", *tiny, "--json")
+    assert "1 of 4 seats are empty" in result.stderr
     assert json.loads(result.stdout)["alarms"] == []
 
 

@@ -108,7 +108,13 @@ def test_show_draws_who_holds_what(sfedhp):
 def test_the_shades_follow_the_counts(sfedhp, here):
     labels = np.repeat(np.arange(4), [8, 6, 4, 2])
     client = np.concatenate([np.arange(count) % 2 for count in (8, 6, 4, 2)])
-    np.savez("own.npz", inputs=np.ones((20, 2)), labels=labels, client=client, test=np.arange(20) % 4 > 1)
+    np.savez(
+        "own.npz",
+        inputs=np.ones((20, 2)),
+        labels=labels,
+        client=client,
+        test=np.isin(np.arange(20), [2, 3, 8, 9]),
+    )
     result = sfedhp("data", "show", "data.source=own.npz", "edges=1", "clients_per_edge=2")
     shown = json.loads(
         sfedhp("data", "show", "data.source=own.npz", "edges=1", "clients_per_edge=2", "--json").stdout

@@ -38,7 +38,9 @@ def test_half_a_request_is_no_request(tmp_path):
     spool.put(b"half", key_of(request(4)))
     assert spool.newest() is None
     assert not list(tmp_path.iterdir())
-    (tmp_path / ".request.123").write_text("left by a killed process")
+    left = tmp_path / ".question-0.123.sfedhp-tmp"  # by a killed process
+    left.mkdir()
+    (left / "question-0").write_text("half")
     spool.clear()
     assert not list(tmp_path.iterdir())
 
