@@ -130,7 +130,7 @@ def test_but_never_stronger_than_the_command_line(config):
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("rouds=3", "rounds"),
+        ("rouds=3", "rounds or schedule.rounds"),
         ("algorithm.edge_round=3", "algorithm.edge_rounds"),
         ("edge_rounds=3", "algorithm.edge_rounds"),
         ("edgerounds=3", "algorithm.edge_rounds"),
@@ -138,9 +138,9 @@ def test_but_never_stronger_than_the_command_line(config):
         ("algoritm.edge_rounds=3", "algorithm.edge_rounds"),
         ("model.source=x", "data.source"),
         ("pfedme.client_proximty=3", "pfedme.client_proximity"),
-        ("every=3", "checkpoint.every or evaluation.every"),
+        ("every=3", "checkpoint.every or evaluation.every or schedule.every"),
         ("links.client_edge.bandwith=3", "links.client_edge.bandwidth"),
-        ("loss=0", "links.client_cloud.loss or links.client_edge.loss or links.edge_cloud.loss"),
+        ("latency=0", "links.client_cloud.latency or links.client_edge.latency or links.edge_cloud.latency"),
         ("algorithm.density_threshold=1", "density_threshold"),
     ],
 )
