@@ -59,6 +59,12 @@ class Site:
     # Of the data that was read when the kits were made; None where there was none, and in older kits.
     schema: Schema | None = field(default=None, compare=False)
     added: tuple[str, ...] = ()  # the names of clients below a server that were added later, in that order
+    outputs: int = 0  # of the network, where they are no classes
+
+    @property
+    def width(self) -> int:
+        """How many numbers the network gives for each row."""
+        return self.outputs or self.classes
 
     @property
     def below(self) -> list[str]:
@@ -86,6 +92,7 @@ class Site:
         """A hash of everything that decides what is computed; both ends of a message must have the same."""
         values = _hashed(self.experiment)
         values |= {"shape": self.shape, "classes": self.classes, "federation": self.federation}
+        values |= {"outputs": self.outputs} if self.outputs else {}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -16,8 +16,10 @@ from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.registry import FILES
 from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.roles.loading import check_own_data
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
-from sfedhp.runs.build import build_network, initial_weights, probe_network
+from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS
+from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
 from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.tensor_files import write_tensors
@@ -75,23 +77,24 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         )
     shape, classes, names, schema = tuple(file.inputs), file.classes, NO_NAMES, None
     federation = None
+    outputs, problem = 0, CLASSIFICATION
     if classes:
+        check_own_data(experiment)
         ids = iter(range(experiment.clients))
         seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
     else:
         federation, experiment = federation_of(experiment)
         shape, classes, names = federation.inputs.shape[1:], federation.classes, federation.names
-        if federation.problem != "classification":
-            raise InputError(
-                f"problem = {federation.problem} cannot be deployed yet: give classes to predict, or "
-                f"simulate with `sfedhp run`."
-            )
+        outputs, problem = 0 if classes else federation.outputs, PROBLEMS[federation.problem]
+        build_loss(experiment, federation)
         schema = Schema.of(federation, experiment.data)
         rows = zip(federation.seats.tolist(), experiment.edge_sizes, strict=True)
         seats = [row[:size] for row, size in rows]
-    network = build_network(experiment, shape, classes)
+    check_problem(experiment, problem)
+    problem.metrics(experiment.evaluation.metrics or ())
+    network = build_network(experiment, shape, outputs or classes)
     sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
-    probe_network(experiment, network, sample, classes)
+    probe_network(experiment, network, sample, outputs or classes, problem)
     model, statistics = initial_weights(experiment, network)
     notes: tuple[str, ...] = ()
     if federation is not None:
@@ -126,7 +129,8 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     if len(set(servers)) < len(servers):
         raise InputError("Two servers on one host have the same port: give each [[edges]] a port of its own.")
     edges = edges if tiers == 3 else ()
-    cloud, *members = _with_monitors([cloud, *edges, *clients], file.monitor.port)
+    sites = [replace(site, outputs=outputs) for site in (cloud, *edges, *clients)]
+    cloud, *members = _with_monitors(sites, file.monitor.port)
     edges, clients = tuple(members[: len(edges)]), tuple(members[len(edges) :])
     return Layout(
         file,

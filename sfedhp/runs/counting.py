@@ -56,6 +56,12 @@ class Counting:
             sums = {"correct": ((predicted == labels) & real).sum(-1).double(), **sums}
         return Scored(Counts(sums, loss, real.sum(-1)), predicted)
 
+    def shapes(self, outputs: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each sum of a client, for networks with so many outputs."""
+        labels = torch.zeros((0,) if self.problem is CLASSIFICATION else (0, outputs), dtype=torch.int64)
+        counts = self.count(torch.zeros(0, outputs), labels, torch.zeros(0, dtype=torch.bool)).counts
+        return {name: tuple(each.shape) for name, each in counts.sums.items()}
+
     def wants(self, *names: str) -> bool:
         """Whether one of these metrics is asked for."""
         return any(metric.name in names for metric in self.metrics)

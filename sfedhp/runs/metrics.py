@@ -21,7 +21,7 @@ KINDS: Final = ("pm", "em", "gm")  # personalized, edge and global model
 
 # What a client of a deployment reports, for its test, validation and training rows and by kind of model
 # ("loss" for the training rows), as `report_of` gives it.
-ClientReport = Mapping[str, Mapping[str, Any]]
+ClientReport = Mapping[str, Mapping[str, Sequence[Any]]]
 
 Total = Callable[[Tensor], Tensor]  # the sum over clients, (*runs, *clients, *shape) to (*runs, *shape)
 Sums = Mapping[str, Tensor]  # sums over rows by name, (*runs, *clients, *shape); see `runs.counting`
@@ -103,12 +103,12 @@ def report_of(counts: Counts) -> Any:
     """What a client of a deployment reports of its own counts, which have no axes of clients.
 
     Returns:
-        Correct rows, rows and summed loss where nothing else was counted, otherwise all by name.
+        Correct rows, rows and summed loss; where more was counted, all sums by name come first.
     """
-    rows, loss = int(counts.rows), float(counts.loss)
-    if list(counts.sums) == ["correct"]:
-        return [int(counts.sums["correct"]), rows, loss]
-    return {"rows": rows, "loss": loss, "sums": {name: each.tolist() for name, each in counts.sums.items()}}
+    sums: Any = {name: each.tolist() for name, each in counts.sums.items()}
+    if list(sums) == ["correct"]:
+        sums = int(sums["correct"])
+    return [sums, int(counts.rows), float(counts.loss)]
 
 
 def metrics_of_reports(
@@ -140,26 +140,19 @@ def metrics_of_reports(
 
 def _counts(reports: Sequence[ClientReport], part: str, kind: str) -> Counts | None:
     """The counts of the clients that report this part; None where these have no rows."""
-    found = [_by_name(report[part][kind]) for report in reports if kind in report.get(part, {})]
-    if not any(each["rows"] for each in found):
+    found = [report[part][kind] for report in reports if kind in report.get(part, {})]
+    if not any(rows for _, rows, _ in found):
         return None
 
     def stacked(values: Sequence[Any]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)
 
-    names = found[0]["sums"]
+    counted = [sums if isinstance(sums, Mapping) else {"correct": sums} for sums, _, _ in found]
     return Counts(
-        {name: stacked([each["sums"][name] for each in found]) for name in names},
-        stacked([each["loss"] for each in found]),
-        stacked([each["rows"] for each in found]),
+        {name: stacked([sums[name] for sums in counted]) for name in counted[0]},
+        stacked([loss for _, _, loss in found]),
+        stacked([rows for _, rows, _ in found]),
     )
-
-
-def _by_name(report: Any) -> Mapping[str, Any]:
-    if isinstance(report, Mapping):
-        return report
-    correct, rows, loss = report
-    return {"rows": rows, "loss": loss, "sums": {"correct": correct}}
 
 
 def _one_by_one(each: Tensor) -> Tensor:

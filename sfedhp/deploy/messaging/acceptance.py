@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from sfedhp.deploy.messaging.protocol import Envelope, Kind
 from sfedhp.deploy.messaging.request import RefusedError
 
 _LARGEST_STATISTIC: Final = 1e12  # of batch norm
+_LONGEST_NUMBER: Final = 26  # characters of a number and its comma
 PARTS: Final = ("train", "test", "validation")  # of a client's rows, in the order in which it tells them
 
 
@@ -46,6 +48,7 @@ class Acceptance:
     max_change: float = math.inf  # of an upload: its distance from what was sent, in norms of that
     clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
     variances: Tensor | None = None  # (s,) bool: statistics that cannot be negative
+    sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of what clients count
 
     def metadata_bytes(self, seat: int) -> dict[Kind, int]:
         """The longest metadata of each kind of message from a member."""
@@ -53,7 +56,7 @@ class Acceptance:
         return {
             Kind.HELLO: 2**12 + 2**7 * below,
             Kind.REPLY: 2**12 + 2**9 * below,
-            Kind.SCORES: 2**16 + 2**14 * max(below, 1),
+            Kind.SCORES: 2**16 + (2**14 + self._bytes_of_sums) * max(below, 1),
             Kind.BYE: 2**12,
         }
 
@@ -134,15 +137,31 @@ class Acceptance:
         self._check_names(member.seat, clients)
         for counts in clients.values():
             for part in PARTS:
-                for _, rows, _ in counts.get(part, {}).values():
+                for sums, rows, _ in counts.get(part, {}).values():
                     self._check_count(rows)
+                    self._check_sums(sums)
         for index, part in enumerate(PARTS):
-            for _, rows, _ in scores.get(part, {}).values():
+            for sums, rows, _ in scores.get(part, {}).values():
                 self._check_count(rows)
+                self._check_sums(sums)
                 if member.rows is not None and rows != member.rows[index]:
                     raise RefusedError(
                         f"its scores are of {rows} {part} rows, but it told {member.rows[index]} when it came"
                     )
+
+    @property
+    def _bytes_of_sums(self) -> int:
+        """The longest text of a client's sums, for three parts of its rows and three kinds of models."""
+        numbers = sum(math.prod(shape) for shape in self.sums.values())
+        return 9 * _LONGEST_NUMBER * numbers
+
+    def _check_sums(self, sums: Any) -> None:
+        found = sums if isinstance(sums, dict) else {"correct": sums}
+        if self.sums and {name: np.shape(each) for name, each in found.items()} != self.sums:
+            raise RefusedError(
+                "its scores are not those of the run's problem and metrics: give all sites the same "
+                "evaluation.metrics"
+            )
 
     def _below(self, seat: int) -> int:
         """Clients below a member; 0: it is a client."""

@@ -41,8 +41,17 @@ _TRAFFIC: Final = Record(
 
 
 def _score(value: Any) -> bool:
-    """Correct rows, rows, and their summed loss, which is not finite where a model diverged."""
+    """Correct rows, rows, and their summed loss, which is not finite where a model diverged.
+
+    Where more than correct rows is counted, the first is an object of sums: numbers, or lists of them.
+    """
+    if tuple_of(dict_of(_sum), count, any_float)(value):
+        return True
     return tuple_of(count, count, any_float)(value) and value[0] <= value[1]
+
+
+def _sum(value: Any) -> bool:
+    return any_float(value) or list_of(any_float)(value) or list_of(list_of(any_float))(value)
 
 
 _BY_MODEL: Final = dict_of(_score)

@@ -57,7 +57,8 @@ class ClientRole:
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
-        self._task, self._test, self._validation, self._schema = load_client(site, self._network, data)
+        loaded = load_client(site, self._network, data)
+        self._task, self._test, self._validation, self._schema, self._counting = loaded
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
@@ -135,8 +136,12 @@ class ClientRole:
         if personal is not None:
             evaluated = {"pm": (personal, own), **evaluated}
         algorithm, task = self.site.experiment.algorithm, self._task
+
+        def counted(model: tuple[Any, Tensor], rows: Rows) -> Any:
+            return count(algorithm, *model, task, rows, self._counting)
+
         found: dict[str, Any] = {
-            name: {kind: count(algorithm, *model, task, rows) for kind, model in evaluated.items()}
+            name: {kind: counted(model, rows) for kind, model in evaluated.items()}
             for name, rows in (("test", self._test), ("validation", self._validation))
             if int(rows.sizes)
         }
@@ -148,7 +153,7 @@ class ClientRole:
         trained = evaluated.get("gm") or evaluated.get("pm")
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
-            found["train"] = {"loss": count(algorithm, *trained, task, rows)}
+            found["train"] = {"loss": counted(trained, rows)}
         return found
 
     def _personal(self, received: Tensor, clock: Clock) -> Any:

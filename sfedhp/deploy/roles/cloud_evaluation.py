@@ -12,6 +12,7 @@ from sfedhp.core.vectors import density, spread
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.site import Site
 from sfedhp.engine.rounds import Served
+from sfedhp.nn.problems import problem_of
 from sfedhp.runs.metrics import metrics_of_reports
 
 _TIMEOUT: Final = 90.0  # s
@@ -47,7 +48,8 @@ def evaluate(
     if algorithm.tiers == 3:
         reports = {name: counts for edge in edges for name, counts in edge.get("clients", {}).items()}
     clients = list(reports.values())
-    found = metrics_of_reports(clients)
+    metrics = problem_of(experiment.problem).metrics(experiment.evaluation.metrics or ())
+    found = metrics_of_reports(clients, metrics)
     if global_model is not None:
         found["density_global"] = float(density(global_model, experiment.density_threshold))
     for tier, group in (("edge", edges), ("client", clients)):

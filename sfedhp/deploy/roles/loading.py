@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate
 from sfedhp.data.schema import Schema
@@ -16,8 +17,21 @@ from sfedhp.deploy.messaging.acceptance import Acceptance
 from sfedhp.deploy.site import INITIAL, Site
 from sfedhp.nn.models import load_initial
 from sfedhp.nn.network import Network
+from sfedhp.nn.problems import PROBLEMS, problem_of
+from sfedhp.nn.row_losses import LossOptions, row_loss_of
 from sfedhp.nn.task import Task
-from sfedhp.runs.build import Rows, build_network, build_task, check_tokens, client_keys, client_rows
+from sfedhp.runs.build import (
+    Rows,
+    build_counting,
+    build_loss,
+    build_network,
+    build_task,
+    check_tokens,
+    client_keys,
+    client_rows,
+    target_unit,
+)
+from sfedhp.runs.counting import Counting
 
 _TOGETHER = frozenset(("standard", "per_pixel"))  # scales computed from the images of all clients
 # data options that a client takes from the federation unless it sets them
@@ -39,11 +53,12 @@ class ClientData(NamedTuple):
     test: Rows
     validation: Rows
     schema: Schema
+    counting: Counting
 
 
 def load_model(site: Site, kit: Path) -> Model:
     """The network of a site, with the initial weights of its kit."""
-    network = build_network(site.experiment, site.shape, site.classes)
+    network = build_network(site.experiment, site.shape, site.width)
     return Model(network, *load_initial(network, kit / INITIAL, site.experiment.torch_dtype))
 
 
@@ -58,7 +73,46 @@ def acceptance(site: Site, network: Network) -> Acceptance:
         max_change=limits.max_change,
         clients=[site.clients_of(edge) for edge in range(site.experiment.edges)] if of_edges else (),
         variances=network.variances,
+        sums=counting_of(site.experiment).shapes(site.width),
     )
+
+
+def counting_of(experiment: Experiment, federation: Federation | None = None) -> Counting:
+    """What is counted to evaluate models.
+
+    Args:
+        experiment: as resolved.
+        federation: the client's data; None for a server, which needs to know what, and not in which unit.
+
+    Raises:
+        InputError: a metric or the loss does not fit.
+    """
+    problem = problem_of(experiment.problem)
+    if federation is None:
+        return build_counting(experiment, problem, row_loss_of(LossOptions(), problem, ()), None)
+    return build_counting(experiment, problem, build_loss(experiment, federation), target_unit(federation))
+
+
+def check_own_data(experiment: Experiment, schema: Schema | None = None) -> None:
+    """Refuse clients with data of their own where training needs figures of the rows of all.
+
+    Args:
+        experiment: of the federation.
+        schema: of the data that was read when the kits were made, which has the mean of the targets.
+
+    Raises:
+        InputError: says what needs them.
+    """
+    needs = ""
+    if problem_of(experiment.problem) is PROBLEMS["regression"] and schema is None:
+        needs = "problem = regression standardizes its targets"
+    elif experiment.loss.class_weights == "balanced":
+        needs = "loss.class_weights = 'balanced' counts classes"
+    if needs:
+        raise InputError(
+            f"{needs} by the rows of all clients, which no site with data of its own has: give all data to "
+            f"`sfedhp provision`, or simulate with `sfedhp run`."
+        )
 
 
 def load_client(site: Site, network: Network, options: DataOptions | None) -> ClientData:
@@ -82,24 +136,26 @@ def load_client(site: Site, network: Network, options: DataOptions | None) -> Cl
         seed=experiment.seed,
         classes=site.classes if own else None,
         like=schema.table if own and schema is not None and schema.encoding is not None else None,
+        problem=experiment.problem,
     )
+    if own:
+        check_own_data(experiment, schema)
     client = 0 if own else site.client
     _check(site, federation, client, own)
     if own and schema is not None and schema.scaling.kind == federation.scale:
         # The rows of one client must not decide how they are scaled.
         federation = replace(federation, given_scaling=schema.scaling)
+    if own and schema is not None and schema.target_scaling is not None:
+        federation = replace(federation, given_target_scaling=schema.target_scaling)
     train, test, validation = (
         client_rows(federation, held[client], experiment.dtype)
         for held in (federation.train, federation.test, federation.validation)
     )
     check_tokens(network, train, test, validation)
     keys = client_keys(experiment, torch.tensor(site.client))
-    return ClientData(
-        build_task(experiment, network, train, keys, site.classes),
-        test,
-        validation,
-        Schema.of(federation, resolved),
-    )
+    counting = counting_of(experiment, federation)
+    task = build_task(experiment, network, train, keys, site.classes, counting.loss)
+    return ClientData(task, test, validation, Schema.of(federation, resolved), counting)
 
 
 def client_data_options(options: DataOptions, source: str) -> DataOptions:
@@ -114,6 +170,11 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
         raise InputError(
             f"Inputs of the data have shape {federation.inputs.shape[1:]}, but the federation's model "
             f"takes {site.shape}: give data of that shape."
+        )
+    if federation.outputs != site.width and not federation.classes:
+        raise InputError(
+            f"The data has {federation.outputs} targets, but the federation's model gives {site.width}: give "
+            f"data with these targets."
         )
     if federation.classes > site.classes:
         raise InputError(

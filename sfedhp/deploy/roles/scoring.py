@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
+from sfedhp.runs.counting import Counting, add
+from sfedhp.runs.metrics import report_of
 
 _AT_ONCE = 512  # rows
 
 
-def count(algorithm: Algorithm, parameters: Any, statistics: Tensor, task: Task, rows: Rows) -> list[float]:
-    """Correct rows, rows, and summed loss of a model on a client's rows."""
-    right, loss, total = 0, 0.0, int(rows.sizes)
+def count(
+    algorithm: Algorithm, parameters: Any, statistics: Tensor, task: Task, rows: Rows, counting: Counting
+) -> Any:
+    """What a client reports of a model on its rows: see `report_of`."""
+    total = int(rows.sizes)
     task = replace(task, statistics=statistics)
-    for first in range(0, total, _AT_ONCE):
-        labels = rows.labels[first : first + _AT_ONCE]
+    parts = []
+    for first in range(0, max(total, 1), _AT_ONCE):
+        some = slice(first, min(first + _AT_ONCE, total))
         with torch.no_grad():
-            scores = algorithm.predict(parameters, task, rows.inputs[first : first + _AT_ONCE])
-        each = -log_softmax(scores, -1).gather(-1, labels.unsqueeze(-1))
-        right, loss = right + int((scores.argmax(-1) == labels).sum()), loss + float(each.double().sum())
-    return [right, total, loss]
+            scores = algorithm.predict(parameters, task, rows.inputs[some])
+        labels = rows.labels[some]
+        counts = counting.count(scores, labels, torch.ones(len(scores), dtype=torch.bool)).counts
+        parts.append(counts._replace(loss=counting.loss(scores, labels).double().sum()))
+    return report_of(reduce(add, parts))

@@ -144,7 +144,7 @@ def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path
     assert (second["scale"], second["test_share"]) == ("unit", 0.5)
     site = read_site(kit)
     network = build_network(site.experiment, site.shape, site.classes)
-    rows, test, validation, _ = load_client(site, network, DataOptions(**first))
+    rows, test, validation, *_ = load_client(site, network, DataOptions(**first))
     assert rows.inputs.max() > 200
     assert (int(test.sizes), int(validation.sizes), int(rows.sizes)) == (20, 10, 10)
 

@@ -52,3 +52,22 @@ def test_a_seat_without_data_is_said(tmp_path):
     site = replace(lay_out(FederationFile(), experiment()).clients[0], client=-1)
     with pytest.raises(InputError, match="no data for client-0-0"):
         load_client(site, build_network(site.experiment, site.shape, site.classes), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"problem": "regression"},
+            "problem = regression standardizes its targets by the rows of all",
+        ),
+        (
+            {"loss": {"class_weights": "balanced"}},
+            "loss.class_weights = 'balanced' counts classes by",
+        ),
+    ],
+)
+def test_own_data_is_refused_where_training_needs_figures_of_all_rows(changes, words):
+    with pytest.raises(InputError) as caught:
+        lay_out(FederationFile(inputs=(4,), classes=5), experiment("fedavg", **changes))
+    assert words in str(caught.value)

@@ -45,6 +45,41 @@ def test_every_method_gives_the_simulators_models_and_figures(name, tmp_path):
                 assert row[kind] == pytest.approx(expected[kind]), kind
 
 
+NUMBERS = np.random.default_rng(5).normal(size=(60, 4))
+PROBLEMS = {
+    "regression": NUMBERS @ np.array([[30.0, 0.1], [5.0, 1.0], [0.0, 2.0], [1.0, 0.0]]) + 1000,
+    "multilabel": (NUMBERS[:, :3] > 0.2).astype(np.int64),
+    "reconstruction": np.arange(60) % 3,
+    "classification": np.arange(60) % 3,
+}
+
+
+@pytest.mark.parametrize("method", ["sfedhp", "fedavg"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_gives_the_simulators_models_and_figures(problem, method, tmp_path):
+    np.savez(tmp_path / "own.npz", inputs=NUMBERS, labels=PROBLEMS[problem])
+    extra = {"classification": ["auroc", "macro_f1", "log_loss"], "multilabel": ["auroc"]}.get(problem)
+    what = experiment(
+        method,
+        problem=problem,
+        data={"source": str(tmp_path / "own.npz"), "validation_per_label": 1},
+        loss={"class_weights": "balanced"} if problem == "classification" else {},
+        evaluation={"metrics": extra} if extra else {},
+    )
+    run = sfedhp.run(what)
+    federation = Federation(tmp_path / "federation", what)
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    main = run.summary["metric"]
+    for row, expected in zip(federation.rows(), run.history, strict=True):
+        figures = [name for name in expected if name.startswith(("pm", "em", "gm", "train"))]
+        assert "gm_macro" in figures or f"gm_{main}_macro" in figures
+        for name in figures:
+            if not name.endswith(("_averaged", "_local")):
+                assert row[name] == pytest.approx(expected[name], abs=1e-9, rel=1e-9), name
+
+
 LOCAL = {"local_epochs": 2, "momentum": 0.9, "clip": 1.0}
 
 
