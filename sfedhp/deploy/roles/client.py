@@ -27,6 +27,7 @@ from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Before, Client
 from sfedhp.runs.build import Rows
+from sfedhp.runs.metrics import metrics_of_reports
 from sfedhp.runs.models import Predictor, save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
@@ -161,14 +162,18 @@ class ClientRole:
         task = replace(self._task, statistics=self._client.statistics.clone())
         return self.site.experiment.algorithm.personalize(received, self._client.personal, task, clock)
 
-    def _save_model(self, personal: Any, rounds: int, counted: Sequence[float] | None) -> None:
-        """Write the client's model, with its correct test rows and all of them, if it has any."""
+    def _save_model(self, personal: Any, rounds: int, counted: Sequence[Any] | None) -> None:
+        """Write the client's model, with its main metric on the client's test rows, if it has any."""
         path = self.folder / "models" / f"{self.site.name}.safetensors"
         if isinstance(personal, Tensor | Factored):
             model = self._network.build(dense(personal), self._client.statistics)
         else:
             model = Predictor(self.site.experiment.algorithm, self._task, personal)
-        metrics = {"accuracy": 100 * counted[0] / counted[1], "test_rows": counted[1]} if counted else {}
+        metrics: dict[str, float] = {}
+        if counted:
+            main = self._counting.metrics[0]
+            found = metrics_of_reports([{"test": {"pm": counted}}], [main])
+            metrics = {main.name: found[main.column("pm")], "test_rows": counted[1]}
         card = site_card(self.site, self._schema, rounds, metrics)
         self.log.try_write(lambda: save_model(path, model, self.site.classes, card))
 
