@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.types import Batch, Clock
+from sfedhp.nn.losses import MeanLoss, cross_entropy
 from sfedhp.nn.network import split
+from sfedhp.nn.row_losses import squared_error
 from sfedhp.nn.task import Task
 
 BATCHES = 20  # mini-batches of a client whose curvature is measured
@@ -49,7 +51,7 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
 
 def measure(task: Task, model: Tensor) -> Curvature:
     """L and μ of the clients' whole losses; an L that is not known everywhere is taken at a model (d,)."""
-    if len(task.network.layers) == 1:
+    if len(task.network.layers) == 1 and task.loss is cross_entropy:
         # The Hessian of linear scores is bounded by the data, and is zero along equal scores (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)
     few = _sampled(task, LOSS_CLIENTS)
@@ -61,9 +63,13 @@ def measure(task: Task, model: Tensor) -> Curvature:
 def is_bounded(task: Task, model: Tensor) -> bool:
     """Whether at most one layer feeds no normalization, so that the loss has a bounded gradient.
 
+    The squared error has none, whatever the layers.
+
     Scaling a normalized layer does not change the scores, and the larger it is, the smaller its curvature: a
     step that is too large makes it harmless. With two other layers, each scales the gradient of the other.
     """
+    if task.loss == MeanLoss(squared_error):
+        return False
     rows = task.batch(Clock(0)).inputs
     statistics = rows.new_zeros(()).expand(*task.lead, task.network.s)
 

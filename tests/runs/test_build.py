@@ -19,6 +19,7 @@ from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.scores import read_scores
+from sfedhp.theory.curvature import is_bounded, largest_eigenvalue, measure
 
 ROWS, FEATURES = 60, 5
 DRAW = np.random.default_rng(1)
@@ -204,6 +205,21 @@ def test_a_federation_is_of_one_problem() -> None:
     federation, _ = from_arrays(**data("regression"), edges=2, clients_per_edge=3, seed=0)
     with pytest.raises(sfedhp.InputError, match="was made for problem = regression"):
         sfedhp.run(experiment("classification", LossOptions()), data=federation)
+
+
+def test_the_check_knows_the_curvature_of_the_squared_error() -> None:
+    settings = experiment("regression", LossOptions(), model=sfedhp.ModelOptions("mlr"))
+    prepared = prepare(settings, data("regression"))
+    task, initial = prepared.simulator.task, prepared.simulator.initial
+    # The mean over two targets of (y − Wx − b)² has the Hessian (2/2) mean of (x, 1)(x, 1)ᵀ for each target.
+    largest = []
+    for held in prepared.federation.train:
+        rows = np.hstack([INPUTS[held], np.ones((len(held), 1))])
+        largest.append(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1])
+    found = largest_eigenvalue(task, initial, task.everything()).flatten().numpy()
+    np.testing.assert_allclose(found, largest, rtol=1e-2)
+    assert not measure(task, initial).exact
+    assert not is_bounded(task, initial)
 
 
 def test_the_folder_has_the_figures_of_clients_and_no_classes(tmp_path: Path) -> None:

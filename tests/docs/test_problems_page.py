@@ -1,0 +1,48 @@
+"""The page on problems: its script and its commands run, and they give the figures of its table."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfedhp.nn.problems import PROBLEMS
+from tests.support.pages import DOCS, blocks, tables
+
+PAGE = DOCS / "problems.md"
+TOLERANCE = 0.01  # of a figure: another machine rounds differently
+
+
+def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
+    script, own = blocks(PAGE, "python")
+    subprocess.run([sys.executable, "-c", "\n".join(script.lines)], cwd=tmp_path, check=True, timeout=120)
+    (example,) = blocks(PAGE, "sh")
+    stated = {row[0].strip("`"): row[1:] for row in tables(PAGE) if row[0].startswith("`runs/")}
+    for line in example.lines:
+        words = shlex.split(line)
+        command = [sys.executable, "-m", *words, "--json"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+        assert "problem = regression" in done.stderr
+        result = json.loads(done.stdout)
+        found = [result[f"gm_{metric}_last"] for metric in ("rmse", "mae", "r2")]
+        figures = [float(figure) for figure in stated.pop(words[words.index("--out") + 1])]
+        assert found == pytest.approx(figures, rel=TOLERANCE)
+    assert not stated
+    scope: dict[str, object] = {}
+    exec("\n".join(own.lines), scope)
+    pinball = scope["pinball"]
+    assert callable(pinball)
+    assert pinball(torch.zeros(3, 1), torch.ones(3, 1)).tolist() == pytest.approx([0.9] * 3)
+
+
+def test_the_page_names_every_problem_with_its_losses_and_metrics() -> None:
+    rows = {row[0].strip("`"): " ".join(row) for row in tables(PAGE) if row[0].strip("`") in PROBLEMS}
+    assert list(rows) == list(PROBLEMS)
+    for name, problem in PROBLEMS.items():
+        for word in (problem.losses[0], *problem.reported, *problem.extra):
+            assert word in rows[name], word
