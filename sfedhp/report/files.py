@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_atomically, write_text
+from sfedhp.core.files import remove_temporary_files, write_atomically, write_text
 from sfedhp.report.content import drawings
 from sfedhp.report.drawing import svg_file
 from sfedhp.report.facts import Facts, read_facts
@@ -58,6 +58,7 @@ def report_run(folder: Path) -> Path:
     Raises:
         InputError: the folder holds no run, or cannot be written.
     """
+    remove_temporary_files(folder, shared=True)  # of a page that a killed command began
     write_report(read_facts([folder]), folder / NAME)
     return folder / NAME
 
