@@ -17,6 +17,7 @@ from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.errors import InputError
+from sfedhp.core.late import LateOptions
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.options import DataOptions
@@ -115,6 +116,7 @@ class Experiment:
     checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
     aggregation: AggregationOptions = field(default_factory=AggregationOptions)
     attack: AttackOptions = field(default_factory=AttackOptions)
+    late: LateOptions = field(default_factory=LateOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
@@ -202,6 +204,23 @@ def with_schedule(experiment: Experiment) -> Experiment:
             f"scheduled_rates, or leave the section out."
         )
     return replace(experiment, schedule=schedule.resolved(experiment.rounds))
+
+
+def check_late(experiment: Experiment) -> None:
+    """Refuse a quorum that the method or the experiment has no use for.
+
+    Raises:
+        InputError: there are no edges, fewer of them, or some are drawn.
+    """
+    quorum, name = experiment.late.quorum, experiment.algorithm_name
+    if quorum and experiment.algorithm.tiers == 2:
+        raise InputError(f"late.quorum = {quorum} has no effect: {name} has no edges; leave it out.")
+    if quorum > experiment.edges:
+        raise InputError(
+            f"late.quorum = {quorum} is more than the {experiment.edges} edges: lower it, or set 0 for all."
+        )
+    if quorum and experiment.sampled_edges:
+        raise InputError("late.quorum and sampled_edges cannot be used together: leave one of them out.")
 
 
 def with_own_sampling(experiments: Sequence[Experiment]) -> list[Experiment]:

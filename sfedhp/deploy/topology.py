@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
+from sfedhp.config import Experiment, check_aggregation, check_late, check_sampling, with_schedule
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.registry import FILES
@@ -59,6 +59,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     """
     check_sampling(experiment)
     check_aggregation(experiment)
+    check_late(experiment)
     if experiment.attack.kind != "none":
         raise InputError(
             f"attack.kind = {experiment.attack.kind!r} cannot be deployed: members that misbehave are for "

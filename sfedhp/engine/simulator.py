@@ -29,20 +29,22 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import dense
+from sfedhp.core.late import NOBODY_LATE, LateOptions
 from sfedhp.core.scalars import on_device
-from sfedhp.core.trees import tree_map
+from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack, Lost, Replies, StepResult
 from sfedhp.engine.cuda_graphs import GraphStatus, Recorder, Worker
 from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, run_edge_rounds
-from sfedhp.engine.links import Delivery, Links
+from sfedhp.engine.late import Late, at_start
+from sfedhp.engine.links import Base, Delivery, Links
 from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
 from sfedhp.engine.seats import Seats
 from sfedhp.engine.slices import Drawn
 from sfedhp.engine.state import ClientState, State
 from sfedhp.nn.task import Task
 from sfedhp.wire.direction import Direction
-from sfedhp.wire.ledger import Ledger
+from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 
 
@@ -63,6 +65,9 @@ class Simulator:
     links: Mapping[Direction, Link] = field(default_factory=dict)  # where none is given, nothing is changed
     aggregation: AggregationOptions = MEAN  # how all servers combine uploads
     factors: Tensor | None = None  # (runs?, edges, clients), by what malicious clients multiply their change
+    late: LateOptions = NOBODY_LATE  # for how many edges the cloud waits
+    # Seconds that the messages of a round take on the path of each edge, (runs?, edges), from their entries.
+    path_seconds: Callable[[Mapping[Direction, Entry]], Tensor] | None = None
     lost: Lost | None = None  # whose replies are lost; None: no one's
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     schedule: ScheduleOptions = CONSTANT  # of the rates
@@ -91,6 +96,7 @@ class Simulator:
             None,
             self.algorithm.client_start(self.spread_to_clients(self.initial), task),
             self.spread_to_clients(self.statistics).clone(),
+            late=at_start(self.initial, self.statistics, self.members) if self.late.quorum else None,
         )
 
     def run(self, rounds: int) -> Iterator[State]:
@@ -101,7 +107,12 @@ class Simulator:
         with self._worker() as worker:
             gather = self._gather_edges if self.algorithm.tiers == 3 else self._gather_clients
             for served, _ in serve(
-                self.state.served, step, partial(gather, worker), turns, self.draw, self._never_empty
+                self.state.served,
+                step,
+                partial(gather, worker),
+                turns,
+                self.draw,
+                self._never_empty and not self.late.quorum,
             ):
                 self.graph_status = worker.status
                 self.state = replace(self.state, round=self.state.round + 1, served=served)
@@ -183,9 +194,13 @@ class Simulator:
         self, worker: Worker, served: Served, turn: int, drawn: Tensor | None
     ) -> tuple[Message, Tensor]:
         """Three tiers: all edges serve their clients for the edge rounds; what those drawn upload counts."""
-        received = self._send_down(served, Direction.CLOUD_EDGE, None)
+        late = self.state.late
+        idle = None if late is None else late.idle
+        received = self._send_down(served, Direction.CLOUD_EDGE, idle)
         base = self.state.sent.get(Direction.EDGE_CLIENT, ())
         result: EdgeRoundsResult = worker(turn, received, served.statistics, self.state.clients, base)
+        if idle is not None:
+            result = self._of_idle(result, idle, base)
         for direction, entry in zip(BELOW_EDGES, result.traffic, strict=True):
             self.ledger.add(direction, entry)
         state = self.state.with_clients(result.clients).with_sent(Direction.EDGE_CLIENT, result.base)
@@ -197,8 +212,43 @@ class Simulator:
             weights = weights * drawn
         message = Message(self.algorithm.edge_upload(result.edges.state), result.edges.statistics)
         upload = Links(self.links).send_up(message, Direction.EDGE_CLOUD, received)
-        self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights)
-        return upload.message, weights
+        if late is None or idle is None:
+            self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights)
+            return upload.message, weights
+        self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights * idle)
+        return self._arrived(late, idle, upload.message, weights, turn)
+
+    def _of_idle(self, result: EdgeRoundsResult, idle: Tensor, base: Base) -> EdgeRoundsResult:
+        """The result of edges that were idle; those that work on an older message keep what they had."""
+        edges = result.edges if self.state.edges is None else keep(idle, result.edges, self.state.edges)
+        clients = keep(idle, result.clients, self.state.clients)
+        held = base if isinstance(base, Tensor) else result.base
+        base = keep(idle, result.base, held) if isinstance(result.base, Tensor) else result.base
+        mask = idle.unsqueeze(-1)
+        traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
+        return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
+
+    def _arrived(
+        self, late: Late, idle: Tensor, message: Message, weights: Tensor, turn: int
+    ) -> tuple[Message, Tensor]:
+        """What has arrived at the cloud when a quorum has: uploads of this round, and older ones."""
+        assert self.path_seconds is not None, "the link model is the clock"
+        entries = self.ledger.close()
+        for direction, entry in entries.items():
+            self.ledger.add(direction, entry)
+        seconds = self.path_seconds(entries)
+        slow = torch.arange(self.members, device=seconds.device) < self.late.slow_edges
+        seconds = torch.where(slow, self.late.slow_factor * seconds, seconds)
+        late = late._replace(
+            model=keep(idle, dense(message.model), late.model),
+            statistics=keep(idle, message.statistics, late.statistics),
+            weights=keep(idle, weights, late.weights),
+            started=keep(idle, torch.full_like(late.started, turn), late.started),
+            arrival=keep(idle, late.clock.unsqueeze(-1) + seconds, late.arrival),
+        )
+        late, counted = late.wait(self.late, turn)
+        self.state = replace(self.state, late=late)
+        return Message(late.model, late.statistics), counted
 
     def _gather_clients(
         self, worker: Worker, served: Served, turn: int, drawn: Tensor | None

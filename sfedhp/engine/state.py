@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.trees import tree_map
+from sfedhp.engine.late import Late
 from sfedhp.engine.rounds import Served
 from sfedhp.wire.direction import Direction
 
@@ -37,6 +38,7 @@ class State:
     statistics: Tensor  # (*lead, s), the clients' running statistics
     # The last messages down, by direction, where links code differences against them.
     sent: dict[Direction, Tensor] = field(default_factory=dict)
+    late: Late | None = None  # uploads on their way, where the cloud does not wait for all edges
 
     @property
     def clients(self) -> ClientState:
@@ -71,6 +73,8 @@ class State:
         trees = {"cloud": self.served, "personal": self.personal, "statistics": self.statistics}
         if self.edges is not None:
             trees["edges"] = self.edges
+        if self.late is not None:
+            trees["late"] = self.late
         return trees | {f"{_SENT}{direction}": messages for direction, messages in self.sent.items()}
 
     @classmethod
@@ -86,7 +90,13 @@ class State:
             if name.startswith(_SENT)
         }
         return cls(
-            rounds_done, trees["cloud"], trees.get("edges"), trees["personal"], trees["statistics"], sent
+            rounds_done,
+            trees["cloud"],
+            trees.get("edges"),
+            trees["personal"],
+            trees["statistics"],
+            sent,
+            trees.get("late"),
         )
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:

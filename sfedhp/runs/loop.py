@@ -189,6 +189,8 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
     totals = columns(entries, simulator.initial.shape[-1], simulator.runs)
     for link_costs in (cost.seconds, cost.joules):
         totals |= link_costs(entries, experiment.links, simulator.runs)
+    if state.late is not None:
+        totals["link_clock"] = state.late.clock
     for name, total in totals.items():
         for row, value in zip(rows, total.reshape(-1).tolist(), strict=True):
             row[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Pooled
-from sfedhp.config import Experiment, check_aggregation, check_sampling, with_schedule
+from sfedhp.config import Experiment, check_aggregation, check_late, check_sampling, with_schedule
 from sfedhp.core.attack import flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
@@ -49,7 +49,9 @@ from sfedhp.runs.build import (
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.stacking import merge_algorithms
+from sfedhp.wire import cost
 from sfedhp.wire.direction import Direction
+from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
@@ -92,6 +94,7 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
     """
     check_sampling(experiment)
     check_aggregation(experiment)
+    check_late(experiment)
     if experiment.engine.kind == "ray":
         check_reachable(experiment.engine.address)
     federation, experiment = federation_of(experiment, data)
@@ -116,6 +119,7 @@ def prepare_stack(
     for experiment in experiments:
         check_sampling(experiment)
         check_aggregation(experiment)
+        check_late(experiment)
         same = (
             *(experiment.data, experiment.problem, experiment.seed),
             *(experiment.edges, experiment.clients_per_edge),
@@ -275,6 +279,8 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         links={direction: link_of(experiment.wire, direction) for direction in Direction},
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
+        late=experiment.late,
+        path_seconds=_path_seconds(experiment),
         factors=joined([_factors(part) for part in parts]) if experiment.attack.factors != 1 else None,
         schedule=experiment.schedule,
         worker_factory=ray if engine.kind == "ray" else None,
@@ -307,6 +313,22 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
     return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
+
+
+def _path_seconds(experiment: Experiment) -> Callable[[Mapping[Direction, Entry]], Tensor] | None:
+    """The clock of a simulation whose cloud does not wait for all edges.
+
+    Raises:
+        InputError: no link has a bandwidth.
+    """
+    if not experiment.late.quorum:
+        return None
+    if all(getattr(experiment.links, name).resolve() is None for name in ("client_edge", "edge_cloud")):
+        raise InputError(
+            "late.quorum needs a clock, which is the link model: set links.edge_cloud.preset or "
+            "links.client_edge.preset."
+        )
+    return lambda entries: cost.path_seconds(entries, experiment.links)
 
 
 def _factors(part: _Parts) -> Tensor:

@@ -122,16 +122,26 @@ def seconds(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) 
         links: those without a bandwidth are left out.
         runs: how many leading axes are runs.
     """
-    found: dict[str, Tensor] = {}
-    paths: list[Tensor] = []  # (..., members of the cloud) each
+    each = dict(_seconds(entries, links))
+    found = {f"link_seconds_{name}": spent.flatten(runs).amax(-1) for name, spent in each.items()}
+    if each:
+        found["link_seconds"] = path_seconds(entries, links).amax(-1)
+    return found
+
+
+def path_seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Tensor:
+    """Seconds (..., members of the cloud) on each path through all links that have a bandwidth."""
+    paths = [
+        spent.amax(-1) if name is Direction.CLIENT_EDGE else spent for name, spent in _seconds(entries, links)
+    ]
+    return torch.stack(paths).sum(0)
+
+
+def _seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Iterator[tuple[Direction, Tensor]]:
+    """The seconds of each member, by link."""
     for name, channel, received, sent in _counted(entries, links):
         messages = received.messages.double() + sent.messages.double()
-        each = messages * channel.latency + channel.receiving(received) + channel.sending(sent)
-        found[f"link_seconds_{name}"] = each.flatten(runs).amax(-1)
-        paths.append(each.amax(-1) if name is Direction.CLIENT_EDGE else each)
-    if paths:
-        found["link_seconds"] = torch.stack(paths).sum(0).amax(-1)
-    return found
+        yield name, messages * channel.latency + channel.receiving(received) + channel.sending(sent)
 
 
 def joules(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:

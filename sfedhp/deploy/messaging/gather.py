@@ -1,75 +1,27 @@
-"""Server side of the protocol: send requests to the members, wait for a quorum or timeout, check replies."""
+"""What a server asks its members for: training steps, scores, and to end; then it waits for a quorum."""
 
 from __future__ import annotations
 
 import math
-import queue
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from sfedhp.core.types import Clock
-from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.acceptance import Acceptance, check_header
-from sfedhp.deploy.messaging.member import Member, MemberEvent, MemberState
-from sfedhp.deploy.messaging.metadata import check_traffic, error_of, hello_of, scores_of
-from sfedhp.deploy.messaging.payload import pack_rows, unpack
-from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, decode_message
-from sfedhp.deploy.messaging.request import (
-    AllMembersFailedError,
-    MemberFailedError,
-    RefusedError,
-    Request,
-    UnexpectedReplyError,
-)
-from sfedhp.deploy.messaging.traffic import Traffic
-from sfedhp.deploy.messaging.transport import Transport
-from sfedhp.deploy.rejection_log import RejectionLog
+from sfedhp.deploy.messaging.exchange import POLL, MemberExchange
+from sfedhp.deploy.messaging.metadata import scores_of
+from sfedhp.deploy.messaging.payload import pack_rows
+from sfedhp.deploy.messaging.protocol import Envelope, Kind
+from sfedhp.deploy.messaging.request import Request
 from sfedhp.engine.roles import Reply
-from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
-
-_POLL: Final = 0.1  # s between two looks at the time while no message arrives
 
 
 @dataclass
-class MemberGroup:
-    """The members of a server; the `Members` of `sfedhp.engine.roles`, on other machines.
-
-    Time passes only in `clock` and in the transport's inbox, so a test can replace both.
-    """
-
-    transport: Transport
-    names: Sequence[str]  # by seat
-    run: str
-    config: str
-    model: Tensor  # (d,), any model of the run
-    statistics: Tensor  # (s,)
-    link: WireOptions  # of messages to the members
-    quorum: int  # replies to a training request, at least
-    timeout: float  # s for one reply
-    silent_seconds: float
-    log: EventLog
-    accept: Acceptance = field(default_factory=Acceptance)
-    start_until: float = 0.0  # until then members that have not come yet are waited for
-    on_wait: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the request
-    on_metadata: Callable[[int, dict[str, Any]], None] = lambda seat, metadata: None  # of a timely reply
-    notice: Callable[[], dict[str, Any]] = dict  # metadata of training requests
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        now = self.clock()
-        self.members = [Member(name, seat, now, self.silent_seconds) for seat, name in enumerate(self.names)]
-        self.traffic = Traffic(len(self.names))
-        self._request: Request | None = None
-        self._failing: set[int] = set()  # seats whose last answer was that they have no reply
-        self._rejections = RejectionLog(self.log, self.clock)
-
-    def __len__(self) -> int:
-        return len(self.names)
+class MemberGroup(MemberExchange):
+    """The members of a server; the `Members` of `sfedhp.engine.roles`, on other machines."""
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
         """Request a training step: each member gets its row of the messages; None where no reply came."""
@@ -77,23 +29,19 @@ class MemberGroup:
         rows = messages if asked is None else messages[seats]
         size = len(self.model)
         packed = dict(zip(seats, pack_rows(rows, size, self.link), strict=True))
+        sent = {seat: held[:size] for seat, (_, held) in packed.items()}
+        self._late.opened(int(clock.cloud_round), sent)
 
         def read(seat: int, envelope: Envelope) -> Reply:
-            self._check_result(seat, envelope.metadata)
-            weight = self.accept.weight(self.members[seat], envelope.weight)
-            base = packed[seat][1][:size]
-            upload = unpack(envelope.parts, self.model, self.statistics, base)
-            self.accept.upload(upload, base)
-            self._pass_on(seat, envelope.metadata)
-            self.traffic.add("up", seat, 0, 0, int((upload[:size] != 0).sum()))
-            return Reply(upload, weight)
+            return self._read_reply(seat, envelope, sent[seat])
 
         nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
         request = Request.of_parts(
             Kind.WORK, self.run, self.config, clock, parts, read, nonzeros=nonzeros, metadata=self.notice()
         )
-        replies = self._wait(request, self.quorum, self.timeout)
+        found = self._wait(request, self.quorum, self.timeout)
+        replies = self._late.taken(int(clock.cloud_round)) | found
         for seat in seats:
             if seat not in replies:
                 self.traffic.missing[self.names[seat]] += 1
@@ -116,6 +64,8 @@ class MemberGroup:
         size = len(self.model)
         rows = zip(*(pack_rows(model, size, WireOptions()) for model in models.values()), strict=True)
         parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(rows)}
+        if self.late.quorum:  # those that work on an older request are not waited for
+            parts = {seat: part for seat, part in parts.items() if self.members[seat].free}
         metadata = {"models": list(models), "same": dict(same)}
 
         def read(seat: int, envelope: Envelope) -> dict[str, Any]:
@@ -142,202 +92,9 @@ class MemberGroup:
             more_may_come = len(came) < len(self) and now - started < self.silent_seconds
             if not more_may_come and came <= request.replies.keys():
                 break
-            self._receive(_POLL)
+            self._receive(POLL)
             now = self.clock()
         self._request = None
         for seat in request.replies:
             self.members[seat].heard_at = -math.inf  # it has ended
         self._rejections.write(now_all=True)
-
-    def listen(self, seconds: float) -> None:
-        """Receive heartbeats for a while, with no request open."""
-        until = self.clock() + seconds
-        while (left := until - self.clock()) > 0:
-            self._receive(left)
-
-    def present(self) -> dict[str, bool]:
-        """Which members were heard of lately, by name."""
-        now = self.clock()
-        return {member.name: member.present(now) for member in self.members}
-
-    def metadata(self) -> dict[str, dict[str, Any]]:
-        """What the last heartbeat of each member said, by name; those that have not come are left out."""
-        return {member.name: member.hello for member in self.members if member.hello is not None}
-
-    def wait_for_all(self, seconds: float) -> None:
-        """From now on, wait this long for members that have not come yet."""
-        self.start_until = self.clock() + seconds
-
-    def forget(self) -> None:
-        """Forget which members have come, so that a new run waits for all of them again."""
-        for member in self.members:
-            member.hello = member.rows = member.first_weight = None
-        self._failing.clear()
-
-    def take_traffic(self) -> Traffic:
-        """The traffic since the last call, and who missed how many requests."""
-        taken, self.traffic = self.traffic, Traffic(len(self.names))
-        return taken
-
-    def _open(self, request: Request) -> None:
-        self._request = request
-        for member in self.members:
-            member.on(MemberEvent.OPENED)
-
-    def _wait(self, request: Request, quorum: int, timeout: float) -> dict[int, Any]:
-        """Send the request, and wait until no other member can be expected and there are enough replies.
-
-        Where too few of the asked members can be expected, but enough others are there for a later request,
-        the request ends with no replies: waiting for those that were drawn might never end.
-        """
-        needed = min(quorum, len(request.messages))
-        # A request without replies is worth little, so absent members are given some time.
-        pass_after = self.clock() + self.silent_seconds
-        self._open(request)
-        try:
-            for member in self._asked(request):
-                late = member.progress is MemberState.LATE
-                if member.present(self.clock()) and (not late or member.yields):
-                    self._send(request, member)  # others get it with their next heartbeat
-            while True:
-                now = self.clock()
-                for member in self._asked(request):
-                    if request.timed_out(member.seat, now, timeout):
-                        member.on(MemberEvent.TIMED_OUT)
-                if not any(self._expected(member, now) for member in self._asked(request)):
-                    if len(request.replies) >= needed:
-                        return request.replies
-                    if now >= pass_after and len(request.replies) + self._others(request, now) >= needed:
-                        missing = [m.name for m in self._asked(request) if m.seat not in request.replies]
-                        self.log.write("passed", round=request.clock.cloud_round, missing=missing)
-                        return {}
-                self.on_wait()
-                self._receive(_POLL)
-        finally:
-            self._request = None
-
-    def _asked(self, request: Request) -> list[Member]:
-        return [self.members[seat] for seat in request.messages]
-
-    def _expected(self, member: Member, now: float) -> bool:
-        """Whether it makes sense to wait for a reply of this member."""
-        starting = member.hello is None and now < self.start_until
-        state = member.progress if starting else member.state(now)
-        return state in (MemberState.IDLE, MemberState.WORKING)
-
-    def _others(self, request: Request, now: float) -> int:
-        """How many of the members that this request does not go to are there and not late."""
-        rest = (member for member in self.members if member.seat not in request.messages)
-        return sum(member.present(now) and member.progress is not MemberState.LATE for member in rest)
-
-    def _send(self, request: Request, member: Member) -> None:
-        seat, data = member.seat, request.messages[member.seat]
-        request.sent_at[seat] = self.clock()
-        request.started_at.setdefault(seat, request.sent_at[seat])
-        member.on(MemberEvent.SENT)
-        if request.kind is not Kind.FAREWELL:
-            flow = "down" if request.kind is Kind.WORK else "score_down"
-            self.traffic.add(flow, seat, len(data), 1, request.nonzeros.get(seat, 0))
-        self.transport.send(member.name, data)
-
-    def _receive(self, timeout: float) -> None:
-        """Handle the next message, if one comes within the timeout."""
-        try:
-            sender, data = self.transport.inbox.get(timeout=timeout)
-        except queue.Empty:
-            self._rejections.write()
-            return
-        if sender not in self.names:
-            self._rejections.note("it is not a member of this server", sender)
-            return
-        member = self.members[self.names.index(sender)]
-        try:
-            self._on_message(member, data)
-        except UnexpectedReplyError as error:
-            self._rejections.note(str(error), sender)
-        except (DecodeError, RefusedError) as error:
-            self._rejections.note(str(error), sender)
-            self._on_rejected(member, error)
-
-    def _on_message(self, member: Member, data: bytes) -> None:
-        member.heard_at = self.clock()
-        envelope = decode_message(data, self.accept.metadata_bytes(member.seat))
-        check_header(envelope, member, self.config)
-        if envelope.kind is Kind.HELLO:
-            hello = hello_of(envelope.metadata)
-            self.accept.hello(member, hello)
-            self._on_heartbeat(member, hello)
-        else:
-            self._on_reply(member, envelope, len(data))
-
-    def _on_heartbeat(self, member: Member, hello: dict[str, Any]) -> None:
-        """Keep what the heartbeat says; send the request if the member does not have it."""
-        if member.hello is None:
-            self.log.write("came", member=member.name)
-        had_request, member.hello = member.seen is not None, hello
-        request = self._request
-        if request is None or member.seat not in request.messages or member.seat in request.replies:
-            return
-        now = self.clock()
-        if member.seen == request.key:
-            # It may have got it from this server before a restart; its time runs from now at the latest.
-            request.started_at.setdefault(member.seat, now)
-            member.on(MemberEvent.SENT)
-        if request.must_send(member, had_request and member.seen is None, now):
-            if member.free:
-                member.on(MemberEvent.FREED)
-            self._send(request, member)
-
-    def _on_reply(self, member: Member, envelope: Envelope, size: int) -> None:
-        seat, request = member.seat, self._request
-        if envelope.kind in (Kind.REPLY, Kind.SCORES):
-            self.traffic.add("up" if envelope.kind is Kind.REPLY else "score_up", seat, size, 1, 0)
-        if member.progress is MemberState.LATE:
-            member.on(MemberEvent.FREED)
-            if request is not None and seat in request.messages and seat not in request.started_at:
-                self._send(request, member)
-        if envelope.run != self.run:
-            raise UnexpectedReplyError(f"it belongs to run {envelope.run}, and this is run {self.run}")
-        if request is None or envelope.kind is not REPLIES[request.kind] or envelope.clock != request.clock:
-            what = f"{envelope.kind.name.lower()} of round {tuple(envelope.clock)}"
-            raise UnexpectedReplyError(f"it is a {what}, which is not requested now")
-        if seat not in request.messages or seat in request.replies:
-            raise UnexpectedReplyError("it is a second reply, or one that was not requested")
-        request.replies[seat] = request.read(seat, envelope)
-        request.failed.discard(seat)
-        if request.kind is Kind.WORK:
-            self._failing.discard(seat)
-        member.on(MemberEvent.ACCEPTED)
-
-    def _check_result(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Check the metadata of a reply, which may be an error in place of a result."""
-        check_traffic(metadata)
-        error_message = error_of(metadata)
-        if error_message is not None:
-            if self._request is not None and seat not in self._request.failed:
-                self._pass_on(seat, metadata)  # once: what was sent counts, whatever came of it
-            raise MemberFailedError(error_message)
-
-    def _pass_on(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Pass on the metadata of a reply that counts."""
-        try:
-            self.on_metadata(seat, metadata)
-        except ValueError as error:
-            raise RefusedError(f"its traffic counters do not fit: {error}") from None
-
-    def _on_rejected(self, member: Member, error: Exception) -> None:
-        request = self._request
-        if request is None:
-            return
-        member.on(MemberEvent.REJECTED)
-        if isinstance(error, MemberFailedError):
-            request.failed.add(member.seat)
-            if request.kind is Kind.WORK:  # a run does not depend on its scores
-                self._failing.add(member.seat)
-                if request.messages.keys() <= request.failed and self._all_failing():
-                    raise AllMembersFailedError(str(error)) from None
-
-    def _all_failing(self) -> bool:
-        """Whether nobody is there who might answer a later request; a few that were drawn end no run."""
-        now = self.clock()
-        return all(member.seat in self._failing for member in self.members if member.present(now))

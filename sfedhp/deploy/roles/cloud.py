@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from sfedhp.core.keys import ROLES, key
+from sfedhp.core.late import NOBODY_LATE
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
@@ -59,6 +60,7 @@ class CloudRole:
             on_wait=self._write_status,
             on_metadata=self._traffic.add,
             notice=self._folder.revoked,
+            late=experiment.late if three_tiers else NOBODY_LATE,
         )
         self._cuts = CutLog(self.log, site.below)
         self._cloud = Cloud(

@@ -26,6 +26,8 @@ class UplinkRole:
         self.log = EventLog(self.folder / "bridge", site.name, site.names)
         self._transport, self._spool = transport, Spool(self.folder / "spool")
         self._ending = False
+        # A late upload still counts, so the edge finishes what it works on before it takes a newer request.
+        self._finishes = bool(site.experiment.late.quorum)
         self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata)
 
     def work(self) -> None:
@@ -33,8 +35,14 @@ class UplinkRole:
         self.log.write("up")
         self._responder.start()
         request: Envelope | None = None
+        waiting: Envelope | None = None  # the newest request, while the edge finishes an older one
         while True:
             received = self._responder.receive(_POLL)
+            if received is not None and self._is_early(received, request):
+                waiting, received = received, None
+                self._responder.acknowledge(waiting)
+            if received is None and request is None and waiting is not None:
+                received, waiting = waiting, None
             if received is not None and self._put(received):
                 request = received
             reply = None if request is None else self._spool.reply(key_of(request))
@@ -47,6 +55,11 @@ class UplinkRole:
         time.sleep(_GRACE)
         self._responder.stop()
         self.log.write("over")
+
+    def _is_early(self, received: Envelope, request: Envelope | None) -> bool:
+        """Whether a request has to wait, because the edge finishes an older one."""
+        busy = self._finishes and request is not None and request.kind is Kind.WORK
+        return busy and request is not None and key_of(received) != key_of(request)
 
     def _put(self, request: Envelope) -> bool:
         """Put a request into the spool and acknowledge it; False where the disk is full."""
@@ -71,4 +84,4 @@ class UplinkRole:
         metadata: dict[str, Any] = {
             name: status[name] for name in ("edge_round", "members") if name in status
         }
-        return metadata | {"yields": True}
+        return metadata | {"yields": not self._finishes}

@@ -1,0 +1,69 @@
+"""Replies that come after the quorum: they count in a later round, with less weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from torch import Tensor
+
+from sfedhp.core.late import LateOptions
+from sfedhp.deploy.messaging.protocol import Envelope
+from sfedhp.deploy.messaging.request import Request
+from sfedhp.engine.roles import Reply
+
+_ROUNDS: Final = 16  # that a reply may be late; what was sent in them is kept
+
+
+class LateReplies:
+    """What a cloud remembers of the last rounds, where it does not wait for all its edges."""
+
+    def __init__(self, options: LateOptions):
+        self._options = options
+        self._sent: dict[int, dict[int, Tensor]] = {}  # what each seat received, by cloud round
+        self._counted: dict[int, int] = {}  # the newest round of which a reply of each seat counted
+        self._waiting: dict[int, tuple[int, Reply]] = {}  # round and reply, by seat
+
+    def opened(self, cloud_round: int, sent: dict[int, Tensor]) -> None:
+        """Remember what is sent in a round that begins."""
+        if self._options.quorum:
+            self._sent[cloud_round] = sent
+            for old in [each for each in self._sent if each <= cloud_round - _ROUNDS]:
+                del self._sent[old]
+
+    def enough(self, replies: Mapping[int, Any]) -> bool:
+        """Whether so many replies are in, late ones too, that a round can end."""
+        quorum = self._options.quorum
+        return bool(quorum) and len(replies.keys() | self._waiting.keys()) >= quorum
+
+    def takes(self, seat: int, envelope: Envelope, request: Request | None) -> bool:
+        """Whether a reply is one to an earlier round that is waited for no longer, and still counts."""
+        cloud_round = int(envelope.clock.cloud_round)
+        if not self._options.quorum or not self._options.decay:
+            return False
+        if request is not None and envelope.clock == request.clock and seat in request.messages:
+            return False
+        known = seat in self._sent.get(cloud_round, {})
+        return known and envelope.clock.edge_round == 0 and cloud_round > self._counted.get(seat, -1)
+
+    def sent(self, seat: int, cloud_round: int) -> Tensor:
+        """What a member received in a round, (d,)."""
+        return self._sent[cloud_round][seat]
+
+    def counted(self, seat: int, cloud_round: int) -> None:
+        """Refuse older replies of this member from now on, and the same one again."""
+        self._counted[seat] = max(cloud_round, self._counted.get(seat, -1))
+
+    def add(self, seat: int, cloud_round: int, reply: Reply) -> None:
+        """Keep a late reply for the round that is open, or for the next one."""
+        self._waiting[seat] = (cloud_round, reply)
+
+    def taken(self, cloud_round: int) -> dict[int, Reply]:
+        """The late replies that count in a round, with what they weigh then."""
+        found = {
+            seat: replace(reply, weight=reply.weight * self._options.decay ** (cloud_round - sent_in))
+            for seat, (sent_in, reply) in self._waiting.items()
+        }
+        self._waiting.clear()
+        return found
