@@ -26,19 +26,20 @@ class Late(NamedTuple):
         return self.arrival <= self.clock.unsqueeze(-1)
 
     def wait(self, options: LateOptions, turn: int) -> tuple[Late, Tensor]:
-        """Wait until a quorum of uploads has arrived; what each edge then weighs, less the older it is.
+        """Wait for a quorum of this round's uploads; what each edge then weighs, less the older an upload is.
+
+        Older ones that arrive meanwhile count too. If fewer edges began than the quorum, all are waited for.
 
         Args:
             options: the quorum, and what is left of a weight for each round of age.
             turn: the number of the cloud round.
         """
-        on_the_way = torch.where(self.arrival > self.clock.unsqueeze(-1), self.arrival, torch.inf)
-        quorum = min(options.quorum, self.arrival.shape[-1])
-        # Those that are idle already delivered in an earlier round; fewer may be on the way than the quorum.
-        ranked = on_the_way.sort(-1).values
-        waited = torch.where(ranked.isfinite(), ranked, -torch.inf)[..., :quorum].amax(-1)
-        clock = torch.maximum(self.clock, waited)
-        arrived = on_the_way <= clock.unsqueeze(-1)
+        fresh = self.started == turn
+        needed = fresh.sum(-1, keepdim=True).clamp_max(options.quorum)
+        ranked = torch.where(fresh, self.arrival, torch.inf).sort(-1).values
+        clock = ranked.gather(-1, (needed - 1).clamp_min(0)).squeeze(-1)
+        # What arrived before this round counted then.
+        arrived = (self.arrival > self.clock.unsqueeze(-1)) & (self.arrival <= clock.unsqueeze(-1))
         age = (turn - self.started).clamp_min(0).to(self.weights.dtype)
         factor = torch.where(age > 0, options.decay**age, 1.0)
         weights = torch.where(arrived, self.weights * factor, 0.0)

@@ -196,6 +196,9 @@ class Simulator:
         """Three tiers: all edges serve their clients for the edge rounds; what those drawn upload counts."""
         late = self.state.late
         idle = None if late is None else late.idle
+        all_rounds = self.ledger
+        if late is not None:
+            self.ledger = Ledger()  # of this round alone, which tells how long it takes
         received = self._send_down(served, Direction.CLOUD_EDGE, idle)
         base = self.state.sent.get(Direction.EDGE_CLIENT, ())
         result: EdgeRoundsResult = worker(turn, received, served.statistics, self.state.clients, base)
@@ -216,7 +219,10 @@ class Simulator:
             self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights)
             return upload.message, weights
         self.ledger.add_messages(Direction.EDGE_CLOUD, upload.lengths, upload.nonzeros, weights * idle)
-        return self._arrived(late, idle, upload.message, weights, turn)
+        entries, self.ledger = self.ledger.close(), all_rounds
+        for direction, entry in entries.items():
+            self.ledger.add(direction, entry)
+        return self._arrived(late, idle, upload.message, weights, turn, entries)
 
     def _of_idle(self, result: EdgeRoundsResult, idle: Tensor, base: Base) -> EdgeRoundsResult:
         """The result of edges that were idle; those that work on an older message keep what they had."""
@@ -229,13 +235,16 @@ class Simulator:
         return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
 
     def _arrived(
-        self, late: Late, idle: Tensor, message: Message, weights: Tensor, turn: int
+        self,
+        late: Late,
+        idle: Tensor,
+        message: Message,
+        weights: Tensor,
+        turn: int,
+        entries: Mapping[Direction, Entry],
     ) -> tuple[Message, Tensor]:
         """What has arrived at the cloud when a quorum has: uploads of this round, and older ones."""
         assert self.path_seconds is not None, "the link model is the clock"
-        entries = self.ledger.close()
-        for direction, entry in entries.items():
-            self.ledger.add(direction, entry)
         seconds = self.path_seconds(entries)
         slow = torch.arange(self.members, device=seconds.device) < self.late.slow_edges
         seconds = torch.where(slow, self.late.slow_factor * seconds, seconds)

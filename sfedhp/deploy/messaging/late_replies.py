@@ -24,18 +24,21 @@ class LateReplies:
         self._sent: dict[int, dict[int, Tensor]] = {}  # what each seat received, by cloud round
         self._counted: dict[int, int] = {}  # the newest round of which a reply of each seat counted
         self._waiting: dict[int, tuple[int, Reply]] = {}  # round and reply, by seat
+        self._needed = 0  # replies to the open request that end it
 
     def opened(self, cloud_round: int, sent: dict[int, Tensor]) -> None:
         """Remember what is sent in a round that begins."""
         if self._options.quorum:
+            last = max((each for each in self._sent if each < cloud_round), default=-1)
+            idle = [seat for seat in sent if self._counted.get(seat, -1) >= last]
+            self._needed = max(1, min(self._options.quorum, len(idle)))
             self._sent[cloud_round] = sent
             for old in [each for each in self._sent if each <= cloud_round - _ROUNDS]:
                 del self._sent[old]
 
     def enough(self, replies: Mapping[int, Any]) -> bool:
-        """Whether so many replies are in, late ones too, that a round can end."""
-        quorum = self._options.quorum
-        return bool(quorum) and len(replies.keys() | self._waiting.keys()) >= quorum
+        """Whether the round can end: a quorum replied to it, or all that are not busy with an earlier one."""
+        return bool(self._options.quorum) and len(replies) >= self._needed
 
     def takes(self, seat: int, envelope: Envelope, request: Request | None) -> bool:
         """Whether a reply is one to an earlier round that is waited for no longer, and still counts."""

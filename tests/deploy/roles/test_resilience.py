@@ -328,3 +328,25 @@ def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
     assert missing == [0, 1, 0]
     refused = [line for edge in ("edge-0", "edge-1") for line in federation.events(edge, "refused")]
     assert [line["reason"] for line in refused] == ["out of memory"]
+
+
+def test_a_slow_edge_finishes_and_counts_later(tmp_path):
+    """It would drop its round for a newer one, and never count, if late uploads were lost."""
+
+    def change(box, to, data):
+        if box.federation == "edge-1" and to == "server" and decode_message(data).kind is Kind.REPLY:
+            time.sleep(0.25)  # in the client's own thread
+        return [data]
+
+    what = experiment("hierfavg", rounds=25, late={"quorum": 1, "decay": 0.5}, evaluation={"every": 25})
+    federation = Federation(tmp_path, what, change=change)
+    federation.start()
+    federation.finish()
+    rows = federation.rows()
+    assert len(rows) == 25
+    late = federation.events("cloud", "late")
+    assert {line["member"] for line in late} == {"edge-1"}
+    counted = [row["round"] for row in rows if "edge-1" not in row["missing"]]
+    assert 0 < len(counted) < 25
+    assert not federation.events("edge-1", "superseded")
+    assert all("edge-0" not in row["missing"] for row in rows[1:])
