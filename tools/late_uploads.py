@@ -2,7 +2,7 @@
 
     python tools/late_uploads.py
 
-The clock is the link model's. Every edge holds clients with labels of its own (`data.seating`), so that the
+The clock is the link model's. With `data.edge_order=labels` every edge has labels of its own, so that the
 slow one knows something that the others do not.
 """
 
@@ -23,13 +23,13 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-def history(policy: str, seed: int, rounds: int, factor: float, seating: str) -> list[Any]:
+def history(policy: str, seed: int, rounds: int, factor: float, order: str) -> list[Any]:
     """The rows of one run."""
     config = {
         "algorithm": {"name": "hierfavg"},
         "seed": seed,
         "rounds": rounds,
-        "data": {"seating": seating},
+        "data": {"edge_order": order},
         "links": {"client_edge": {"preset": "wifi"}, "edge_cloud": {"preset": "wan"}},
         "late": {**POLICIES[policy], "slow_edges": 1, "slow_factor": factor},
     }
@@ -40,16 +40,16 @@ def main() -> None:
     """Print a Markdown table: seconds of the link model until the accuracy, and the last accuracy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--goal", type=float, default=65.0)
     parser.add_argument("--factor", type=float, default=5.0)
     given = parser.parse_args()
-    for seating in ("consecutive", "labels"):
-        print(f"\nseating {seating}, slow edge {given.factor:g} times as slow, {given.seeds} seeds\n")
+    for order in ("consecutive", "labels"):
+        print(f"\ndata.edge_order={order}, slow edge {given.factor:g} times as slow, {given.seeds} seeds\n")
         print(f"| the cloud | seconds to GM {given.goal:g} | GM after {given.rounds} rounds | seconds |")
         print("| --- | ---: | ---: | ---: |")
         for policy in POLICIES:
-            runs = [history(policy, seed, given.rounds, given.factor, seating) for seed in range(given.seeds)]
+            runs = [history(policy, seed, given.rounds, given.factor, order) for seed in range(given.seeds)]
             reached = [_time_to(rows, given.goal) for rows in runs]
             first = [each for each in reached if each is not None]
             shown = f"{mean(first):.1f}" if len(first) == len(runs) else f"{len(first)} of {len(runs)} runs"

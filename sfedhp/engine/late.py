@@ -14,6 +14,7 @@ class Late(NamedTuple):
     """The last upload of each edge, on its way or arrived, and the time."""
 
     model: Tensor  # (..., edges, d)
+    sent: Tensor  # (..., edges, d), what the edge had received before
     statistics: Tensor  # (..., edges, s)
     weights: Tensor  # (..., edges)
     started: Tensor  # (..., edges), the round in which the edge began to work on it
@@ -24,6 +25,18 @@ class Late(NamedTuple):
     def idle(self) -> Tensor:
         """Which edges (..., edges) have delivered, and take part in the next round."""
         return self.arrival <= self.clock.unsqueeze(-1)
+
+    def moved_to(self, message: Tensor, turn: int) -> Tensor:
+        """The uploads (..., edges, d) as changes of what the cloud would send now.
+
+        A late upload is a model near one that the cloud has left behind: its change is what counts.
+
+        Args:
+            message: (..., edges, d), what the cloud sends in this round.
+            turn: the number of the cloud round.
+        """
+        old = (self.started < turn).unsqueeze(-1)
+        return torch.where(old, message + (self.model - self.sent), self.model)
 
     def wait(self, options: LateOptions, turn: int) -> tuple[Late, Tensor]:
         """Wait for a quorum of this round's uploads; what each edge then weighs, less the older an upload is.
@@ -56,6 +69,7 @@ def at_start(initial: Tensor, statistics: Tensor, edges: int) -> Late:
     """
     lead, device = (*initial.shape[:-1], edges), initial.device
     return Late(
+        initial.new_zeros(*lead, initial.shape[-1]),
         initial.new_zeros(*lead, initial.shape[-1]),
         statistics.new_zeros(*lead, statistics.shape[-1]),
         initial.new_zeros(lead),

@@ -222,7 +222,7 @@ class Simulator:
         entries, self.ledger = self.ledger.close(), all_rounds
         for direction, entry in entries.items():
             self.ledger.add(direction, entry)
-        return self._arrived(late, idle, upload.message, weights, turn, entries)
+        return self._arrived(late, idle, received, upload.message, weights, turn, entries)
 
     def _of_idle(self, result: EdgeRoundsResult, idle: Tensor, base: Base) -> EdgeRoundsResult:
         """The result of edges that were idle; those that work on an older message keep what they had."""
@@ -238,6 +238,7 @@ class Simulator:
         self,
         late: Late,
         idle: Tensor,
+        received: Tensor,
         message: Message,
         weights: Tensor,
         turn: int,
@@ -250,6 +251,7 @@ class Simulator:
         seconds = torch.where(slow, self.late.slow_factor * seconds, seconds)
         late = late._replace(
             model=keep(idle, dense(message.model), late.model),
+            sent=keep(idle, received, late.sent),
             statistics=keep(idle, message.statistics, late.statistics),
             weights=keep(idle, weights, late.weights),
             started=keep(idle, torch.full_like(late.started, turn), late.started),
@@ -257,7 +259,7 @@ class Simulator:
         )
         late, counted = late.wait(self.late, turn)
         self.state = replace(self.state, late=late)
-        return Message(late.model, late.statistics), counted
+        return Message(late.moved_to(received, turn), late.statistics), counted
 
     def _gather_clients(
         self, worker: Worker, served: Served, turn: int, drawn: Tensor | None

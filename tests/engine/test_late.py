@@ -54,6 +54,15 @@ def test_what_was_counted_before_is_not_counted_again():
     assert (clock, weights) == (9.0, [0.0, 1.0, 1.0])
 
 
+def test_a_late_upload_counts_as_a_change_of_the_model_of_now():
+    late = at_start(torch.zeros(2), torch.zeros(0), 2)._replace(
+        model=torch.tensor([[5.0, 5.0], [7.0, 7.0]]),
+        sent=torch.tensor([[4.0, 4.0], [4.0, 4.0]]),
+        started=torch.tensor([1, 3]),
+    )
+    assert late.moved_to(torch.full((2, 2), 10.0), 3).tolist() == [[11.0, 11.0], [7.0, 7.0]]
+
+
 def test_to_wait_for_all_is_to_wait_for_all():
     plain, patient = sfedhp.run(simulated()), sfedhp.run(simulated(quorum=3, slow_edges=1))
     assert plain.global_model is not None

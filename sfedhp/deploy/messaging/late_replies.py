@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from torch import Tensor
@@ -35,6 +34,7 @@ class LateReplies:
             self._sent[cloud_round] = sent
             for old in [each for each in self._sent if each <= cloud_round - _ROUNDS]:
                 del self._sent[old]
+            self._waiting = {seat: late for seat, late in self._waiting.items() if late[0] in self._sent}
 
     def enough(self, replies: Mapping[int, Any]) -> bool:
         """Whether the round can end: a quorum replied to it, or all that are not busy with an earlier one."""
@@ -65,8 +65,16 @@ class LateReplies:
     def taken(self, cloud_round: int) -> dict[int, Reply]:
         """The late replies that count in a round, with what they weigh then."""
         found = {
-            seat: replace(reply, weight=reply.weight * self._options.decay ** (cloud_round - sent_in))
+            seat: self._aged(seat, sent_in, reply, cloud_round)
             for seat, (sent_in, reply) in self._waiting.items()
         }
         self._waiting.clear()
         return found
+
+    def _aged(self, seat: int, sent_in: int, reply: Reply, cloud_round: int) -> Reply:
+        """The reply as a change of what is sent now: its model is near one that the cloud has left behind."""
+        weight = reply.weight * self._options.decay ** (cloud_round - sent_in)
+        then, now = self._sent[sent_in][seat], self._sent[cloud_round][seat]
+        upload = reply.upload.clone()
+        upload[: len(now)] = now + (upload[: len(now)] - then)
+        return Reply(upload, weight)

@@ -103,3 +103,13 @@ def test_lost_is_lost_where_nothing_is_left_of_its_weight(tmp_path):
         wire.say(name, hello(seat))
     group.listen(0.05)
     assert [weights(group, turn)[1] for turn in range(4)] == [None] * 4
+
+
+def test_a_late_reply_is_a_change_of_the_model_of_now(made):
+    _, group = made
+    sent = MODEL.expand(2, SIZE)
+    group.request(sent, Clock(0), None)
+    group.request(sent + 10, Clock(1), None)
+    quick, slow = group.request(sent + 20, Clock(2), None)
+    assert torch.equal(quick.upload, MODEL), "in time: the model itself"
+    assert torch.equal(slow.upload, MODEL + 20), "late: what it changed, nothing, of the model of now"
