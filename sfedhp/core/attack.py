@@ -49,6 +49,11 @@ def malicious(options: AttackOptions, seed: int, ids: Tensor) -> Tensor:
     return torch.zeros(ids.numel(), dtype=torch.bool).scatter(0, chosen, True).reshape(ids.shape)
 
 
+def factors_of(options: AttackOptions, seed: int, ids: Tensor) -> Tensor:
+    """By what each client (edges, clients per edge) multiplies its change: 1, but for malicious ones."""
+    return torch.where(malicious(options, seed, ids), options.factors, 1.0)
+
+
 def flip_labels(labels: Tensor, classes: int, who: Tensor) -> Tensor:
     """The labels (*who.shape, rows) with those of malicious clients in reverse order: 0 becomes the last.
 

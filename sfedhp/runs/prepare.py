@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Pooled
 from sfedhp.config import Experiment, check_aggregation, check_late, check_sampling, with_schedule
-from sfedhp.core.attack import flip_labels, malicious
+from sfedhp.core.attack import factors_of, flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation, federate, from_arrays, from_dataset, from_huggingface
@@ -49,9 +49,8 @@ from sfedhp.runs.build import (
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.stacking import merge_algorithms
-from sfedhp.wire import cost
+from sfedhp.wire.cost import clock_of
 from sfedhp.wire.direction import Direction
-from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import link_of
 
 Data = Federation | Mapping[str, Any] | Dataset[Any]
@@ -268,6 +267,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
     ray = partial(on_ray, address=engine.address, actors=engine.actors)
+    factors = [factors_of(experiment.attack, part.experiment.seed, part.clients) for part in parts]
     simulator = Simulator(
         algorithm=algorithm,
         task=task,
@@ -280,8 +280,10 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
         late=experiment.late,
-        path_seconds=_path_seconds(experiment),
-        factors=joined([_factors(part) for part in parts]) if experiment.attack.factors != 1 else None,
+        path_seconds=clock_of(experiment.links) if experiment.late.quorum else None,
+        factors=joined([factors_of(p.experiment.attack, p.experiment.seed, p.clients) for p in parts])
+        if experiment.attack.factors != 1
+        else None,
         schedule=experiment.schedule,
         worker_factory=ray if engine.kind == "ray" else None,
     )
@@ -313,29 +315,6 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
     return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
-
-
-def _path_seconds(experiment: Experiment) -> Callable[[Mapping[Direction, Entry]], Tensor] | None:
-    """The clock of a simulation whose cloud does not wait for all edges.
-
-    Raises:
-        InputError: no link has a bandwidth.
-    """
-    if not experiment.late.quorum:
-        return None
-    if all(getattr(experiment.links, name).resolve() is None for name in ("client_edge", "edge_cloud")):
-        raise InputError(
-            "late.quorum needs a clock, which is the link model: set links.edge_cloud.preset or "
-            "links.client_edge.preset."
-        )
-    return lambda entries: cost.path_seconds(entries, experiment.links)
-
-
-def _factors(part: _Parts) -> Tensor:
-    """By what each client multiplies its change: 1, but for malicious ones."""
-    options = part.experiment.attack
-    who = malicious(options, part.experiment.seed, part.clients)
-    return torch.where(who, options.factors, 1.0)
 
 
 def _sampled(experiment: Experiment) -> int:

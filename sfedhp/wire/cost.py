@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -86,7 +86,7 @@ class ChannelOptions:
 
 @dataclass(frozen=True)
 class LinksOptions:
-    """The [links] section: how fast each link is. It changes the reported cost, never a model."""
+    """The [links] section: how fast each link is. It changes the reported cost; a model, only with `late`."""
 
     client_edge: Annotated[ChannelOptions, Help("three tiers: between a client and its edge")] = field(
         default_factory=ChannelOptions
@@ -135,6 +135,20 @@ def path_seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Ten
         spent.amax(-1) if name is Direction.CLIENT_EDGE else spent for name, spent in _seconds(entries, links)
     ]
     return torch.stack(paths).sum(0)
+
+
+def clock_of(links: LinksOptions) -> Callable[[Mapping[Direction, Entry]], Tensor]:
+    """The clock of a simulation whose cloud does not wait for all edges: `path_seconds` of a round.
+
+    Raises:
+        InputError: no link of a three-tier method has a bandwidth.
+    """
+    if links.client_edge.resolve() is None and links.edge_cloud.resolve() is None:
+        raise InputError(
+            "late.quorum needs a clock, which is the link model: set links.edge_cloud.preset or "
+            "links.client_edge.preset."
+        )
+    return lambda entries: path_seconds(entries, links)
 
 
 def _seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Iterator[tuple[Direction, Tensor]]:
