@@ -281,9 +281,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         aggregation=experiment.aggregation,
         late=experiment.late,
         path_seconds=clock_of(experiment.links) if experiment.late.quorum else None,
-        factors=joined([factors_of(p.experiment.attack, p.experiment.seed, p.clients) for p in parts])
-        if experiment.attack.factors != 1
-        else None,
+        factors=joined(factors) if experiment.attack.factors != 1 else None,
         schedule=experiment.schedule,
         worker_factory=ray if engine.kind == "ray" else None,
     )
