@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 WORKERS ?= auto
 
-.PHONY: install demo test test-slow test-gpu lint clean
+.PHONY: install demo test test-slow test-gpu test-lowest lint audit sbom lock clean
 
 install: .venv/installed
 
@@ -31,5 +31,28 @@ test-slow: install
 test-gpu: install
 	$(BIN)/pytest -q -m gpu
 
+# The lowest versions that pyproject.toml promises, with the tests of what needs no extra.
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e . pytest pytest-xdist hypothesis
+	.venv-lowest/bin/pytest -q -n $(WORKERS) $(shell cat tests/lowest.txt)
+
+.venv-audit/installed: constraints-audit.txt
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --quiet --disable-pip-version-check -r constraints-audit.txt
+	touch $@
+
+# Known vulnerabilities of everything that is installed; needs the network.
+audit: install .venv-audit/installed
+	.venv-audit/bin/pip-audit --skip-editable --path "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')"
+
+# Everything that is installed, with versions and licenses, as CycloneDX in sbom.json.
+sbom: install .venv-audit/installed
+	.venv-audit/bin/cyclonedx-py environment $(BIN)/python --of JSON -o sbom.json
+
+# Every package with its hash, for this platform: pip install --require-hashes -r requirements.lock
+lock: install
+	$(BIN)/python tools/lock.py requirements.lock
+
 clean:
-	rm -rf .venv .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .venv-lowest .venv-audit sbom.json requirements.lock .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -47,5 +47,5 @@ def test_a_hang_is_a_failure(monkeypatch):
             pass
 
     fuzzer = fuzz_readers.Fuzzer(fuzz_readers.Reader("hangs", [b"abc"], hangs), 0)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(fuzz_readers.Hang):
         fuzzer.step(0)

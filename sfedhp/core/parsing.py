@@ -7,12 +7,14 @@ in a message.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from typing import Any, Final
 
 _DEEPEST: Final = 64  # tables and lists inside each other
 _MOST_BITS: Final = 4096  # of an integer; far longer ones cannot be printed
+_TOO_DEEP: Final = f"it is nested more than {_DEEPEST} levels deep"
 _TOO_LONG: Final = f"an integer has more than {_MOST_BITS} bits"
 
 
@@ -31,6 +33,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not TOML, is nested too deeply, or holds an integer of more than 4096 bits.
     """
+    # Python's parser needs minutes for a key of thousands of parts.
+    if any(part.count(".") > _DEEPEST for part in re.split("[,=\n]", text)):
+        raise ValueError(_TOO_DEEP)
     tables: dict[str, Any] = _parsed(tomllib.loads, text)
     return tables
 
@@ -39,7 +44,7 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
     try:
         value = parse(text)
     except RecursionError:
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep") from None
+        raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
         if "integer string conversion" in str(error):  # int() refuses thousands of digits with advice on sys
             raise ValueError(_TOO_LONG) from None
@@ -50,7 +55,7 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
 
 def _check(value: Any, depth: int) -> None:
     if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+        raise ValueError(_TOO_DEEP)
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         raise ValueError(_TOO_LONG)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -12,6 +12,7 @@ import yaml
 
 import sfedhp
 from tests.support.paths import ROOT
+from tests.support.tools import load_tool
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHONS = ["3.11", "3.12", "3.13"]
@@ -34,7 +35,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_the_workflow_tests_every_python_that_is_promised() -> None:
     workflow = read_yaml(ROOT / ".github" / "workflows" / "test.yml")
-    (job,) = workflow["jobs"].values()
+    job = workflow["jobs"]["test"]
     assert job["strategy"]["matrix"]["python"] == PYTHONS
     assert {name.split("-")[0] for name in job["strategy"]["matrix"]["os"]} == {"ubuntu", "macos"}
     assert [step["run"] for step in job["steps"] if "run" in step] == ["make test"]
@@ -43,6 +44,34 @@ def test_the_workflow_tests_every_python_that_is_promised() -> None:
     ]
     assert [found[1] for found in versions if found] == PYTHONS
     assert PROJECT["requires-python"] == f">={PYTHONS[0]}"
+
+
+def test_the_lowest_versions_that_are_promised_are_tested() -> None:
+    promised = dict(line.split(">=") for line in PROJECT["dependencies"])
+    tested = dict(
+        line.split("==") for line in (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").split()
+    )
+    assert tested.keys() == promised.keys()
+    for name, version in promised.items():
+        assert f"{tested[name]}.0".startswith(f"{version}.") or tested[name] == version
+    for path in (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").split():
+        assert (ROOT / path).exists(), path
+    jobs = read_yaml(ROOT / ".github" / "workflows" / "test.yml")["jobs"]
+    commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
+    assert commands == {"test": ["make test"], "lowest": ["make test-lowest"], "audit": ["make audit sbom"]}
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+    assert {"test-lowest", "audit", "sbom"} <= set(targets)
+
+
+def test_a_lock_has_a_hash_for_every_package() -> None:
+    def package(name: str, **info: Any) -> dict[str, Any]:
+        return {"metadata": {"name": name, "version": "1.0"}, "download_info": info}
+
+    hashed = package("Torch", archive_info={"hashes": {"sha256": "ab"}})
+    lock = load_tool("lock")
+    assert lock.locked({"install": [package("sfedhp"), hashed]}, "sfedhp") == ["torch==1.0 --hash=sha256:ab"]
+    with pytest.raises(ValueError, match=r"other 1\.0 has no hash"):
+        lock.locked({"install": [package("other")]}, "sfedhp")
 
 
 def test_the_project_says_who_and_where() -> None:
