@@ -50,7 +50,7 @@ def paper_as_written(
 ) -> tuple[Split, DataOptions]:
     """The reading as written: clients share the test images of a class, and training images if needed."""
     table, options = _labels(pool, options, clients, default=5)
-    options = _counts(pool, options, table)
+    options = _counts(pool, options, table, shared=True)
     split, shares = _divide(pool, options, table, draw, shared=True)
     factor = max(share.factor for share in shares)
     sharing = "no training image is shared" if factor <= 1 else "training images are shared where needed"
@@ -84,14 +84,16 @@ def _labels(
     )
 
 
-def _counts(pool: Pool, options: DataOptions, table: NDArray[np.int64]) -> DataOptions:
+def _counts(
+    pool: Pool, options: DataOptions, table: NDArray[np.int64], *, shared: bool = False
+) -> DataOptions:
     """Fill in the counts that were not given: the source's own, else all that fits, cut by `test_share`."""
     validation = options.validation_per_label
     if validation is None:
         validation = pool.counts.validation if pool.counts else 0
     train, test = options.train_per_label, options.test_per_label
     if train is None or test is None:
-        usual = pool.counts or _fitting(pool, table, options, validation)
+        usual = pool.counts or (_fitting_shared if shared else _fitting)(pool, table, options, validation)
         train = usual.train if train is None else train
         test = usual.test if test is None else test
     return dataclasses.replace(
@@ -118,6 +120,23 @@ def _fitting(pool: Pool, table: NDArray[np.int64], options: DataOptions, validat
     train = room - test
     if options.test_per_label is not None:
         train = min(room - options.test_per_label, round(options.test_per_label * (1 - share) / share))
+    return Counts(max(train, 1), max(test, 1), validation)
+
+
+def _fitting_shared(pool: Pool, table: NDArray[np.int64], options: DataOptions, validation: int) -> Counts:
+    """The same where clients share the test images of a class: these are not divided among them."""
+    held, holders = np.unique(table, return_counts=True)
+
+    def rows(which: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.bincount(pool.strata.group[which], minlength=pool.strata.groups)[held]
+
+    if pool.test is not None:
+        test, left = int(rows(pool.test).min()), rows(~pool.test)
+    else:
+        there = rows(np.ones(len(pool.inputs), np.bool_))
+        test = round(int(there.min()) * options.test_share)
+        left = there - (test if options.test_per_label is None else options.test_per_label)
+    train = int((left // holders).min()) - validation
     return Counts(max(train, 1), max(test, 1), validation)
 
 

@@ -19,6 +19,12 @@ def theory_lines(constants: Constants, curvature: Curvature) -> list[Line]:
     return [*lines, *_conditions(constants, curvature), *_bounds(constants)]
 
 
+def _of_clients(count: int) -> str:
+    if not count:
+        return "of all clients"
+    return f"the largest of {count} client{'s' if count > 1 else ''}; others may have a larger one"
+
+
 def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
     everywhere = "power iteration on the data; holds everywhere"
     convex = "the weight decay: cross-entropy is flat along equal scores" if curvature.exact else ""
@@ -29,7 +35,7 @@ def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
             "smoothness",
             "L, the largest curvature of a client's loss",
             constants.smoothness,
-            note=everywhere if curvature.exact else _LOCAL,
+            note=everywhere if curvature.exact else f"{_LOCAL}, {_of_clients(curvature.clients)}",
         ),
         Line(
             "constants",

@@ -36,6 +36,7 @@ class Curvature(NamedTuple):
     smoothness: float  # L, the largest over clients
     convexity: float  # μ, 0 where a loss is not strongly convex
     exact: bool  # L holds everywhere and not only at the initial weights
+    clients: int = 0  # of how many clients L was measured; 0: of all
 
 
 def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
@@ -57,7 +58,7 @@ def measure(task: Task, model: Tensor) -> Curvature:
     few = _sampled(task, LOSS_CLIENTS)
     rows = min(LOSS_ROWS, few.rows)
     whole = largest_eigenvalue(few, model, few.batch(Clock(0), count=rows))
-    return Curvature(float(whole.max()), 0.0, False)
+    return Curvature(float(whole.max()), 0.0, False, clients=whole.numel())
 
 
 def is_bounded(task: Task, model: Tensor) -> bool:

@@ -183,7 +183,11 @@ def _byte_lines(
         share = min(sum(part for _, part in curve) / len(curve), sums[f"density_{direction}"])
         note = f"64 bits per non-zero weight, 1 per zero, d for positions, at a mean density of {share:.3g}"
     counted = messages * rounds * size * (63 * share + 2) / 8
-    real = "dense messages" if experiment.wire.count == "off" else "the encoder's lengths in the first rounds"
+    real = "dense messages"
+    if zeros.count != "off":
+        first = sums[f"density_{direction}"]
+        total *= _bits(share, experiment.dtype) / _bits(first, experiment.dtype)
+        real = f"the encoder's lengths in the first rounds, at density {share:.3g} for their {first:.3g}"
     return [
         Line("forecast", f"bytes_{direction}", f"{way}, bytes in all", total * rounds, note=real),
         Line(
@@ -194,3 +198,9 @@ def _byte_lines(
             note=note,
         ),
     ]
+
+
+def _bits(share: float, dtype: str) -> float:
+    """The bits of a weight in a message in which this share is not zero: its value, and where it is."""
+    where = sum(-part * math.log2(part) for part in (share, 1 - share) if part)
+    return share * (64 if dtype == "float64" else 32) + where

@@ -189,15 +189,16 @@ def test_validation_from_training_images_is_said():
     )
 
 
-@pytest.mark.parametrize("partition", ["paper", "paper-as-written"])
-def test_a_test_column_is_never_overruled(partition):
+@pytest.mark.parametrize(("partition", "tests"), [("paper", 8), ("paper-as-written", 16)])
+def test_a_test_column_is_never_overruled(partition, tests):
+    """Two clients hold each label: they divide its test images, or share them as written."""
     _, labels = pooled(40, 4)
     test = np.zeros(160, bool)
     test[np.concatenate([np.flatnonzero(labels == label)[:16] for label in range(4)])] = True
     federation, resolved = split(
         40, classes=4, clients=4, test=test, partition=partition, labels_per_client=2, validation_per_label=2
     )
-    assert (resolved.train_per_label, resolved.test_per_label) == (10, 8)
+    assert (resolved.train_per_label, resolved.test_per_label) == (10, tests)
     assert test[np.concatenate(federation.test)].all()
     assert not test[np.concatenate([*federation.train, *federation.validation])].any()
     with pytest.raises(InputError, match=r"40 images of label 0 \(16 of them for testing\)"):
@@ -230,3 +231,13 @@ def test_labels_per_client_never_exceed_the_classes_by_default():
 def test_classes_nobody_holds_stay_unused():
     federation, _ = federate(DataOptions(), edges=1, clients_per_edge=1, seed=0)
     assert federation.describe()[0].train == (50, 50, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_as_written_the_test_images_of_a_class_are_not_divided():
+    """Ten clients share a class of 200 images: a quarter of all tests each of them, not two images."""
+    federation, resolved = split(200, classes=10, clients=20, partition="paper-as-written")
+    assert (resolved.train_per_label, resolved.test_per_label) == (15, 50)
+    assert {len(rows) for rows in federation.test} == {5 * 50}
+    assert {len(rows) for rows in federation.train} == {5 * 15}
+    fewer = split(200, classes=10, clients=20, partition="paper-as-written", test_per_label=20)[1]
+    assert (fewer.train_per_label, fewer.test_per_label) == (18, 20)

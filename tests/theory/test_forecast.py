@@ -274,3 +274,21 @@ def test_steps_that_overshoot_have_a_forecast_too():
     assert [share for _, share in curve] == [pytest.approx(10 / 11)] * 6
     edge = SFedHP(edge_sparsity=1e-3, edge_rate=1e30, edge_rounds=50, penalty="l1")
     assert 0 <= forecast.densities(edge, torch.linspace(0, 1, 11), 5, 0.0)[-1][1] <= 1
+
+
+def test_bytes_fall_with_the_density_where_messages_are_cut():
+    """The first rounds are denser than the later ones, by which they were 5 % too many."""
+    experiment = replace(
+        SMALL,
+        rounds=30,
+        wire=WireOptions(threshold=1e-3, count="size"),
+        algorithm=SFedHP(edge_rounds=2, client_sparsity=1e-3, edge_sparsity=1e-3),
+    )
+    found, summary = by_name(check(experiment)), sfedhp.run(experiment).summary
+    for name in ("bytes_cloud_edge", "bytes_edge_client", "bytes_client_edge", "bytes_edge_cloud"):
+        assert found[name].value == pytest.approx(summary[name], rel=0.03)
+
+
+def test_a_curvature_of_some_clients_says_of_how_many():
+    experiment = replace(SMALL, model=ModelOptions(name="dnn-small"), algorithm=SFedHP(edge_rounds=1))
+    assert "the largest of 4 clients; others may" in by_name(check(experiment))["smoothness"].note
