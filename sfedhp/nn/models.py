@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from sfedhp.core.checksums import DamagedError, check_sealed
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
@@ -86,8 +87,11 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
     """
     try:
         found = load_file(path)
+        check_sealed(path)
     except FileNotFoundError:
         raise InputError(f"model.initial: there is no file {path}.") from None
+    except DamagedError as error:
+        raise DamagedError(f"model.initial: {error}") from None
     except (OSError, SafetensorError) as error:
         raise InputError(f"model.initial: {path} is not a safetensors file ({error}).") from None
     for name, first in network.aliases.items():

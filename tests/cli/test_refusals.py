@@ -234,6 +234,40 @@ def test_trouble_with_a_disk_is_a_sentence_too(sfedhp, tiny, here, monkeypatch):
     assert (result.exit_code, result.stderr) == (2, "error: one/history.jsonl: No space left on device.\n")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_is_a_sentence_and_exit_code_1(sfedhp, tiny, here, monkeypatch, error):
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr("sfedhp.runs.loop.explosion", fail)
+    result = sfedhp("run", *tiny, "--out", "one")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: There is too little memory for this: set engine."
+    )
+
+
+def test_a_disk_that_is_full_in_a_run_is_a_sentence_and_exit_code_1(sfedhp, tiny, here, monkeypatch):
+    def full(*args, **options):
+        raise OSError(28, "No space left on device", "one/checkpoint")
+
+    monkeypatch.setattr("sfedhp.runs.checkpoints.write_tensors", full)
+    result = sfedhp("run", *tiny, "--out", "one")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: one cannot be written (No space left on device): "
+    )
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert sfedhp("resume", "one").exit_code == 0
+
+
 def test_a_reader_that_leaves_is_no_error_of_ours(sfedhp, monkeypatch):
     def leave(*args):
         raise BrokenPipeError(32, "Broken pipe")

@@ -11,6 +11,7 @@ from torch import nn
 import sfedhp
 from sfedhp import DataOptions, Experiment
 from sfedhp.algorithms import ALGORITHMS
+from sfedhp.core.checksums import BLANK, CHECKSUM, seal
 from sfedhp.core.errors import InputError
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import split
@@ -416,3 +417,16 @@ def test_a_transformer_encoder_runs_without_warnings(train):
     rows = torch.rand(2, 6, 3, 4)
     outputs, _ = network.run(weights, torch.zeros(2, 0), rows, torch.Size([2]), train, torch.arange(2))
     assert outputs.shape == (2, 6, 5)
+
+
+def test_damaged_initial_weights_of_a_run_are_named(tmp_path):
+    network = build("mlr", shape=(3,), classes=2, seed=0, dtype=torch.float32)
+    path = tmp_path / "global.safetensors"
+    save_file(dict(network.module.state_dict()), path, {CHECKSUM: BLANK})
+    seal(path)
+    load_initial(network, path, torch.float32)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"model.initial: .*global.safetensors is damaged"):
+        load_initial(network, path, torch.float32)
