@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import io
 import json
 import random
@@ -164,6 +165,7 @@ def readers(folder: Path) -> dict[str, Reader]:
     (folder / "old").mkdir()
     table = DataOptions(source="x.csv", target="label", client_column="site")
     tensor = torch.arange(40.0).remainder(5)
+    base = tensor + 1e-6 * torch.arange(40.0)
     message = Envelope(
         Kind.HELLO, NO_RUN, NO_RUN, 3, sfedhp.Clock(1, 2), 4.0, {"state": "idle"}, (b"abc", b"")
     )
@@ -185,9 +187,10 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("federation", [_FEDERATION], file("federation.toml", read_federation)),
         Reader("csv", _tables(), file("x.csv", lambda path: read_table(path, table))),
         Reader("npz", _archives(), file("x.npz", read_npz)),
+        Reader("npy", _arrays(), file("y.npz", _read_array)),
         Reader(
             "idx",
-            [b"\0\0\x08\x03" + bytes(800)],
+            [gzip.compress(b"\0\0\x08\x03\0\0\0\x01\0\0\0\x1c\0\0\0\x1c" + bytes(784), mtime=0)],
             file(
                 "data/mnist/train-images-idx3-ubyte.gz",
                 lambda _: read_images(IMAGE_SETS["mnist"], folder / "data"),
@@ -197,7 +200,8 @@ def readers(folder: Path) -> dict[str, Reader]:
             "cifar",
             [bytes(3073)],
             file(
-                "data/cifar10/data_batch_1.bin", lambda _: read_images(IMAGE_SETS["cifar10"], folder / "data")
+                "data/cifar-10/data_batch_1.bin",
+                lambda _: read_images(IMAGE_SETS["cifar10"], folder / "data"),
             ),
         ),
         Reader(
@@ -252,8 +256,8 @@ def readers(folder: Path) -> dict[str, Reader]:
         ),
         Reader(
             "wire",
-            [encode(tensor), encode(tensor, values="int8"), encode(tensor * 0)],
-            lambda data: decode(data, limit=2**16),
+            [encode(tensor), encode(tensor, values="int8"), encode(tensor * 0), encode(tensor, base)],
+            lambda data: decode(data, base, limit=2**16),
             DecodeError,
             _with_wire_checksum,
         ),
@@ -348,6 +352,25 @@ def _archives() -> list[bytes]:
         for _ in range(2**8):
             entry.write(bytes(2**22))
     return [*found, bomb.getvalue()[:LONGEST], bomb.getvalue()]
+
+
+def _arrays() -> list[bytes]:
+    found = []
+    for array in (np.ones((12, 3)), np.arange(12), np.array(["a", "b"] * 6), np.ones((12, 2, 2), np.uint8)):
+        target = io.BytesIO()
+        np.save(target, array)
+        found.append(target.getvalue())
+    return found
+
+
+def _read_array(path: Path) -> object:
+    """An archive with this array in it: the checksums of an archive keep damage away from its arrays."""
+    array, arrays = path.read_bytes(), dict(zip(("inputs", "labels"), _arrays(), strict=False))
+    arrays[("inputs", "labels", "client")[zlib.crc32(array) % 3]] = array
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in arrays.items():
+            archive.writestr(f"{name}.npy", content)
+    return read_npz(path)
 
 
 def _plain(content: bytes) -> bytes:

@@ -15,6 +15,13 @@ from typing import Any, Final
 _DEEPEST: Final = 64  # tables and lists inside each other
 _MOST_BITS: Final = 4096  # of an integer; far longer ones cannot be printed
 _TOO_DEEP: Final = f"it is nested more than {_DEEPEST} levels deep"
+_QUOTED: Final = re.compile(  # strings and comments of TOML; their dots separate no keys
+    r"""
+    \"{3} (?: \\. | [^\\] )*? (?: \"{3,5} | \Z ) | '{3} .*? (?: '{3,5} | \Z )
+    | " (?: \\. | [^"\\\n] )* " | '[^'\n]*' | \# [^\n]*
+    """,
+    re.DOTALL | re.VERBOSE,
+)
 _TOO_LONG: Final = f"an integer has more than {_MOST_BITS} bits"
 
 
@@ -33,9 +40,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is not TOML, is nested too deeply, or holds an integer of more than 4096 bits.
     """
-    # Python's parser needs minutes for a key of thousands of parts.
-    if any(part.count(".") > _DEEPEST for part in re.split("[,=\n]", text)):
-        raise ValueError(_TOO_DEEP)
+    if any(part.count(".") > _DEEPEST for part in re.split("[,=\n]", _QUOTED.sub("", text))):
+        raise ValueError(_TOO_DEEP)  # Python's parser needs minutes for a key of thousands of parts
     tables: dict[str, Any] = _parsed(tomllib.loads, text)
     return tables
 

@@ -2,10 +2,10 @@
 
     python -m tests.support.kills --kills 300
 
-A simulation, one with differences on the wire, a sweep and a study are each killed with SIGKILL several
-times: at a random moment, or just before a random operation on a file (a fault point that is installed in the
-process before the command starts). Then they run to their end. Records, models and checkpoints must be those
-of a run that nobody killed: weights to the bit, figures to five digits.
+A simulation, one with differences on the wire, a sweep and a study are each killed several times: at a random
+moment, just before a random operation on a file, or within a write, after a random byte of a file. The fault
+points are installed in the process before the command starts. Then the commands run to their end. Records,
+models and checkpoints must be those of a run that nobody killed: weights to the bit, figures to five digits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -78,14 +79,19 @@ def prepare(folder: Path) -> None:
     os.chdir(folder)
 
 
-def command(words: Sequence[str], out: str, fault: int, counted: Any) -> None:
-    """Be the command; kill yourself before the operation `fault` on a file below `out` (0: never)."""
+def command(words: Sequence[str], out: str, fault: int, cut: int | None, counted: Any) -> None:
+    """Be the command; kill yourself before the operation `fault` on a file below `out` (0: never).
+
+    Where there is a `cut`, the kernel writes no file beyond that many bytes, and ends the process within the
+    write that tries to.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
+    sys.dont_write_bytecode = True
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(_ERRORS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _OPERATIONS or not str(arguments[0]).startswith(out):
+        if event not in _OPERATIONS or not _place(event, arguments).startswith(out):
             return
         if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
             return
@@ -94,7 +100,17 @@ def command(words: Sequence[str], out: str, fault: int, counted: Any) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
+    if cut is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (cut, cut))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     main(list(words), prog_name="sfedhp")
+
+
+def _place(event: str, arguments: tuple[Any, ...]) -> str:
+    """The path of an operation; `shutil.rmtree` removes names in a folder that it has opened."""
+    folder = arguments[-1] if event in ("os.remove", "os.rmdir") and sys.platform == "linux" else -1
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else "", str(arguments[0]))
 
 
 @dataclass
@@ -106,22 +122,24 @@ class Attempt:
     seconds: float
 
 
-def attempt(scenario: Scenario, out: Path, *, fault: int = 0, after: float | None = None) -> Attempt:
-    """Start or continue a command, and kill it before an operation or after some seconds.
+def attempt(
+    scenario: Scenario, out: Path, *, fault: int = 0, cut: int | None = None, after: float | None = None
+) -> Attempt:
+    """Start or continue a command, and kill it before an operation, within a write, or after some seconds.
 
     Raises:
         AssertionError: the command failed.
     """
     counted = CONTEXT.Value("q", 0, lock=False)
     words = scenario.next_words(out)
-    child = CONTEXT.Process(target=command, args=(words, str(out), fault, counted))
+    child = CONTEXT.Process(target=command, args=(words, str(out), fault, cut, counted))
     started = time.monotonic()
     child.start()
     child.join(after if after is not None else 120)
     if child.is_alive():
         child.kill()
         child.join()
-    killed = child.exitcode == -signal.SIGKILL
+    killed = child.exitcode in (-signal.SIGKILL, -signal.SIGXFSZ)
     assert killed or child.exitcode == 0, f"sfedhp {' '.join(words)}: {Path(_ERRORS).read_text()}"
     return Attempt(not killed, counted.value, time.monotonic() - started)
 
@@ -171,15 +189,19 @@ def suite(kills: int, seed: int, folder: Path, say: Callable[[str], object] = pr
             out = folder / f"{scenario.name}-unbroken"
             unbroken[scenario.name] = attempt(scenario, out), results(out)
         whole, expected = unbroken[scenario.name]
+        files = (folder / f"{scenario.name}-unbroken").rglob("*")
+        largest = max(path.stat().st_size for path in files if path.is_file())
         out = folder / f"{scenario.name}-{number}"
         for _ in range(draw.randint(2, 6)):
-            if draw.random() < 0.7:
+            kind = draw.choice(("before an operation", "within a write", "at a moment"))
+            if kind == "before an operation":
                 fault = round(whole.operations ** draw.random())  # what is continued has fewer operations
                 ended = attempt(scenario, out, fault=fault).ended
-                done[f"{scenario.name}, before an operation"] += not ended
+            elif kind == "within a write":
+                ended = attempt(scenario, out, cut=round(largest ** draw.random()) - 1).ended
             else:
                 ended = attempt(scenario, out, after=draw.uniform(0.05, whole.seconds)).ended
-                done[f"{scenario.name}, at a moment"] += not ended
+            done[f"{scenario.name}, {kind}"] += not ended
             if ended:
                 break
         assert attempt(scenario, out).ended
