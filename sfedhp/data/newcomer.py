@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
+from sfedhp.core.types import ProblemName
 from sfedhp.data.federation import Federation
 from sfedhp.data.loading import ARRAYS, federate
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
-from sfedhp.data.pool import Pool, check_names, pool_of
-from sfedhp.data.scaling import Scaling, scaling_of
+from sfedhp.data.pool import Pool, Rows, check_names, needed_arrays, pool_of
+from sfedhp.data.scaling import Scaling
 from sfedhp.data.schema import Schema
 from sfedhp.data.split import split_owned
 from sfedhp.data.table import is_table, read_table_like
@@ -26,9 +28,11 @@ class Newcomer(NamedTuple):
     """A new client's own rows, scaled as the run's."""
 
     inputs: NDArray[Any]  # (rows, *shape)
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]  # (rows,) of classes, (rows, outputs) else; numbers are standardized as the run's
     test_inputs: NDArray[Any]
-    test_labels: NDArray[np.int64]
+    test_labels: NDArray[Any]
+    problem: ProblemName = "classification"
+    target_scaling: Scaling | None = None  # of numbers that are predicted
 
 
 def load_newcomer(
@@ -43,6 +47,7 @@ def load_newcomer(
 ) -> Newcomer:
     """A newcomer's rows from a file or a mapping of arrays: `inputs`, `labels`, optionally `test`.
 
+    The labels are what the run predicts; a reconstruction needs none.
     If the run's data is a table, the file is a table too, with the columns of the run's. Without `test`,
     `options.test_share` of the rows are kept for testing. The rows are scaled as the run's.
 
@@ -61,11 +66,6 @@ def load_newcomer(
     """
     if schema is None and (is_table(options.source) or _is_standard_pixels(options)):
         schema = _schema_of_run(options, edges, clients_per_edge, seed)
-    if schema is not None and schema.problem != "classification":
-        raise InputError(
-            f"The run is of problem = {schema.problem}, and only models of classes can be adapted to a "
-            f"newcomer yet: use the run's global model."
-        )
     pool = _read(data, options, schema)
     if pool.client is not None and len(np.unique(pool.client)) > 1:
         raise InputError(
@@ -73,18 +73,25 @@ def load_newcomer(
         )
     owner = np.zeros(len(pool.labels), np.int64)
     split = split_owned(pool, owner, 1, replace(options, validation_per_label=0), np.random.default_rng(seed))
-    train, test = split.train[0], split.test[0]
     if schema is not None:
         schema.scaling.check(pool.name, pool.inputs)
-        scaling = schema.scaling
-    else:
-        scaling = scaling_of(options.scale, pool.inputs, train, None)
-    return Newcomer(
-        _scaled(pool, train, scaling, dtype),
-        pool.labels[train],
-        _scaled(pool, test, scaling, dtype),
-        pool.labels[test],
+        if pool.labels.ndim == 2 and pool.labels.shape[1] != schema.targets:
+            raise InputError(
+                f"{pool.name} has {counted(pool.labels.shape[1], 'target')} in each row, but the run "
+                f"predicts {schema.targets}: give rows with the run's targets."
+            )
+    alone = Federation(
+        inputs=pool.inputs,
+        labels=pool.labels,
+        classes=pool.classes,
+        **split._asdict(),
+        seats=np.zeros((1, 1), np.int64),
+        scale=options.scale,
+        given_scaling=None if schema is None else schema.scaling,
+        problem=pool.problem,
+        given_target_scaling=None if schema is None else schema.target_scaling,
     )
+    return _newcomer(alone, split.train[0], split.test[0], dtype)
 
 
 def hold_out(
@@ -109,31 +116,38 @@ def hold_out(
         raise InputError(f"These clients cannot be held out: {what}; the clients are 0 to {last}.")
     rest = federation.without(clients)
     return rest, tuple(
-        Newcomer(
-            rest.scaled(federation.train[client], dtype),
-            federation.labels[federation.train[client]],
-            rest.scaled(federation.test[client], dtype),
-            federation.labels[federation.test[client]],
-        )
-        for client in clients
+        _newcomer(rest, federation.train[client], federation.test[client], dtype) for client in clients
+    )
+
+
+def _newcomer(federation: Federation, train: Rows, test: Rows, dtype: str) -> Newcomer:
+    """The client with these rows of a federation, in which it need not take part."""
+    return Newcomer(
+        federation.scaled(train, dtype),
+        federation.targets(train, dtype),
+        federation.scaled(test, dtype),
+        federation.targets(test, dtype),
+        federation.problem,
+        federation.target_scaling,
     )
 
 
 def _read(data: Mapping[str, Any] | Path | str, options: DataOptions, schema: Schema | None) -> Pool:
     """The newcomer's rows, as the run's data has them."""
+    problem = "classification" if schema is None else schema.problem
     if isinstance(data, Mapping):
         if schema is not None and schema.encoding is not None:
             raise InputError(
                 "The run's data is a table: give the newcomer's rows as a .csv or .parquet file."
             )
-        check_names("the newcomer's data", data)
-        return pool_of("the newcomer's data", **data)
+        check_names("the newcomer's data", data, needed_arrays(problem))
+        return pool_of("the newcomer's data", **data, problem=problem)
     path = Path(data).expanduser()
     table = is_table(path.name)
     if schema is None or schema.encoding is None:
         if table:
             raise InputError(f"{path.name} is a table, and the run's data is not: give an .npz.")
-        return read_npz(path)
+        return read_npz(path, problem)
     if not table:
         raise InputError(f"The run's data is a table, and {path.name} is not: give a .csv or .parquet file.")
     return read_table_like(path, options, schema.table)
@@ -155,7 +169,3 @@ def _schema_of_run(
         )
     federation, _ = federate(options, edges=edges, clients_per_edge=clients_per_edge, seed=seed)
     return Schema.of(federation, options)
-
-
-def _scaled(pool: Pool, rows: NDArray[np.int64], scaling: Scaling, dtype: str) -> NDArray[Any]:
-    return scaling.apply(pool.inputs[rows], np.dtype(dtype))

@@ -58,8 +58,8 @@ class Schema:
     def table(self) -> TableLike:
         """What another table must share with the training data, if that is one."""
         assert self.encoding is not None, "it is no table"
-        assert isinstance(self.target, str), "a table of classes has one target"
-        return TableLike(self.encoding, self.class_names, self.target)
+        targets = (self.target,) if isinstance(self.target, str) else self.target or ()
+        return TableLike(self.encoding, self.class_names, targets, self.problem)
 
     @property
     def outputs(self) -> int:

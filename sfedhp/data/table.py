@@ -134,7 +134,8 @@ class TableLike(NamedTuple):
 
     encoding: Encoding  # of the columns
     classes: tuple[str, ...]  # their names, in the order of the labels
-    target: str  # the column to predict
+    targets: tuple[str, ...]  # the columns to predict
+    problem: ProblemName = "classification"
 
 
 def read_table_like(path: Path, options: DataOptions, like: TableLike) -> Pool:
@@ -148,18 +149,24 @@ def read_table_like(path: Path, options: DataOptions, like: TableLike) -> Pool:
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    encoding, classes, target = like
+    encoding, classes, names, problem = like
     table = read_columns(path)
     named = {column.name: column for column in table.columns}
-    labels = _known_classes(table, table.find("data.target", target), classes)
+    is_classes = problem == "classification"
+    targets = [] if problem == "reconstruction" else [table.find("data.target", name) for name in names]
+    if is_classes:
+        labels: NDArray[Any] = _known_classes(table, targets[0], classes)
+    else:
+        labels, *_ = _target(table, targets, problem)
     return Pool(
         name=table.name,
         inputs=encoding.apply(table),
         labels=labels,
-        classes=len(classes),
+        classes=len(classes) if is_classes else 0,
         test=_tests(table, named.get(options.test_column or "")),
-        names=Names(encoding.inputs, tuple(classes)),
+        names=Names(encoding.inputs, tuple(classes), targets=() if is_classes else names),
         encoding=encoding,
+        problem=problem,
     )
 
 

@@ -186,7 +186,7 @@ def read_model(
         tensors, metadata = read_tensors(path)
     except (OSError, DamagedError) as error:
         raise InputError(f"{str(error).rstrip('.')}: restore {path} or run the training again.") from None
-    network = build_network(experiment, shape, _classes(path, tensors, metadata, experiment, model), model)
+    network = build_network(experiment, shape, _outputs(path, tensors, metadata, experiment, model), model)
     module = network.module
     if {name: value.shape for name, value in module.state_dict().items()} != {
         name: value.shape for name, value in tensors.items()
@@ -199,16 +199,17 @@ def read_model(
     return network.build(*network.initial())
 
 
-def _classes(
+def _outputs(
     path: Path,
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
     experiment: Experiment,
     model: Model | None,
 ) -> int:
-    """The number of classes of a model file: as it says, or of an old one by the model's last layer."""
+    """The outputs of the model in a file: as it says, or of an old one by the model's last layer."""
     if _CLASSES in metadata:
-        return int(metadata[_CLASSES])
+        # A model that predicts no classes has a card: earlier versions had none of these.
+        return int(metadata[_CLASSES]) or ModelCard.from_metadata(str(path), metadata).schema.outputs
     if model is None and experiment.model.name in MODELS:
         head = tensors.get("head.weight")
         return 1 if head is None else len(head)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,27 +9,29 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import dense
+from sfedhp.core.formats import counted
 from sfedhp.core.types import Clock
 from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
 from sfedhp.nn.modules import reason_of
 from sfedhp.nn.network import Network, as_taken
+from sfedhp.nn.problems import Metric
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
+from sfedhp.runs.counting import Counting
 from sfedhp.runs.divergence import is_overflow
 from sfedhp.runs.folder import read_experiment, read_schema
 from sfedhp.runs.models import read_model
+from sfedhp.runs.newcomer_scores import counting_of, evaluate, score
 from sfedhp.runs.prepare import FROM_PYTHON
 from sfedhp.runs.results import Run
 
-_ROWS_AT_ONCE = 1024  # to evaluate
 _HALVINGS = 10  # of the rates, at most
 _FAR = 10  # times the norm of the start: steps that lead farther overshoot, even if they fit the rows
 
@@ -40,10 +41,11 @@ class Personalized:
     """A newcomer's model and how much it gained."""
 
     model: nn.Module
-    classes: int
+    classes: int  # 0 where no classes are predicted
     start: str  # the model it was made from, by the name of its file: "global" or "edge-i"
     losses: dict[str, float]  # on the newcomer's training rows, of each model it could start from
-    before: float  # accuracy of the start on the newcomer's test rows, percent
+    metric: Metric  # the problem's own
+    before: float  # the metric of the start on the newcomer's test rows
     after: float  # of its own model
     rows: int  # it trained on
     test_rows: int
@@ -68,7 +70,8 @@ def personalize(
     Args:
         run: a run, or the folder of one; its data need not be here.
         data: the newcomer's rows: a file like the run's, a mapping of arrays (`inputs`, `labels`, optionally
-            `test`), or a client that `sfedhp.data.hold_out` took out of a federation.
+            `test`; labels are what the run predicts, and a reconstruction needs none), or a client that
+            `sfedhp.data.hold_out` took out of a federation.
         start: the model to start from: "best" (the lowest loss on the newcomer's training rows), "edge" (the
             best of the edges' models), "global", or "edge-i".
         experiment: other settings of the steps; None: the run's, on all rows of the newcomer in each step.
@@ -177,32 +180,39 @@ def adapt(
     """
     _check_predict(models, "This experiment", experiment)
     names = _start_names(models, start)
-    classes = _check_rows(newcomer, next(iter(models.values())), experiment.torch_dtype)
-    dtype = experiment.torch_dtype
-    some = next(iter(models.values()))
+    dtype, some = experiment.torch_dtype, next(iter(models.values()))
+    outputs = _check_rows(newcomer, some, dtype)
+    counting = counting_of(experiment, newcomer, outputs)
     inputs, test_inputs = (
         as_taken(some, torch.from_numpy(part).to(dtype)) for part in (newcomer.inputs, newcomer.test_inputs)
     )
     labels, test_labels = (torch.from_numpy(part) for part in (newcomer.labels, newcomer.test_labels))
-    losses = {name: _evaluate(models[name], inputs, labels)[1] for name in names}
+    losses = {name: evaluate(models[name], inputs, labels, counting).loss for name in names}
     chosen = min(losses, key=lambda name: losses[name])
     network = Network(models[chosen])
     received, statistics = (part.to(dtype) for part in network.initial())
     rows = Rows(inputs, labels, torch.tensor(len(labels)))
     keys = client_keys(experiment, torch.tensor(experiment.clients))
-    task = replace(build_task(experiment, network, rows, keys, classes), statistics=statistics)
-    fit = _fit(experiment.algorithm, received, task, losses[chosen], math.log(classes))
+    classes = outputs if newcomer.problem == "classification" else 0
+    task = build_task(experiment, network, rows, keys, classes, counting.loss)
+    guess = score(torch.zeros(len(labels), outputs, dtype=dtype), labels, counting).loss
+    fit = _fit(
+        experiment.algorithm, received, replace(task, statistics=statistics), losses[chosen], guess, counting
+    )
     if fit is None:
         raise InputError(
             f"The steps diverge on the newcomer's rows, and to divide the rates by up to {2**_HALVINGS} does "
             f"not help: set lower ones (algorithm.…_rate), or use the run's {chosen} model as it is."
         )
-    before, after = (_evaluate(each, test_inputs, test_labels)[0] for each in (models[chosen], fit.model))
+    before, after = (
+        evaluate(each, test_inputs, test_labels, counting).value for each in (models[chosen], fit.model)
+    )
     return Personalized(
         model=fit.model,
         classes=classes,
         start=chosen,
         losses=losses,
+        metric=counting.metrics[0],
         before=before,
         after=after,
         rows=len(labels),
@@ -220,7 +230,9 @@ class _Fit(NamedTuple):
     loss: float
 
 
-def _fit(algorithm: Algorithm, received: Tensor, task: Task, start: float, guess: float) -> _Fit | None:
+def _fit(
+    algorithm: Algorithm, received: Tensor, task: Task, start: float, guess: float, counting: Counting
+) -> _Fit | None:
     """The model of the largest rates that do not raise the loss; else that of the run's own, if it is usable.
 
     Args:
@@ -228,14 +240,16 @@ def _fit(algorithm: Algorithm, received: Tensor, task: Task, start: float, guess
         received: the model the newcomer starts from.
         task: the newcomer's.
         start: the loss of that model on the newcomer's rows.
-        guess: the loss of a guess; more than that is a divergence, for sparsity pulls at most to a guess.
+        guess: the loss of scores that are all 0; more than that is a divergence, for sparsity pulls at most
+            there.
+        counting: computes losses.
     """
     own = None
     for halvings in range(_HALVINGS + 1):
         model = _train(_with_halved_rates(algorithm, halvings), received, replace(task))
         if model is None:
             continue
-        loss = _evaluate(model, task.inputs, task.labels)[1]
+        loss = evaluate(model, task.inputs, task.labels, counting).loss
         if loss <= start:
             return _Fit(model, halvings, loss)
         if halvings == 0 and loss <= guess:
@@ -287,11 +301,11 @@ def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Expe
 
 
 def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int:
-    """The number of classes of the model, if the rows fit it."""
+    """The number of outputs of the model, if the rows fit it."""
     sample = torch.from_numpy(newcomer.inputs[:1]).to(dtype)
     try:
         with torch.no_grad():
-            classes: int = model.eval()(as_taken(model, sample)).shape[-1]
+            outputs: int = model.eval()(as_taken(model, sample)).shape[-1]
     except InputError:
         raise
     except Exception as error:  # a user's forward may raise anything
@@ -299,19 +313,18 @@ def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int
             f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model: give rows "
             f"like those it was trained on ({reason_of(error)})."
         ) from error
+    if newcomer.problem != "classification":
+        width = newcomer.labels.shape[1]
+        if width != outputs:
+            raise InputError(
+                f"The newcomer's rows have {counted(width, 'target')}, but the run's model predicts "
+                f"{outputs}: give rows with the run's targets."
+            )
+        return outputs
     largest = int(max(newcomer.labels.max(), newcomer.test_labels.max()))
-    if largest >= classes:
+    if largest >= outputs:
         raise InputError(
-            f"The newcomer's rows have a label {largest}, but the run's model knows {classes} classes, "
-            f"0 to {classes - 1}: leave such rows out."
+            f"The newcomer's rows have a label {largest}, but the run's model knows {outputs} classes, "
+            f"0 to {outputs - 1}: leave such rows out."
         )
-    return classes
-
-
-def _evaluate(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Accuracy in percent, and the mean loss."""
-    model.eval()
-    with torch.no_grad():
-        scores = torch.cat([model(part) for part in torch.split(inputs, _ROWS_AT_ONCE)])
-        right = float((scores.argmax(-1) == labels).double().mean())
-        return 100 * right, float(cross_entropy(scores.double(), labels))
+    return outputs

@@ -42,4 +42,4 @@ def test_a_newcomers_rows_come_from_a_file_or_from_arrays(tmp_path):
     assert found.inputs.max() <= 1
     for path in (tmp_path / "own.npz", str(tmp_path / "own.npz")):
         again = load_newcomer(path, DataOptions(test_share=0.2), **run)
-        assert all(np.array_equal(one, two) for one, two in zip(found, again, strict=True))
+        assert all(np.array_equal(one, two) for one, two in zip(found[:4], again[:4], strict=True))

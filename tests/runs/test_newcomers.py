@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score, root_mean_squared_error
 from torch import nn
 
 import sfedhp
@@ -16,6 +17,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import smooth_l1_grad
 from sfedhp.data import DataOptions, federate
 from sfedhp.data.newcomer import hold_out
+from sfedhp.nn.row_losses import LossOptions
 from sfedhp.runs.newcomers import adapt, newcomer_of, personalize, read_models, shared_models
 
 DATA = DataOptions(train_per_label=20, test_per_label=20, validation_per_label=0)
@@ -260,7 +262,7 @@ def test_a_newcomers_rows_are_cut_and_scaled_as_the_runs(tmp_path):
     assert np.allclose(found.test_inputs, given["inputs"][:4] / 255)
     np.savez(tmp_path / "own.npz", **given)
     again = newcomer_of(experiment, tmp_path / "own.npz")
-    assert all(np.array_equal(one, two) for one, two in zip(found, again, strict=True))
+    assert all(np.array_equal(one, two) for one, two in zip(found[:4], again[:4], strict=True))
     shared = newcomer_of(experiment, arrays())
     assert (len(shared.labels), len(shared.test_labels)) == (9, 3)
 
@@ -376,3 +378,87 @@ def test_personalize_takes_a_users_module_and_method_again(tmp_path):
         personalize(tmp_path / "run", arrays(), experiment=run.experiment)
     found = personalize(tmp_path / "run", arrays(), experiment=whole(run), model=module)
     assert found.losses == personalize(run, arrays()).losses
+
+
+def rows_of(problem, rows=60, seed=0):
+    """Rows of four features with two targets, as the problem has them."""
+    random = np.random.default_rng(seed)
+    inputs = random.normal(size=(rows, 4))
+    numbers = 3 + inputs @ np.array([[5.0, 0.0], [0.0, 0.2], [1.0, 0.0], [0.0, 0.1]])
+    labels = {"multilabel": (numbers > 3).astype(np.uint8), "regression": numbers}
+    return {"inputs": inputs, **({"labels": labels[problem]} if problem in labels else {})}
+
+
+def torch_loss(problem, scores, targets):
+    if problem == "multilabel":
+        return nn.functional.binary_cross_entropy_with_logits(scores, targets)
+    return nn.functional.mse_loss(scores, targets)
+
+
+def sklearn_metric(problem, module, newcomer):
+    """The metric of the newcomer's test rows, by scikit-learn."""
+    with torch.no_grad():
+        scores = module(torch.from_numpy(newcomer.test_inputs)).numpy()
+    if problem == "multilabel":
+        return 100 * f1_score(newcomer.test_labels, scores > 0, average="macro")
+    if problem == "reconstruction":
+        return root_mean_squared_error(newcomer.test_inputs.ravel(), scores.ravel())
+    scaling = newcomer.target_scaling
+    own, predicted = (each * scaling.spread + scaling.shift for each in (newcomer.test_labels, scores))
+    return root_mean_squared_error(own, predicted)
+
+
+@pytest.mark.parametrize("problem", ["multilabel", "regression", "reconstruction"])
+def test_every_problem_has_a_newcomer_in_its_own_metric(problem, tmp_path):
+    experiment = replace(SMALL, rounds=2, problem=problem, data=sfedhp.DataOptions(), batch_size=10)
+    run = sfedhp.run(experiment, data=rows_of(problem), out=tmp_path / "run")
+    method = SFedHP(personal_steps=60, client_proximity=0.02, client_sparsity=0, personal_rate=0.3)
+    settings = replace(whole(run), algorithm=method)
+    given = rows_of(problem, rows=40, seed=1)
+    found = personalize(run, given, start="global", experiment=settings)
+    again = personalize(tmp_path / "run", given, start="global", experiment=settings)
+    newcomer = newcomer_of(run.experiment, given, run.schema)
+    assert found.metric.name == {"multilabel": "macro_f1"}.get(problem, "rmse")
+    assert run.global_model is not None
+    assert found.before == pytest.approx(sklearn_metric(problem, run.global_model, newcomer), rel=1e-9)
+    assert found.after == pytest.approx(sklearn_metric(problem, found.model, newcomer), rel=1e-9)
+    assert found.metric.better(found.after, found.before)
+    inputs, targets = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels).double()
+    anchor = [value.detach().clone() for value in run.global_model.parameters()]
+    theta = [value.clone() for value in anchor]
+    for _ in range(60):
+        leaves = [value.clone().requires_grad_() for value in theta]
+        loss = torch_loss(problem, inputs @ leaves[0].mT + leaves[1], targets)
+        grads = torch.autograd.grad(loss, leaves)
+        theta = [
+            now - 0.3 * (grad + 0.02 * (now - center))
+            for now, grad, center in zip(theta, grads, anchor, strict=True)
+        ]
+    for mine, value, stored in zip(theta, found.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.allclose(mine, value, rtol=1e-10, atol=1e-12)
+        assert torch.equal(value, stored)
+
+
+def test_targets_of_another_number_are_refused():
+    experiment = replace(SMALL, rounds=1, problem="regression", data=sfedhp.DataOptions())
+    run = sfedhp.run(experiment, data=rows_of("regression"))
+    one = rows_of("regression", rows=20)
+    one["labels"] = one["labels"][:, :1]
+    with pytest.raises(InputError, match="data has 1 target in each row, but the run predicts 2: give"):
+        personalize(run, one)
+    newcomer = newcomer_of(run.experiment, rows_of("regression", rows=20), run.schema)
+    narrow = newcomer._replace(labels=newcomer.labels[:, :1])
+    with pytest.raises(InputError, match="have 1 target, but the run's model predicts 2"):
+        personalize(run, narrow)
+
+
+def test_the_runs_loss_is_the_newcomers(trained):
+    run, newcomer = trained
+    smooth = replace(whole(run), loss=LossOptions(label_smoothing=0.2, class_weights="balanced"))
+    found = adapt(smooth, shared_models(run), newcomer, start="global")
+    labels = torch.from_numpy(newcomer.labels)
+    held = labels.bincount(minlength=10)
+    weights = torch.where(held > 0, len(labels) / ((held > 0).sum() * held.clamp(min=1)), 0.0).double()
+    scores = shared_models(run)["global"](torch.from_numpy(newcomer.inputs))
+    each = nn.functional.cross_entropy(scores, labels, weights, label_smoothing=0.2, reduction="none")
+    assert found.losses["global"] == pytest.approx(each.mean().item(), rel=1e-6)

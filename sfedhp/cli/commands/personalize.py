@@ -46,12 +46,13 @@ _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool) -> None:
     """Train a model for a client that was not in the training.
 
-    Uses the models of the run in RUNDIR and the newcomer's own rows: an npz with `inputs`, `labels`, and
-    optionally `test`, which marks the rows to test on, or a table with the columns of the run's. They are
-    scaled as the run's. Chooses the global or an edge model by its loss on the newcomer's training rows, then
-    takes the steps of the method's client: for sFedHP K steps of the inner problem, on all rows of the
-    newcomer. No other client takes part. The run's settings apply; KEY=VALUE changes those of the method
-    (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
+    Uses the models of the run in RUNDIR and the newcomer's own rows: an npz with `inputs`, `labels` (what the
+    run predicts), and optionally `test`, which marks the rows to test on, or a table with the columns of the
+    run's. They are scaled as the run's. Chooses the global or an edge model by its loss on the newcomer's
+    training rows, then takes the steps of the method's client: for sFedHP K steps of the inner problem, on
+    all rows of the newcomer. Prints the run's main metric before and after. No other client takes part. The
+    run's settings apply; KEY=VALUE changes those of the method (`algorithm.…`), batch_size, seed,
+    model.weight_decay or data.test_share.
 
     \b
     Examples:
@@ -150,7 +151,7 @@ def _card(folder: Path, own: Personalized, name: str) -> ModelCard | None:
     metadata = read_metadata(start)
     if not has_card(metadata):
         return None
-    metrics = {"accuracy": own.after, "test_rows": float(own.test_rows)}
+    metrics = {own.metric.name: own.after, "test_rows": float(own.test_rows)}
     return replace(ModelCard.from_metadata(str(start), metadata), tier="client", name=name, metrics=metrics)
 
 
@@ -164,7 +165,7 @@ def _save(own: Personalized, path: Path, card: ModelCard | None) -> None:
 
 def _print_json(own: Personalized, path: Path) -> None:
     names = ("start", "losses", "loss", "before", "after", "rows", "test_rows", "halvings")
-    print_json({name: getattr(own, name) for name in names} | {"model": str(path)})
+    print_json({name: getattr(own, name) for name in names} | {"metric": own.metric.name, "model": str(path)})
 
 
 def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> None:
@@ -183,6 +184,12 @@ def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> 
             f"own        loss {own.loss:.4f}: the steps raise the loss on these rows, at any lower rate{why}",
             soft_wrap=True,
         )
-    console.print(f"before     {own.before:.2f} % of {counted(own.test_rows, 'test row')}")
-    console.print(f"after      {own.after:.2f} %")
+    metric, test_rows = own.metric, counted(own.test_rows, "test row")
+    if metric.name == "accuracy":
+        console.print(f"before     {own.before:.2f} % of {test_rows}")
+        console.print(f"after      {own.after:.2f} %")
+    else:
+        unit = " %" if metric.percent else ""
+        console.print(f"before     {metric.title} {metric.text(own.before)}{unit} on {test_rows}")
+        console.print(f"after      {metric.title} {metric.text(own.after)}{unit}")
     console.print(f"model      {path}", soft_wrap=True)

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.newcomers import adapt, newcomer_of, read_models
+from sfedhp.runs.tensor_files import read_metadata
 
 
 @pytest.fixture
@@ -216,3 +217,38 @@ def test_sparsity_is_not_blamed_where_there_is_none(sfedhp, tiny, here):
     said = sfedhp("personalize", "run", "data.source=alike.npz", *words).stdout
     assert "the steps raise the loss on these rows, at any lower rate\n" in said
     assert "sparsity" not in said
+
+
+def write_table(path, rows, seed, targets=("price",)):
+    random = np.random.default_rng(seed)
+    size, age = random.normal(100, 20, rows), random.integers(0, 60, rows)
+    kind = np.where(age > 30, "old", "new")
+    values = {"price": 3000 * size - 500 * age, "rent": 12 * size + age}
+    lines = [",".join(("size", "age", "kind", *targets))]
+    lines += [
+        ",".join(map(str, (size[row], age[row], kind[row], *(values[name][row] for name in targets))))
+        for row in range(rows)
+    ]
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("target", ["price", "[price,rent]"])
+def test_a_newcomer_with_a_table_of_numbers(sfedhp, here, target):
+    names = tuple(target.strip("[]").split(","))
+    write_table("houses.csv", 80, 0, names)
+    write_table("newcomer.csv", 40, 1, names)
+    words = ["edges=2", "clients_per_edge=2", "rounds=2", "model.name=mlr", "problem=regression"]
+    result = sfedhp("run", "data.source=houses.csv", f"data.target={target}", *words, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    result = sfedhp("personalize", "run", "data.source=newcomer.csv", "algorithm.personal_steps=50", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["metric"] == "rmse"
+    assert found["after"] < found["before"]
+    assert found["before"] > 1000  # in the unit of the target
+    metadata = json.loads(read_metadata(Path(found["model"]))["sfedhp"])
+    assert metadata["metrics"] == {"rmse": found["after"], "test_rows": 10}
+    said = sfedhp("personalize", "run", "data.source=newcomer.csv", "algorithm.personal_steps=50").stdout
+    assert f"before     RMSE {found['before']:.4g} on 10 test rows\n" in said
+    predicted = sfedhp("predict", "--model", found["model"], "--data", "newcomer.csv")
+    assert predicted.exit_code == 0, predicted.stderr
