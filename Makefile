@@ -3,17 +3,30 @@ PYTHON ?= python3
 BIN = .venv/bin
 WORKERS ?= auto
 
-.PHONY: install demo test test-slow test-gpu test-lowest lint audit sbom lock clean
+EXTRAS = dev,docs,ray,deploy,monitor,parquet,images,huggingface
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: install demo docs test test-slow test-gpu test-lowest lint audit sbom lock clean
+
+# What the demo needs: the package and its own dependencies.
+.venv/package: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+# What the tests need too: all extras, and the tools of development.
+.venv/installed: .venv/package
+	$(PIP) -e '.[$(EXTRAS)]'
+	touch $@
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,deploy,monitor,parquet,images,huggingface]'
-	touch $@
-
-demo: install
+demo: .venv/package
 	$(BIN)/sfedhp run
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site: site/index.html"
 
 lint: install
 	$(BIN)/ruff check .
@@ -55,4 +68,4 @@ lock: install
 	$(BIN)/python tools/lock.py requirements.lock
 
 clean:
-	rm -rf .venv .venv-lowest .venv-audit sbom.json requirements.lock .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .venv-lowest .venv-audit sbom.json requirements.lock .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,20 @@ def test_the_project_says_who_and_where() -> None:
 def test_lint_tools_are_pinned(tool: str) -> None:
     (pin,) = [each for each in PROJECT["optional-dependencies"]["dev"] if re.match(rf"{tool}\b", each)]
     assert re.fullmatch(rf"{tool}==[\d.]+", pin)
+
+
+def commands_of(target: str) -> list[str]:
+    """What `make` runs for a target in a fresh clone."""
+    dry = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
+    return subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_the_demo_installs_the_package_alone_and_the_tests_all_extras() -> None:
+    installs = [line.split(" -e ")[1] for line in commands_of("demo") if " install " in line]
+    assert installs == ["."]
+    *_, last = [line.split(" -e ")[1] for line in commands_of("test") if " install " in line]
+    extras = re.findall(r"[\w-]+", last)
+    assert set(PROJECT["optional-dependencies"]) - set(extras) == {"report"}  # dev has it
 
 
 def test_every_decision_is_in_the_index() -> None:
