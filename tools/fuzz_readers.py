@@ -52,7 +52,7 @@ from sfedhp.paper.records import read_records
 from sfedhp.runs import checkpoints
 from sfedhp.runs.folder import open_history, read_experiment, read_schema
 from sfedhp.runs.recorded import read_run
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.settings import read_settings
 from sfedhp.wire import DecodeError, decode, encode
 

@@ -20,7 +20,7 @@ from sfedhp.report.files import report_run
 from sfedhp.runs.hints import hints
 from sfedhp.runs.loop import Progress, Report
 from sfedhp.runs.results import Outcome, Run
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 
 DIVERGED = 3  # exit code
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

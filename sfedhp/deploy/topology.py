@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfedhp.config import Experiment, check_aggregation, check_late, check_sampling, with_schedule
+from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.registry import FILES
@@ -21,7 +21,8 @@ from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
 from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS
 from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
-from sfedhp.runs.prepare import federation_of
+from sfedhp.runs.federation import federation_of
+from sfedhp.runs.method_options import check_used, with_schedule
 from sfedhp.runs.tensor_files import write_tensors
 
 _LAST_PORT = 65535
@@ -57,9 +58,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     Raises:
         InputError: the experiment cannot be deployed.
     """
-    check_sampling(experiment)
-    check_aggregation(experiment)
-    check_late(experiment)
+    check_used(experiment)
     if experiment.attack.kind != "none":
         raise InputError(
             f"attack.kind = {experiment.attack.kind!r} cannot be deployed: members that misbehave are for "

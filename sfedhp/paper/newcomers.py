@@ -8,8 +8,8 @@ from typing import Final
 
 from sfedhp.data.newcomer import hold_out
 from sfedhp.data.seating import clients_to_hold_out
+from sfedhp.runs.federation import federation_of
 from sfedhp.runs.newcomers import adapt, shared_models
-from sfedhp.runs.prepare import federation_of
 from sfedhp.runs.results import Run
 
 # The four accuracies of a newcomer: what its row is called, and as which metric it counts.

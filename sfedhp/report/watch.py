@@ -21,7 +21,7 @@ from sfedhp.report.federation import kits_beside, member_names, member_states, r
 from sfedhp.report.html import paragraph
 from sfedhp.report.page import Content, Live, render_content, title_of, wrap
 from sfedhp.report.sections import member_list
-from sfedhp.runs.scores import SCORE_FILES
+from sfedhp.runs.score_files import SCORE_FILES
 
 EVERY: Final = 1.0  # s between two requests of a page
 _CONTENT: Final = "/content.json"

@@ -23,7 +23,7 @@ from sfedhp.runs.environment import environment
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import RecordFile, Row
 from sfedhp.runs.records import History, rows_of_run, whole_rounds
-from sfedhp.runs.scores import SCORE_FILES, SUMMARY_FILE
+from sfedhp.runs.score_files import SCORE_FILES, SUMMARY_FILE
 
 _CONFIG, _ENVIRONMENT, _SCHEMA = "config.toml", "environment.json", "schema.json"
 _HISTORY, _LEDGER = "history.jsonl", "ledger.jsonl"

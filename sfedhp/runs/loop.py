@@ -21,7 +21,8 @@ from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome, Run
-from sfedhp.runs.scores import Scores, scores_of_runs, write_scores
+from sfedhp.runs.score_files import write_scores
+from sfedhp.runs.scores import Scores, scores_of_runs
 from sfedhp.wire import cost
 from sfedhp.wire.ledger import columns
 

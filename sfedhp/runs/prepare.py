@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from sfedhp.algorithms import Pooled
-from sfedhp.config import Experiment, check_aggregation, check_late, check_sampling, with_schedule
+from sfedhp.config import Experiment
 from sfedhp.core.attack import factors_of, flip_labels, malicious
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
-from sfedhp.data import Federation, federate, from_arrays, from_dataset, from_huggingface
-from sfedhp.data.huggingface import is_huggingface
-from sfedhp.data.loading import ARRAYS
-from sfedhp.data.pool import check_names, needed_arrays
+from sfedhp.data import Federation
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.seats import Seats
@@ -48,12 +43,12 @@ from sfedhp.runs.build import (
 )
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
+from sfedhp.runs.federation import Data, federation_of, with_data_of
+from sfedhp.runs.method_options import check_used, with_schedule
 from sfedhp.runs.stacking import merge_algorithms
 from sfedhp.wire.cost import clock_of
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
-
-Data = Federation | Mapping[str, Any] | Dataset[Any]
 
 FROM_PYTHON = "python"  # the recorded name of a model that came from Python
 
@@ -91,9 +86,7 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
     Raises:
         InputError: the experiment cannot be run as it is.
     """
-    check_sampling(experiment)
-    check_aggregation(experiment)
-    check_late(experiment)
+    check_used(experiment)
     if experiment.engine.kind == "ray":
         check_reachable(experiment.engine.address)
     federation, experiment = federation_of(experiment, data)
@@ -116,9 +109,7 @@ def prepare_stack(
     divided: dict[Hashable, tuple[Federation, Experiment]] = {}
     parts = []
     for experiment in experiments:
-        check_sampling(experiment)
-        check_aggregation(experiment)
-        check_late(experiment)
+        check_used(experiment)
         same = (
             *(experiment.data, experiment.problem, experiment.seed),
             *(experiment.edges, experiment.clients_per_edge),
@@ -128,59 +119,6 @@ def prepare_stack(
         federation, resolved = divided[same]
         parts.append(_build_parts(with_data_of(experiment, resolved), federation, model))
     return _assemble(parts, stacked=True)
-
-
-def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Federation, Experiment]:
-    """Who holds what, and the experiment with its data options resolved.
-
-    Raises:
-        InputError: the data cannot be used, or more members are to be drawn than there are.
-    """
-    division: dict[str, Any] = {
-        "options": experiment.data,
-        "edges": experiment.edges,
-        "clients_per_edge": experiment.clients_per_edge,
-        "seed": experiment.seed,
-        "problem": experiment.problem,
-    }
-    if data is None:
-        federation, options = federate(**division)
-    elif isinstance(data, str | PathLike):
-        raise InputError(f"data is not a path: name the file with sfedhp.DataOptions(source={str(data)!r}).")
-    elif isinstance(data, Federation):
-        data.check_seats(experiment.edge_sizes)
-        if experiment.problem not in ("auto", data.problem):
-            raise InputError(
-                f"The federation was made for problem = {data.problem}, and problem = {experiment.problem}: "
-                f"leave it out, or make the federation for it."
-            )
-        scale = data.scale if experiment.data.scale == "auto" else experiment.data.scale
-        federation, options = data, replace(experiment.data, source=ARRAYS, scale=scale)
-    elif is_huggingface(data):
-        federation, options = from_huggingface(data, **division)
-    elif isinstance(data, Mapping):
-        check_names("the data", data, needed_arrays(experiment.problem))
-        federation, options = from_arrays(**data, **division)
-    else:
-        federation, options = from_dataset(data, **division)
-    if federation.edge_sizes and not isinstance(data, Federation):
-        sizes = federation.edge_sizes
-        experiment = replace(experiment, edges=len(sizes), clients_per_edge=sizes)
-    federation.check_sampling(experiment.sampled_edges, experiment.sampled_clients)
-    # Classes are what `auto` stands for in the config of a run, also of earlier versions.
-    problem = experiment.problem if federation.problem == "classification" else federation.problem
-    return federation, replace(experiment, data=options, problem=problem)
-
-
-def with_data_of(experiment: Experiment, resolved: Experiment) -> Experiment:
-    """The experiment with what a resolved one took from the same data."""
-    return replace(
-        experiment,
-        data=resolved.data,
-        problem=resolved.problem,
-        edges=resolved.edges,
-        clients_per_edge=resolved.clients_per_edge,
-    )
 
 
 class _Parts(NamedTuple):

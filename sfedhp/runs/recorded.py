@@ -17,7 +17,8 @@ from sfedhp.runs.hints import hints
 from sfedhp.runs.provenance import METHOD, SOURCE, flat
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import summarize
-from sfedhp.runs.scores import Scores, read_scores
+from sfedhp.runs.score_files import read_scores
+from sfedhp.runs.scores import Scores
 
 _KINDS = {METHOD: str, SOURCE: str, "clients_per_edge": int | list}  # types in config.toml; of others int
 

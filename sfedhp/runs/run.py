@@ -13,8 +13,9 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model
 from sfedhp.runs.compatibility import check_data_and_model, check_method, check_not_diverged, check_settings
+from sfedhp.runs.federation import Data
 from sfedhp.runs.loop import Report, RunInStack, Stop, drive, save_checkpoint
-from sfedhp.runs.prepare import FROM_PYTHON, Data, Prepared, prepare
+from sfedhp.runs.prepare import FROM_PYTHON, Prepared, prepare
 from sfedhp.runs.provenance import flat
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome, Run

@@ -17,12 +17,13 @@ from sfedhp.runs.build import Model
 from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
+from sfedhp.runs.federation import Data, with_data_of
 from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
 from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive
-from sfedhp.runs.prepare import Data, Prepared, prepare, prepare_stack, with_data_of
+from sfedhp.runs.prepare import Prepared, prepare, prepare_stack
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.stacking import stack_key
 
 Folders = Sequence[Path | str | None]

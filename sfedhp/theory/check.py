@@ -8,7 +8,8 @@ from typing import Any
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import Experiment
 from sfedhp.runs.build import Model
-from sfedhp.runs.prepare import Data, prepare
+from sfedhp.runs.federation import Data
+from sfedhp.runs.prepare import prepare
 from sfedhp.theory import curvature, forecast
 from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.constants import Constants

@@ -18,8 +18,8 @@ from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.roles.loading import client_data_options, load_client
 from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.build import build_network
+from sfedhp.runs.federation import federation_of
 from sfedhp.runs.newcomers import newcomer_of
-from sfedhp.runs.prepare import federation_of
 
 INPUTS = np.arange(60.0).reshape(20, 3)
 LABELS = np.arange(20) % 2

@@ -26,8 +26,9 @@ from sfedhp.data import DataOptions, Federation, federate, from_arrays, hold_out
 from sfedhp.data.columns import MISSING
 from sfedhp.data.newcomer import load_newcomer
 from sfedhp.data.scaling import scaling_of
+from sfedhp.runs.federation import federation_of
 from sfedhp.runs.folder import read_experiment
-from sfedhp.runs.prepare import federation_of, prepare_stack
+from sfedhp.runs.prepare import prepare_stack
 from sfedhp.runs.provenance import fingerprint
 
 ROWS = 24

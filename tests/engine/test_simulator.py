@@ -18,7 +18,8 @@ from sfedhp.engine.client_stack import ClientStack
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
-from sfedhp.runs.prepare import federation_of, prepare, prepare_stack
+from sfedhp.runs.federation import federation_of
+from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 

@@ -8,7 +8,7 @@ import time
 
 from sfedhp.report.federation import kits_beside, member_states, refused
 from sfedhp.report.watch import Watcher
-from sfedhp.runs.scores import SCORE_FILES
+from sfedhp.runs.score_files import SCORE_FILES
 from tests.support.run_folders import write_run
 
 

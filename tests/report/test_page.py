@@ -17,7 +17,7 @@ from sfedhp.algorithms import Local
 from sfedhp.report.facts import read_facts
 from sfedhp.report.page import render
 from sfedhp.report.tables import latex_table
-from sfedhp.runs.scores import SCORE_FILES, write_alone
+from sfedhp.runs.score_files import SCORE_FILES, write_alone
 from tests.support.run_folders import write_run
 from tests.support.short_runs import SMALL, remove_checksums_of_scores
 

@@ -18,7 +18,7 @@ from sfedhp.data import from_arrays
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.runs.prepare import prepare
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 from sfedhp.theory.curvature import is_bounded, largest_eigenvalue, measure
 
 ROWS, FEATURES = 60, 5

@@ -14,7 +14,7 @@ import torch
 import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.runs.newcomers import personalize, read_models, shared_models
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 from tests.support.short_runs import SMALL, arrays, remove_checksums_of_scores
 
 CLIENTS = np.array(["ward 1", "Ward 1", "../w", "w\x1b[2J", "[b]x", "Zürich"])

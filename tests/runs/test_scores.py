@@ -15,7 +15,7 @@ from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.data import from_arrays
 from sfedhp.runs.metrics import KINDS
-from sfedhp.runs.scores import SCORE_FILES, read_scores
+from sfedhp.runs.score_files import SCORE_FILES, read_scores
 from sfedhp.runs.sweep import sweep
 from tests.support.short_runs import SMALL, after, remove_checksums_of_scores
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from sfedhp import Experiment
 from sfedhp.config import to_dict, to_toml
-from sfedhp.runs.scores import Scores, write_scores
+from sfedhp.runs.score_files import write_scores
+from sfedhp.runs.scores import Scores
 
 KINDS = ("pm", "em", "gm")
 

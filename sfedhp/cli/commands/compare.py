@@ -18,17 +18,18 @@ from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.paths import new_folder
-from sfedhp.config import Experiment, with_own_sampling
+from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.runs.benefit import Benefit, benefit_of
 from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.config_keys import check_method
 from sfedhp.runs.folder import check_vacant
+from sfedhp.runs.method_options import with_own_sampling
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.recorded import read_run, run_folders
 from sfedhp.runs.run import start
-from sfedhp.runs.scores import write_alone
+from sfedhp.runs.score_files import write_alone
 from sfedhp.runs.settings import Settings, read_settings
 
 

@@ -17,15 +17,16 @@ from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.output.sweep import SweepRun, print_sweep
 from sfedhp.cli.paths import new_folder
 from sfedhp.cli.progress import round_progress
-from sfedhp.config import Experiment, with_own_sampling
+from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.grid import GridPoint, grid
 from sfedhp.runs.hints import hints
+from sfedhp.runs.method_options import with_own_sampling
 from sfedhp.runs.results import Outcome
-from sfedhp.runs.scores import read_scores
+from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.settings import Settings, read_settings
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done
 from sfedhp.runs.sweep import sweep as run_all

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from sfedhp.runs.scores import SCORE_FILES
+from sfedhp.runs.score_files import SCORE_FILES
 from tests.support.paths import ROOT
 
 
