@@ -69,6 +69,24 @@ class Table:
         hint = f"did you mean {near[0]}?" if near else f"its columns are {listed(names)}."
         raise InputError(f"{key} = {name!r} is not a column of {self.name}: {hint}")
 
+    def check_complete(self, column: Column, key: str) -> None:
+        """Refuse a column that has no value in some row.
+
+        Args:
+            column: of this table.
+            key: the option that names it, for the message.
+
+        Raises:
+            InputError: names the first such row.
+        """
+        missing = column.missing
+        if missing.any():
+            row = int(missing.argmax())
+            raise InputError(
+                f"{self.name}: column {column.name!r} has no value in {self.place(row)}, and {key} needs one "
+                f"in every row: fill it in, or remove the row."
+            )
+
 
 def listed(names: Sequence[str], most: int = 20) -> str:
     """The names with commas between them, not more than so many."""

@@ -7,7 +7,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfedhp.core.factored import dense
 from sfedhp.core.late import LateOptions
+from sfedhp.core.trees import keep
+from sfedhp.engine.rounds import Message
+
+
+class Upload(NamedTuple):
+    """What edges upload in a round, and how long it takes on their way."""
+
+    message: Message
+    weights: Tensor  # (..., edges)
+    received: Tensor  # (..., edges, d), the cloud's message before
+    seconds: Tensor  # (..., edges), of all messages on the edge's path
 
 
 class Late(NamedTuple):
@@ -25,6 +37,26 @@ class Late(NamedTuple):
     def idle(self) -> Tensor:
         """Which edges (..., edges) have delivered, and take part in the next round."""
         return self.arrival <= self.clock.unsqueeze(-1)
+
+    def with_uploads(self, options: LateOptions, upload: Upload, turn: int) -> Late:
+        """With the uploads of the edges that were idle, on their way from now on.
+
+        Args:
+            options: which edges are slow, and by what factor.
+            upload: of all edges; those that are not idle keep their last one.
+            turn: the number of the cloud round.
+        """
+        slow = torch.arange(upload.seconds.shape[-1], device=upload.seconds.device) < options.slow_edges
+        seconds = torch.where(slow, options.slow_factor * upload.seconds, upload.seconds)
+        idle = self.idle
+        return self._replace(
+            model=keep(idle, dense(upload.message.model), self.model),
+            sent=keep(idle, upload.received, self.sent),
+            statistics=keep(idle, upload.message.statistics, self.statistics),
+            weights=keep(idle, upload.weights, self.weights),
+            started=keep(idle, torch.full_like(self.started, turn), self.started),
+            arrival=keep(idle, self.clock.unsqueeze(-1) + seconds, self.arrival),
+        )
 
     def moved_to(self, message: Tensor, turn: int) -> Tensor:
         """The uploads (..., edges, d) as changes of what the cloud would send now.

@@ -36,7 +36,7 @@ from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack, Lost, Replies, StepResult
 from sfedhp.engine.cuda_graphs import GraphStatus, Recorder, Worker
 from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, run_edge_rounds
-from sfedhp.engine.late import Late, at_start
+from sfedhp.engine.late import Upload, at_start
 from sfedhp.engine.links import Base, Delivery, Links
 from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
 from sfedhp.engine.seats import Seats
@@ -222,7 +222,11 @@ class Simulator:
         entries, self.ledger = self.ledger.close(), all_rounds
         for direction, entry in entries.items():
             self.ledger.add(direction, entry)
-        return self._arrived(late, idle, received, upload.message, weights, turn, entries)
+        assert self.path_seconds is not None, "the link model is the clock"
+        under_way = Upload(upload.message, weights, received, self.path_seconds(entries))
+        late, counted = late.with_uploads(self.late, under_way, turn).wait(self.late, turn)
+        self.state = replace(self.state, late=late)
+        return Message(late.moved_to(received, turn), late.statistics), counted
 
     def _of_idle(self, result: EdgeRoundsResult, idle: Tensor, base: Base) -> EdgeRoundsResult:
         """The result of edges that were idle; those that work on an older message keep what they had."""
@@ -233,33 +237,6 @@ class Simulator:
         mask = idle.unsqueeze(-1)
         traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
         return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
-
-    def _arrived(
-        self,
-        late: Late,
-        idle: Tensor,
-        received: Tensor,
-        message: Message,
-        weights: Tensor,
-        turn: int,
-        entries: Mapping[Direction, Entry],
-    ) -> tuple[Message, Tensor]:
-        """What has arrived at the cloud when a quorum has: uploads of this round, and older ones."""
-        assert self.path_seconds is not None, "the link model is the clock"
-        seconds = self.path_seconds(entries)
-        slow = torch.arange(self.members, device=seconds.device) < self.late.slow_edges
-        seconds = torch.where(slow, self.late.slow_factor * seconds, seconds)
-        late = late._replace(
-            model=keep(idle, dense(message.model), late.model),
-            sent=keep(idle, received, late.sent),
-            statistics=keep(idle, message.statistics, late.statistics),
-            weights=keep(idle, weights, late.weights),
-            started=keep(idle, torch.full_like(late.started, turn), late.started),
-            arrival=keep(idle, late.clock.unsqueeze(-1) + seconds, late.arrival),
-        )
-        late, counted = late.wait(self.late, turn)
-        self.state = replace(self.state, late=late)
-        return Message(late.moved_to(received, turn), late.statistics), counted
 
     def _gather_clients(
         self, worker: Worker, served: Served, turn: int, drawn: Tensor | None

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.keys import key
 from sfedhp.nn.conv.match import match_convnet
 from sfedhp.nn.dropout import KeyedDropout, keyed
 from sfedhp.nn.mlp import match_mlp
-from sfedhp.nn.modules import aliases, check_supported, copy_module, reason_of
+from sfedhp.nn.modules import aliases, check_supported, copy_module
 from sfedhp.nn.recurrent import fuse, unfuse
 from sfedhp.nn.rehearsal import Rehearsal, rehearse
 
@@ -193,80 +192,6 @@ class Network:
         setattr(module, _FROZEN, tuple(sorted(self._frozen)))  # for a `Network` of this module
         return fuse(module).eval()
 
-    def probe(self, inputs: Tensor, classes: int | None, what: str = "classes") -> None:
-        """Run the module once on a stack of two clients, to check that it fits the data.
-
-        Args:
-            inputs: two rows of real inputs.
-            classes: how many scores it must return for each row; None: any number of features.
-            what: the scores stand for.
-
-        Raises:
-            InputError: it does not run, returns another shape, or holds values that are not finite.
-        """
-        model, statistics = self.initial()
-        for part, value in {**split(model, self.weights), **split(statistics, self.buffers)}.items():
-            if not value.isfinite().all():
-                raise InputError(
-                    f"The model's {part} holds NaN or infinite values before any training: fix it, or, if it "
-                    f"is a constant such as a mask, register it as a buffer with persistent=False."
-                )
-        name = type(self.module).__name__
-        stack = torch.Size([2])
-        spread = {part: value.expand(2, *value.shape) for part, value in split(model, self.weights).items()}
-        try:
-            if self.rehearsal(inputs.shape[1:], inputs.dtype).takes_integers:
-                self.check_tokens(inputs)
-            outputs, _ = self.run(
-                spread,
-                statistics.expand(2, -1),
-                inputs.expand(2, *inputs.shape),
-                stack,
-                train=True,
-                keys=key(torch.arange(2)),
-            )
-        except InputError:
-            raise
-        except Exception as error:  # a user's forward may raise anything
-            raise InputError(
-                f"The model {name} does not run on a stack of clients with inputs of shape "
-                f"{tuple(inputs.shape[1:])} ({reason_of(error)}): check its input shape, and use layers "
-                f"without data-dependent branches."
-            ) from error
-        if outputs.ndim != 3 or outputs.shape[1] != len(inputs):
-            raise InputError(
-                f"The model {name} returns shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
-                f"it must return one vector of scores per row."
-            )
-        if classes is not None and outputs.shape[2] != classes:
-            raise InputError(
-                f"The model {name} returns {outputs.shape[2]} scores per row but the data has {classes} "
-                f"{what}: change its last layer to {classes} outputs."
-            )
-
-    def check_tokens(self, rows: Tensor) -> None:
-        """Run the module on the rows (rows, *shape) with the smallest and the largest token id.
-
-        Raises:
-            InputError: rows hold other numbers than integers, or ids that an embedding does not have.
-        """
-        name = type(self.module).__name__
-        if not torch.equal(rows, rows.round()):
-            raise InputError(
-                f"The model {name} takes token ids, but the inputs are not integers: store them as int64 "
-                f"(uint8 is taken for pixels and scaled), with data.scale = auto."
-            )
-        flat = rows.flatten(1)
-        extremes = rows[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])]
-        model, statistics = self.initial()
-        try:
-            self.run(split(model, self.weights), statistics, extremes, torch.Size(), train=False)
-        except Exception as error:  # a user's forward may raise anything
-            raise InputError(
-                f"The model {name} does not take the token ids {int(rows.min())} to {int(rows.max())} of the "
-                f"inputs ({reason_of(error)}): give its nn.Embedding that many, or leave such rows out."
-            ) from error
-
     def _call(
         self,
         weights: Mapping[str, Tensor],
@@ -296,19 +221,6 @@ class Network:
                 f"must return one tensor of scores."
             )
         return outputs, join(buffers, self.buffers) if buffers else statistics
-
-
-def as_taken(module: nn.Module, rows: Tensor) -> Tensor:
-    """The rows (rows, *shape) as a module takes them: real numbers, or integers where it takes token ids.
-
-    Raises:
-        InputError: it takes token ids, and the rows hold others than it has.
-    """
-    network = Network(module)
-    if not network.rehearsal(rows.shape[1:], rows.dtype).takes_integers:
-        return rows
-    network.check_tokens(rows)
-    return rows.long()
 
 
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:

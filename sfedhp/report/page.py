@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from sfedhp._version import __version__
-from sfedhp.report import content, sections
+from sfedhp.report import config_section, content, sections
 from sfedhp.report.drawing import Drawing
 from sfedhp.report.facts import Facts
 from sfedhp.report.html import figures, paragraph, section
@@ -74,8 +74,8 @@ def render_content(facts: Facts, members: str = "") -> Content:
         "" if several else section("Curves", figures(curves)),
         *sections.details(facts),
         section("Density, bytes and time", figures([*traffic, *times])),
-        f'<div class="columns">{section("Config", sections.config(facts))}'
-        f"{section('Environment', sections.environment(facts))}</div>",
+        f'<div class="columns">{section("Config", config_section.config(facts))}'
+        f"{section('Environment', config_section.environment(facts))}</div>",
     ]
     readouts = _readouts([*curves, *traffic, *times])
     for number, run in enumerate(sections.detailed(facts)):

@@ -7,8 +7,8 @@ import io
 import re
 from typing import Final
 
-from sfedhp.report.content import capitalized
 from sfedhp.report.facts import Facts
+from sfedhp.report.wording import capitalized
 
 _LATEX: Final = {
     "\\": r"\textbackslash{}",

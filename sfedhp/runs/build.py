@@ -19,6 +19,7 @@ from sfedhp.nn.augmentation import check_augment
 from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows, mean_of
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
+from sfedhp.nn.probe import probe, probe_tokens
 from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem
 from sfedhp.nn.row_losses import LossOptions, probe_loss, row_loss_of
 from sfedhp.nn.task import Task
@@ -76,7 +77,7 @@ def probe_network(
     check_augment(experiment.data.augment, sample.shape[1:])
     what = {"classification": "classes", "multilabel": "labels", "regression": "targets"}
     wanted = None if experiment.algorithm.predicts_from_features else outputs
-    network.probe(sample, wanted, what.get(problem.name, "values in each row"))
+    probe(network, sample, wanted, what.get(problem.name, "values in each row"))
 
 
 def check_problem(experiment: Experiment, problem: Problem) -> None:
@@ -157,7 +158,7 @@ def check_tokens(network: Network, *held: Rows) -> None:
     for rows in held:
         shape = rows.inputs.shape[rows.sizes.ndim + 1 :]
         if rows.inputs.numel() and network.rehearsal(shape, rows.inputs.dtype).takes_integers:
-            network.check_tokens(rows.inputs.reshape(-1, *shape))
+            probe_tokens(network, rows.inputs.reshape(-1, *shape))
 
 
 def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, Tensor]:

@@ -5,35 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.core.factored import dense
 from sfedhp.core.formats import counted
-from sfedhp.core.types import Clock
 from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
 from sfedhp.nn.modules import reason_of
-from sfedhp.nn.network import Network, as_taken
+from sfedhp.nn.network import Network
+from sfedhp.nn.probe import as_taken
 from sfedhp.nn.problems import Metric
-from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, Rows, build_task, client_keys
-from sfedhp.runs.counting import Counting
-from sfedhp.runs.divergence import is_overflow
 from sfedhp.runs.folder import read_experiment, read_schema
 from sfedhp.runs.models import read_model
+from sfedhp.runs.newcomer_fit import HALVINGS, fit
 from sfedhp.runs.newcomer_scores import counting_of, evaluate, score
 from sfedhp.runs.prepare import FROM_PYTHON
 from sfedhp.runs.results import Run
-
-_HALVINGS = 10  # of the rates, at most
-_FAR = 10  # times the norm of the start: steps that lead farther overshoot, even if they fit the rows
 
 
 @dataclass(frozen=True)
@@ -196,19 +189,19 @@ def adapt(
     classes = outputs if newcomer.problem == "classification" else 0
     task = build_task(experiment, network, rows, keys, classes, counting.loss)
     guess = score(torch.zeros(len(labels), outputs, dtype=dtype), labels, counting).loss
-    fit = _fit(
+    found = fit(
         experiment.algorithm, received, replace(task, statistics=statistics), losses[chosen], guess, counting
     )
-    if fit is None:
+    if found is None:
         raise InputError(
-            f"The steps diverge on the newcomer's rows, and to divide the rates by up to {2**_HALVINGS} does "
+            f"The steps diverge on the newcomer's rows, and to divide the rates by up to {2**HALVINGS} does "
             f"not help: set lower ones (algorithm.…_rate), or use the run's {chosen} model as it is."
         )
     before, after = (
-        evaluate(each, test_inputs, test_labels, counting).value for each in (models[chosen], fit.model)
+        evaluate(each, test_inputs, test_labels, counting).value for each in (models[chosen], found.model)
     )
     return Personalized(
-        model=fit.model,
+        model=found.model,
         classes=classes,
         start=chosen,
         losses=losses,
@@ -217,67 +210,9 @@ def adapt(
         after=after,
         rows=len(labels),
         test_rows=len(test_labels),
-        halvings=fit.halvings,
-        loss=fit.loss,
+        halvings=found.halvings,
+        loss=found.loss,
     )
-
-
-class _Fit(NamedTuple):
-    """A newcomer's model, and the rates and loss of its steps."""
-
-    model: nn.Module
-    halvings: int
-    loss: float
-
-
-def _fit(
-    algorithm: Algorithm, received: Tensor, task: Task, start: float, guess: float, counting: Counting
-) -> _Fit | None:
-    """The model of the largest rates that do not raise the loss; else that of the run's own, if it is usable.
-
-    Args:
-        algorithm: the method.
-        received: the model the newcomer starts from.
-        task: the newcomer's.
-        start: the loss of that model on the newcomer's rows.
-        guess: the loss of scores that are all 0; more than that is a divergence, for sparsity pulls at most
-            there.
-        counting: computes losses.
-    """
-    own = None
-    for halvings in range(_HALVINGS + 1):
-        model = _train(_with_halved_rates(algorithm, halvings), received, replace(task))
-        if model is None:
-            continue
-        loss = evaluate(model, task.inputs, task.labels, counting).loss
-        if loss <= start:
-            return _Fit(model, halvings, loss)
-        if halvings == 0 and loss <= guess:
-            own = _Fit(model, halvings, loss)
-    return own
-
-
-def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | None:
-    """The model of a client after its first message; None if the steps lead too far from their start."""
-    clock = Clock(0)
-    try:
-        result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
-        own = algorithm.personalize(received, result.personal, task, clock)
-    except RuntimeError as error:
-        if is_overflow(error):
-            return None
-        raise
-    # A method without personal models still trains a copy of its own: the one it would send.
-    model = dense(result.upload if own is None else own)
-    assert task.statistics is not None, "the caller gave them"
-    near = model.double().norm() <= _FAR * received.double().norm().clamp(min=1)
-    return task.network.build(model, task.statistics) if near and task.statistics.isfinite().all() else None
-
-
-def _with_halved_rates(algorithm: Algorithm, halvings: int) -> Algorithm:
-    """The same method, with each rate of its steps halved this many times."""
-    rates = [rule.rate for rule in algorithm.step_rules()]
-    return replace(algorithm, **{rate.name: rate.value / 2**halvings for rate in rates})
 
 
 def _start_names(models: Mapping[str, nn.Module], start: str) -> list[str]:

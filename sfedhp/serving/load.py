@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
-from sfedhp.nn.network import as_taken
+from sfedhp.nn.probe import as_taken
 from sfedhp.runs.build import Model
 from sfedhp.runs.model_card import Tier
 from sfedhp.serving.rows import Source, prepare

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.data.schema import Schema
-from sfedhp.nn.network import as_taken
+from sfedhp.nn.probe import as_taken
 from sfedhp.serving.rows import Source, prepare
 from sfedhp.serving.saved_model import SavedModel
 

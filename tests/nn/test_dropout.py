@@ -16,6 +16,7 @@ from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.dropout import DropoutCall, KeyedDropout, keyed
 from sfedhp.nn.network import Network, split
+from sfedhp.nn.probe import probe
 from sfedhp.nn.task import GradientMethod, Task
 
 LEAD = (2, 3)
@@ -289,14 +290,14 @@ class Calls(nn.Module):
 )
 def test_other_random_functions_are_refused_by_name(function, name):
     with pytest.raises(InputError, match=f"forward calls {name}, which draws .* only dropout may be random"):
-        Network(Calls(function)).probe(torch.randn(2, 4), 3)
+        probe(Network(Calls(function)), torch.randn(2, 4), 3)
 
 
 def test_dropout_that_ignores_the_mode_is_refused():
     with pytest.raises(InputError, match=r"Calls drops in evaluation mode too: .* training=self\.training"):
-        Network(Calls(lambda values, _: functional.dropout(values))).probe(torch.randn(2, 4), 3)
+        probe(Network(Calls(lambda values, _: functional.dropout(values))), torch.randn(2, 4), 3)
     with pytest.raises(InputError, match=r"dropout has p = 1.5: it must be between 0 and 1"):
-        Network(Calls(lambda values, _: functional.dropout(values, 1.5))).probe(torch.randn(2, 4), 3)
+        probe(Network(Calls(lambda values, _: functional.dropout(values, 1.5))), torch.randn(2, 4), 3)
 
 
 def test_a_mask_without_rows_is_the_same_for_all():

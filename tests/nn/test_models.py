@@ -16,6 +16,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import split
 from sfedhp.nn.presets import MODELS
+from sfedhp.nn.probe import probe
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
 
@@ -43,7 +44,7 @@ def make(model, shape=IMAGE, classes=10, seed=0, **options):
 def test_the_models_have_the_papers_sizes(name, shape, parameters, statistics):
     network = make(name, shape)
     assert (network.d, network.s) == (parameters, statistics)
-    network.probe(torch.rand(2, *shape), 10)
+    probe(network, torch.rand(2, *shape), 10)
     assert network.module.state_dict().keys() >= {"head.weight", "head.bias"}
 
 
@@ -68,7 +69,7 @@ def test_the_seed_decides_the_weights_and_leaves_torch_alone():
 
 def test_features_lose_the_head():
     network = make("dnn", features=True)
-    network.probe(torch.rand(2, *IMAGE), None)
+    probe(network, torch.rand(2, *IMAGE), None)
     assert network.d == 784 * 500 + 500 + 500 * 200 + 200
     assert make("mlr", features=True).d == 7_850
 
@@ -269,7 +270,7 @@ class Image(Own):
 )
 def test_a_model_that_does_not_fit_is_refused(model, sentence):
     with pytest.raises(InputError, match=sentence):
-        make(model).probe(torch.rand(2, *IMAGE), 10)
+        probe(make(model), torch.rand(2, *IMAGE), 10)
 
 
 def test_vgg_wants_large_images():
@@ -409,7 +410,7 @@ def prenorm(shape, classes):
 @pytest.mark.parametrize("train", [True, False])
 def test_a_transformer_encoder_runs_without_warnings(train):
     network = make(prenorm, (3, 4), 5)
-    network.probe(torch.rand(2, 3, 4), 5)
+    probe(network, torch.rand(2, 3, 4), 5)
     weights = {
         name: part.expand(2, *part.shape)
         for name, part in split(network.initial()[0], network.weights).items()

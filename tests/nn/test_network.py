@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from sfedhp.core.errors import InputError
 from sfedhp.nn.mlp import match_mlp
 from sfedhp.nn.network import Network, join, split
+from sfedhp.nn.probe import probe
 
 
 def perceptron(*between):
@@ -55,7 +56,7 @@ class Tempered(nn.Linear):
 def test_a_parameter_may_be_a_single_number():
     network = Network(Tempered())
     assert (network.d, network.s) == (16, 1)
-    network.probe(torch.randn(2, 4), 3)
+    probe(network, torch.randn(2, 4), 3)
     model, statistics = network.initial()
     assert split(model, network.weights)["temperature"].shape == ()
     assert split(model.expand(5, 2, -1), network.weights)["temperature"].shape == (5, 2)
@@ -92,7 +93,7 @@ def test_the_module_that_was_given_stays_as_it_is():
     module = Normalized()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     network = Network(module)
-    network.probe(torch.randn(2, 4), 3)
+    probe(network, torch.randn(2, 4), 3)
     network.build(torch.zeros(network.d), torch.zeros(network.s))
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
@@ -153,7 +154,7 @@ def test_buffers_that_are_no_statistics_stay_as_they_are():
     module = Constants()
     network = Network(module)
     assert network.s == 0
-    network.probe(torch.randn(2, 4), 2)
+    probe(network, torch.randn(2, 4), 2)
     model, rows = network.initial()[0].expand(2, -1), torch.randn(2, 5, 4)
     outputs, _ = network.run(split(model, network.weights), torch.zeros(2, 0), rows, torch.Size([2]), True)
     assert_close(outputs, torch.stack([module(each) for each in rows]))
@@ -286,7 +287,7 @@ def test_a_module_with_an_embedding_gets_integers():
     assert not network.rehearsal(torch.Size([4]), torch.int64).takes_integers
     assert not Network(nn.Linear(4, 3)).rehearsal(torch.Size([4]), torch.float32).takes_integers
     tokens = torch.tensor([[1, 2, 3, 6], [0, 0, 0, 0]])
-    network.probe(tokens.float(), 3)
+    probe(network, tokens.float(), 3)
     model, statistics = network.initial()
     weights = split(model, network.weights)
     outputs, _ = network.run(weights, statistics, tokens.float(), torch.Size(), train=True)
@@ -304,7 +305,7 @@ def test_a_layer_that_is_used_twice_under_one_name_is_fine():
         def forward(self, inputs):
             return self.layer(torch.tanh(self.layer(inputs)))
 
-    Network(Twice()).probe(torch.randn(2, 4), 4)
+    probe(Network(Twice()), torch.randn(2, 4), 4)
 
 
 @pytest.mark.parametrize("name", ["first.weight", "norm.running_var"])
@@ -312,7 +313,7 @@ def test_a_module_that_begins_with_nan_is_refused(name):
     module = Normalized()
     module.state_dict()[name].flatten()[0] = torch.nan
     with pytest.raises(InputError, match=f"The model's {name} holds NaN or infinite values before"):
-        Network(module).probe(torch.randn(2, 4), 3)
+        probe(Network(module), torch.randn(2, 4), 3)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +345,7 @@ class Twice(nn.Linear):
 )
 def test_a_module_that_does_not_fit_the_data_is_refused(module, classes, word):
     with pytest.raises(InputError, match=word):
-        Network(module).probe(torch.randn(2, 4), classes)
+        probe(Network(module), torch.randn(2, 4), classes)
 
 
 class Pair(nn.Linear):
@@ -372,13 +373,13 @@ class Raising(nn.Linear):
 )
 def test_an_error_in_a_forward_becomes_one_sentence(module, sentence):
     with pytest.raises(InputError, match=sentence) as found:
-        Network(module).probe(torch.randn(2, 4), 3)
+        probe(Network(module), torch.randn(2, 4), 3)
     assert "\n" not in str(found.value)
 
 
 def test_a_module_that_fits_is_not_refused():
-    Network(nn.Linear(4, 3)).probe(torch.randn(2, 4), None)
-    Network(perceptron(nn.ReLU())).probe(torch.randn(2, 2, 2), 2)
+    probe(Network(nn.Linear(4, 3)), torch.randn(2, 4), None)
+    probe(Network(perceptron(nn.ReLU())), torch.randn(2, 2, 2), 2)
 
 
 def test_linear_layers_with_relu_between_are_matched():

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from sfedhp.core.errors import InputError
 from sfedhp.nn.network import Network, split
+from sfedhp.nn.probe import probe
 from sfedhp.nn.recurrent import fuse, unfuse
 
 EXACT: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
@@ -99,4 +100,4 @@ def test_what_would_be_computed_differently_is_refused():
             return self.lstm(nn.utils.rnn.pack_sequence(list(series)))[1][0][0]
 
     with pytest.raises(InputError, match="gives its LSTM a PackedSequence: give it a tensor"):
-        Network(Packed()).probe(torch.randn(2, 4, 3), 5)
+        probe(Network(Packed()), torch.randn(2, 4, 3), 5)
