@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from sfedhp.paper import figure_claims, table_claims
 from sfedhp.paper.figure_claims import Figures
 from sfedhp.paper.rows import Row
+from sfedhp.paper.studies import MAIN_READING
 from sfedhp.paper.verdicts import Claim
 
 
-def judge(rows: Sequence[Row], figures: Figures) -> list[Claim]:
-    """Each claim with its verdict; of what was not run yet it says so."""
+def judge(rows: Sequence[Row], figures: Figures, reading: str = MAIN_READING) -> list[Claim]:
+    """Each claim with its verdict by the rows of one reading; of what was not run yet it says so."""
+    rows = [row for row in rows if row.reading == reading]
     return [
         table_claims.best_global(rows),
         table_claims.best_averaged(rows),

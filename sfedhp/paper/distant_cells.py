@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from sfedhp.paper.published import DATASET_NAMES
 from sfedhp.paper.rows import EARLY, Row
+from sfedhp.paper.studies import MAIN_READING
 from sfedhp.paper.tables import NEAR, TextTable
 
 
@@ -38,8 +39,8 @@ def notes() -> tuple[Note, ...]:
     return tuple(Note(**note) for note in tomllib.loads(text)["note"])
 
 
-def distant_cells(rows: Sequence[Row]) -> TextTable:
-    """The table of the cells that are more than `NEAR` points from the paper's."""
+def distant_cells(rows: Sequence[Row], reading: str = MAIN_READING) -> TextTable:
+    """The table of the cells that are more than `NEAR` points from the paper's, under one reading."""
     lines = tuple(
         (
             f"{DATASET_NAMES[row.dataset]} S{row.setting} {row.variant} {row.metric.upper()}",
@@ -49,10 +50,10 @@ def distant_cells(rows: Sequence[Row]) -> TextTable:
             "; ".join((_where_reached(row, rows), *(note.text for note in notes() if note.matches(row)))),
         )
         for row in rows
-        if row.gap is not None and abs(row.gap) > NEAR and row.compared
+        if row.gap is not None and abs(row.gap) > NEAR and row.reading == reading
     )
     return TextTable(
-        f"Cells more than {NEAR} points from the paper",
+        f"Cells more than {NEAR} points from the paper, {reading}",
         ("cell", "paper", "ours, best", "gap", "what we found"),
         lines,
         "A curve passes a number in the first evaluated round whose mean over seeds is not below it.",
@@ -66,7 +67,8 @@ def _where_reached(row: Row, rows: Sequence[Row]) -> str:
         known = row.early is not None and row.reached != EARLY
         early = f", and has {row.early:.1f} after {EARLY}" if known else ""
         return f"our curve passes the paper's number at round {row.reached}{early}"
-    alike = [each for each in rows if (each.table, each.metric) == (row.table, row.metric) and each.compared]
+    same = (row.table, row.metric, row.reading)
+    alike = [each for each in rows if (each.table, each.metric, each.reading) == same and each.compared]
     best = max((each for each in alike if each.paper is not None), key=lambda each: each.ours_best)
     missed = f"not reached in {row.rounds} rounds"
     if best == row:

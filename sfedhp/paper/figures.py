@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from sfedhp.core.errors import InputError
 from sfedhp.paper.curves import Curve
+from sfedhp.paper.studies import MAIN_READING
 
 
 class Panel(NamedTuple):
@@ -46,8 +47,14 @@ _LINE = 5  # curves that fit into a legend of one line
 _DASHES = ("-", "--", ":", "-.")
 
 
+def title(study: str) -> str:
+    """The title of a study's figure; another reading than the main one has its name after a hyphen."""
+    figure, _, reading = study.partition("-")
+    return f"{TITLES[figure]}, {reading or MAIN_READING}"
+
+
 def draw(study: str, curves: Sequence[Curve]) -> str:
-    """The figure as SVG; the same records give the same text.
+    """The figure of a study as SVG; the same records give the same text.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -58,7 +65,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
         raise InputError("Drawing needs matplotlib: pip install 'sfedhp[report]'.") from None
     from matplotlib.figure import Figure
 
-    panels = PANELS[study]
+    panels = PANELS[study.partition("-")[0]]
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
     with mpl.rc_context({"svg.hashsalt": study, "svg.fonttype": "none", "font.size": 9}):
         columns = len(kinds) if len(curves) > _LINE else len(curves)

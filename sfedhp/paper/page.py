@@ -9,8 +9,9 @@ from pathlib import Path
 
 from sfedhp.core.files import write_text
 from sfedhp.paper.distant_cells import distant_cells
-from sfedhp.paper.figures import TITLES, draw
+from sfedhp.paper.figures import draw, title
 from sfedhp.paper.results import Results
+from sfedhp.paper.studies import READINGS
 from sfedhp.paper.tables import TextTable, agreement, text_tables
 from sfedhp.paper.verdicts import Claim
 
@@ -54,6 +55,9 @@ class Page:
         body = [
             "<h1>sFedHP: the paper and this implementation, side by side</h1>",
             f"<p>{escape(_READING)}</p>",
+            "<ul>"
+            + "".join(f"<li><b>{name}</b>: {escape(words)}</li>" for name, words in READINGS.items())
+            + "</ul>",
             "<h2>The paper's claims</h2>",
             *(_claim_html(claim) for claim in self.claims),
             "<h2>Agreement</h2>",
@@ -61,7 +65,7 @@ class Page:
             *(_table_html(table) for table in self.tables),
         ]
         for name, drawing in self.figures.items():
-            body += [f"<h2>{escape(TITLES[name])}</h2>", drawing[drawing.index("<svg") :]]
+            body += [f"<h2>{escape(title(name))}</h2>", drawing[drawing.index("<svg") :]]
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -72,12 +76,15 @@ class Page:
 
     def markdown(self) -> str:
         """The page as Markdown, with the figures as files in images/."""
-        images = [f"![{TITLES[name]}](images/{name}.svg)" for name in self.figures]
+        images = [f"![{title(name)}](images/{name}.svg)" for name in self.figures]
         parts = [
             "# The paper and this implementation, side by side",
             "Written from the records in `results/` by:",
             "```sh\nsfedhp reproduce --show --markdown docs/reproduction.md\n```",
             _READING,
+            "The paper's text can be read in several ways. Its numbers fit the first one best, so claims are "
+            "judged by it:",
+            "\n".join(f"- **{name}**: {words}" for name, words in READINGS.items()),
             "## Agreement",
             "\n".join(f"- {line}" for line in self.agreement),
             "## The paper's claims",
@@ -113,7 +120,10 @@ def make_page(results: Results) -> Page:
     tables = dict.fromkeys(["table1", *results.tables.values()])
     return Page(
         results.claims,
-        [*text_tables(results.rows, tables), distant_cells(results.rows)],
+        [
+            *text_tables(results.rows, tables),
+            *(table for reading in READINGS if (table := distant_cells(results.rows, reading)).lines),
+        ],
         agreement(results.rows),
         {name: draw(name, lines) for name, lines in results.curves.items() if lines},
     )

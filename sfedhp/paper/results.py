@@ -12,7 +12,7 @@ from sfedhp.paper.curves import Curve, curves
 from sfedhp.paper.figures import PANELS
 from sfedhp.paper.records import read_records_of
 from sfedhp.paper.rows import Row, rows, table1_rows
-from sfedhp.paper.studies import Study
+from sfedhp.paper.studies import MAIN_READING, Study
 from sfedhp.paper.verdicts import Claim
 
 
@@ -22,7 +22,7 @@ class Results:
 
     tables: Mapping[str, str]  # the table each study belongs to
     rows_by_study: Mapping[str, Sequence[Row]]
-    curves: Mapping[str, Sequence[Curve]]  # by figure
+    curves: Mapping[str, Sequence[Curve]]  # by study
     claims: Sequence[Claim]  # every claim of the paper with its verdict
 
     @property
@@ -84,8 +84,12 @@ def read_results(studies: Sequence[Study], records: str | Path) -> Results:
     """
     known = read_records_of(studies, records)
     by_study = {study.name: rows([study], known) for study in studies}
-    figures = {study.name: curves(study, known) for study in studies if study.name in PANELS}
-    claims = judge([row for each in by_study.values() for row in each], figures)
+    figures = {study.name: curves(study, known) for study in studies if study.table in PANELS}
+    shown = [study for study in studies if study.name in figures and study.reading == MAIN_READING]
+    claims = judge(
+        [row for each in by_study.values() for row in each],
+        {study.table: figures[study.name] for study in shown},
+    )
     return Results({study.name: study.table for study in studies}, by_study, figures, claims)
 
 

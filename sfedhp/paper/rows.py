@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sfedhp.paper.newcomers import NEWCOMER_ROWS
 from sfedhp.paper.published import TABLES, cells, overview
 from sfedhp.paper.records import Record
-from sfedhp.paper.studies import Study
+from sfedhp.paper.studies import MAIN_READING, Study
 
 METRICS = ("pm", "gm")
 EARLY = 200  # a round by which many of the paper's numbers are passed
@@ -28,7 +28,8 @@ class Row:
     lam: float | None
     alpha: float | None
     metric: str  # pm or gm
-    reading: str  # 2-label or as-written; with batch norm also local or averaged
+    reading: str  # how the paper's text was understood: balanced, neighbouring or as-written
+    statistics: str | None  # of batch norm, for global models: local or averaged; None without
     paper: float | None  # None in every row the paper does not have
     ours_last: float
     ours_validated: float | None
@@ -56,8 +57,8 @@ class Row:
 
     @property
     def compared(self) -> bool:
-        """Whether claims are judged by it: two labels per client, batch-norm statistics as in the paper."""
-        return self.reading in ("2-label", "2-label, local")
+        """Whether it is compared with the paper: batch-norm statistics, where there are any, are local."""
+        return self.statistics != "averaged"
 
 
 def rows(studies: Sequence[Study], records: Sequence[Record]) -> list[Row]:
@@ -81,13 +82,16 @@ def final_records(study: Study, variant: str, records: Sequence[Record]) -> list
     return sorted((each for each in mine if each.rounds == longest), key=lambda each: each.seed)
 
 
-def table1_rows(detail: Sequence[Row]) -> list[Row]:
+def table1_rows(detail: Sequence[Row], reading: str = MAIN_READING) -> list[Row]:
     """The rows of Table 1: of each of five methods the row of its detail table that the paper shows."""
+    detail = [
+        row for row in detail if row.reading == reading and row.metric == "gm" and row.paper is not None
+    ]
     chosen = []
     for cell in overview():
         for row in detail:
             same = (row.dataset, row.setting, row.method) == (cell.dataset, cell.setting, cell.method)
-            if same and row.metric == "gm" and row.lam == cell.lam and row.paper is not None:
+            if same and row.lam == cell.lam:
                 chosen.append(row)
     return chosen
 
@@ -98,7 +102,7 @@ def _newcomer_rows(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
         values = {run.seed: run.newcomers[name] for run in runs if name in run.newcomers}
         if values:
             figures = {seed: _Figures(value, value, None, None) for seed, value in values.items()}
-            yield _row(study, runs, f"{runs[0].variant}: {words}", metric, study.reading, None, figures)
+            yield _row(study, runs, f"{runs[0].variant}: {words}", metric, None, None, figures)
 
 
 def _variant_rows(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
@@ -106,11 +110,10 @@ def _variant_rows(study: Study, variant: str, runs: Sequence[Record]) -> Iterato
         return
     yield from _newcomer_rows(study, runs)
     for metric in METRICS:
-        for column, reading in _columns(_with_curve(runs), metric, study.reading):
-            beside = study.paper and not reading.endswith("averaged")
-            paper = _paper(study, runs[0], metric) if beside else None
+        for column, kind in _columns(_with_curve(runs), metric):
+            paper = _paper(study, runs[0], metric) if study.paper and kind != "averaged" else None
             figures = {run.seed: _figures(run, column) for run in runs}
-            row = _row(study, runs, variant, metric, reading, paper, figures)
+            row = _row(study, runs, variant, metric, kind, paper, figures)
             means = _means(runs, column)
             passed = (turn for turn, mean in means.items() if paper is not None and mean >= paper)
             yield replace(row, reached=next(passed, None), early=means.get(EARLY))
@@ -121,7 +124,7 @@ def _row(
     runs: Sequence[Record],
     variant: str,
     metric: str,
-    reading: str,
+    kind: str | None,
     paper: float | None,
     by_seed: Mapping[int, _Figures],
 ) -> Row:
@@ -140,7 +143,8 @@ def _row(
         lam=_strength(runs[0]),
         alpha=options.get("self_weight"),
         metric=metric,
-        reading=reading,
+        reading=study.reading,
+        statistics=kind,
         paper=paper,
         ours_last=statistics.fmean(last),
         ours_validated=statistics.fmean(known) if known else None,
@@ -168,13 +172,13 @@ def _with_curve(runs: Sequence[Record]) -> Record:
     return next((run for run in runs if run.curve), runs[0])
 
 
-def _columns(run: Record, metric: str, reading: str) -> Iterator[tuple[str, str]]:
-    """The columns of a metric with their readings: two for global models with batch norm."""
+def _columns(run: Record, metric: str) -> Iterator[tuple[str, str | None]]:
+    """The columns of a metric with their batch-norm statistics: two for global models with batch norm."""
     if f"{metric}_local" in run.curve:
-        yield from ((f"{metric}_{kind}", f"{reading}, {kind}") for kind in ("local", "averaged"))
+        yield from ((f"{metric}_{kind}", kind) for kind in ("local", "averaged"))
     elif metric in run.curve or (metric == "gm" and not run.curve):
         # A run that diverged before its first evaluation has no column and no accuracy, but is shown.
-        yield metric, reading
+        yield metric, None
 
 
 class _Figures(NamedTuple):

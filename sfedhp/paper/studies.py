@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,12 @@ from sfedhp.runs.settings import STUDY, read_settings, read_toml
 _LISTS: Final[Mapping[str, Any]] = tomllib.loads(
     files("sfedhp.paper").joinpath("studies.toml").read_text(encoding="utf-8")
 )
-MORE: Final[tuple[str, ...]] = tuple(_LISTS["more"])  # studies that are no table or figure of the paper
-STUDIES: Final[tuple[str, ...]] = (*_LISTS["paper"], *MORE)
+STUDIES: Final[tuple[str, ...]] = tuple(_LISTS["order"])
+# Those that are not simply a table or figure of the paper.
+MORE: Final = tuple(name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name))
+# How the paper's text can be understood, in words; everything is judged by the main one.
+READINGS: Final[Mapping[str, str]] = _LISTS["readings"]
+MAIN_READING, OTHER_READING, _ = READINGS
 # Names of groups of studies.
 COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "all": STUDIES,
@@ -26,8 +31,10 @@ COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _REQUIRED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
 _OPTIONAL: Final[Mapping[str, tuple[type, Any]]] = {
-    **{"paper": (bool, True), "seeds": (int, 3)},
-    **{"choice_rounds": (int, 0), "choice_seeds": (int, 3)},
+    "paper": (bool, True),
+    "seeds": (int, 3),
+    "choice_rounds": (int, 0),
+    "choice_seeds": (int, 3),
 }
 
 
@@ -45,7 +52,7 @@ class Study:
 
     name: str
     table: str  # the table or figure of the paper it belongs to
-    reading: str  # how the paper's text was understood
+    reading: str  # how the paper's text was understood: one of `READINGS`
     paper: bool  # whether the paper has numbers to compare it with
     seeds: int  # each variant runs with the seeds 0, 1, …
     choice_rounds: int  # rounds of the trial runs that decide between the points of a variant
@@ -146,6 +153,10 @@ def _check_table(path: Path, table: Mapping[str, Any]) -> None:
             raise InputError(
                 f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for an example."
             )
+    if table["reading"] not in READINGS:
+        raise InputError(
+            f"reading = {table['reading']!r} in {path} is unknown: write one of {', '.join(READINGS)}."
+        )
     for key, (exact, default) in _OPTIONAL.items():
         if type(table.get(key, default)) is not exact:
             raise InputError(

@@ -39,7 +39,7 @@ def best_averaged(rows: Sequence[Row]) -> Claim:
     shown = {(row.table, row.variant) for row in table1_rows(rows)}
 
     def of_table(table: str) -> Iterator[Decision]:
-        mine = [row for row in rows if (row.table, row.reading) == (table, "2-label, averaged")]
+        mine = [row for row in rows if (row.table, row.statistics) == (table, "averaged")]
         mine = [row for row in mine if (table, row.variant) in shown]
         if mine:
             yield compare(_best(mine, _last, "sfedhp"), _best(mine, _last))

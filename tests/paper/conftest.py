@@ -19,7 +19,7 @@ def study() -> Callable[..., Study]:
         name: str = "table2",
         *,
         table: str = "table2",
-        reading: str = "2-label",
+        reading: str = "balanced",
         paper: bool = True,
         **variants: Any,
     ) -> Study:
@@ -27,7 +27,16 @@ def study() -> Callable[..., Study]:
             variant: tuple(Point(f"{variant} {turn}", each) for turn, each in enumerate(experiments))
             for variant, experiments in variants.items()
         }
-        return Study(name, table, reading, paper, 200, points)
+        return Study(
+            name=name,
+            table=table,
+            reading=reading,
+            paper=paper,
+            seeds=3,
+            choice_rounds=200,
+            choice_seeds=3,
+            variants=points,
+        )
 
     return make
 

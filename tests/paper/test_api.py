@@ -11,7 +11,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.paper.rows import row_to_dict
 from tests.support.studies import TINY
 
-SMALL = TINY.replace('reading = "2-label"', 'reading = "2-label"\nchoice_rounds = 1').replace(
+SMALL = TINY.replace('reading = "balanced"', 'reading = "balanced"\nchoice_rounds = 1').replace(
     "algorithm.edge_rounds=2", "algorithm.edge_rounds=2 algorithm.personal_rate=0.01,0.05"
 )
 # Modules of the command line and of extras cannot be imported.

@@ -92,7 +92,7 @@ def test_another_reading_decides_nothing(study, made):
         ]
         return rows([one], records)
 
-    claims = judge(of("table2", "2-label", 80.0) + of("table2-as-written", "as-written", 99.0), {})
+    claims = judge(of("table2", "balanced", 80.0) + of("table2-as-written", "as-written", 99.0), {})
     assert [claims[claim].verdict for claim in (BEST, TUNED, PERSONAL)] == ["does not hold"] * 3
     assert claims[PERSONAL].findings[:2] == (
         "true in 0 of 1; 5 are not run yet",

@@ -15,7 +15,7 @@ RESULTS = ROOT / "results"
 
 @pytest.mark.skipif(not os.environ.get("SFEDHP_DATA"), reason="SFEDHP_DATA names no folder with MNIST")
 def test_the_first_rounds_of_a_recorded_cell_come_again():
-    recorded = read_records(RESULTS, ["table2"])
+    recorded = read_records(RESULTS, ["table2-neighbouring"])
     (record,) = [each for each in recorded if each.variant == "sfedhp λ=20" and each.seed == 0]
     assert record.config["model"]["name"] == "dnn"
     assert record.rounds == 800

@@ -52,11 +52,12 @@ def test_statistics_of_batch_norm_are_two_readings_and_one_is_the_papers(study, 
         gm_averaged_validation=[20.0],
     )
     local, averaged = rows([cifar], [record])
-    assert (local.reading, local.paper, local.ours_validated) == ("2-label, local", 42.36, 40.0)
-    assert (averaged.reading, averaged.paper, averaged.ours_last) == ("2-label, averaged", None, 30.0)
+    assert (local.reading, local.statistics) == ("balanced", "local")
+    assert (local.paper, local.ours_validated) == (42.36, 40.0)
+    assert (averaged.statistics, averaged.paper, averaged.ours_last) == ("averaged", None, 30.0)
     assert local.sd is None
     titles = [sheet.title for sheet in text_tables([local, averaged], ["table6"])]
-    assert titles == ["Table 6: CIFAR-10, Setting 1, 2-label"]
+    assert titles == ["Table 6: CIFAR-10, Setting 1, balanced"]
 
 
 def test_extras_have_no_number_of_the_paper(study, made):
@@ -79,12 +80,16 @@ def test_trials_are_not_results(study, made):
 
 def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
     found = rows([sfedhp], [made(sfedhp, "sfedhp", 0, pm=[97.0], gm=[98.0, 90.0])])
-    everybody, own = agreement(found)
-    assert (
-        "1 of 2 cells (50 %) are within 2.5 points of the paper by the best round, 1 (50 %) by the last."
-        in (everybody)
+    everybody, own, *others = agreement(found)
+    assert everybody == (
+        "balanced, tables 2–5, all methods: 1 of 2 cells (50 %) are within 2.5 points of the paper by the "
+        "best round, 1 (50 %) by the last; 106 of 108 cells are not run yet."
     )
-    assert own.startswith("tables 2–5, sFedHP")
+    assert own.startswith("balanced, tables 2–5, sFedHP: 1 of 2")
+    assert others == [
+        "balanced, tables 6–7, all methods: 54 of 54 cells are not run yet.",
+        "balanced, tables 6–7, sFedHP: 20 of 20 cells are not run yet.",
+    ]
     words = "our curve passes the paper's number at round 20"
     assert distant_cells(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
 
@@ -92,12 +97,11 @@ def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
 def test_the_text_s_own_reading_is_counted_by_itself(study, made):
     written = study("table2-as-written", reading="as-written", fedavg=[experiment("fedavg")])
     found = rows([written], [made(written, "fedavg", 0, gm=[96.0, 92.0])])
-    (line,) = agreement(found)
-    assert line.startswith(
-        "tables 2–5, with five labels per client as in the text: 0 of 1 cells (0 %) are within 2.5 points"
-    )
-    assert line.endswith("of the paper by the best round, 1 (100 %) by the last.")
+    line = agreement(found)[4]
+    assert line.startswith("as-written, tables 2–5, all methods: 0 of 1 cells (0 %) are within 2.5 points")
+    assert "of the paper by the best round, 1 (100 %) by the last" in line
     assert not distant_cells(found).lines
+    assert distant_cells(found, "as-written").lines
 
 
 def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, made):

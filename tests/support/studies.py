@@ -12,7 +12,7 @@ source = "fmnist-mini"
 name = "mlr"
 [reproduce]
 table = "table2"
-reading = "2-label"
+reading = "balanced"
 [reproduce.variants]
 fedavg = "algorithm=fedavg"
 "sfedhp λ=20" = "algorithm.edge_rounds=2"

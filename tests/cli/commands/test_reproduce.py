@@ -61,7 +61,7 @@ def ran(here: Path, one_study: Path) -> Path:
 def test_run_then_show(small, sfedhp):
     done = sfedhp("reproduce", "table2", "--seeds", "2", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "Table 2: MNIST, Setting 1, 2-label" in done.output
+    assert "Table 2: MNIST, Setting 1, balanced" in done.output
     assert (small / "results" / "table2.jsonl").exists()
     assert "fedavg GM" in (small / "runs" / "reproduction.html").read_text(encoding="utf-8")
     shown = sfedhp("reproduce", "table1", "table2", "--show", "--json")
@@ -284,11 +284,11 @@ def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
     [
         ('fedavg = "algorithm=fedavg"', "fedavg = 3", "The variant fedavg = 3 in experiments/table2.toml"),
         (
-            'reading = "2-label"',
-            'reading = "2-label"\npaper = "no"',
+            'reading = "balanced"',
+            'reading = "balanced"\npaper = "no"',
             "paper = 'no' in experiments/table2.toml",
         ),
-        ('reading = "2-label"', 'reading = "2-label"\nchoice_rounds = 1.5', "choice_rounds = 1.5 in"),
+        ('reading = "balanced"', 'reading = "balanced"\nchoice_rounds = 1.5', "choice_rounds = 1.5 in"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(ran, sfedhp, before, after, said):
@@ -314,7 +314,7 @@ def three_studies(tmp_path_factory: pytest.TempPathFactory, one_study: Path) -> 
     folder = tmp_path_factory.mktemp("three_studies")
     shutil.copytree(one_study, folder, dirs_exist_ok=True)
     other = TINY.replace("fedavg", "hierfavg").replace(
-        'reading = "2-label"', 'reading = "as-written"\npaper = false'
+        'reading = "balanced"', 'reading = "as-written"\npaper = false'
     )
     for name in ("table2-extras", "table2-as-written"):
         (folder / "experiments" / f"{name}.toml").write_text(other, encoding="utf-8")
