@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
@@ -63,10 +64,16 @@ class Interruption:
         os.write(2, b"\nfinishing the round, then saving; a second signal exits at once\n")
 
 
-def execute(title: str, work: Work) -> Ending:
-    """Do the work; show its progress, and stop after the round on a signal."""
+def execute(title: str, work: Work, within: Interruption | None = None) -> Ending:
+    """Do the work; show its progress, and stop after the round on a signal.
+
+    Args:
+        title: of the progress.
+        work: what to do.
+        within: handles the signals, where this is one of several works; None: this work does.
+    """
     done = 0
-    with Interruption() as interruption, round_progress(title) as show:
+    with nullcontext(within) if within else Interruption() as interruption, round_progress(title) as show:
 
         def report(progress: Progress) -> None:
             nonlocal done

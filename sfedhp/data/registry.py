@@ -88,6 +88,14 @@ def is_folder(source: str) -> bool:
     return bool(source) and source not in own and Path(source).expanduser().is_dir()
 
 
+def beside(source: str, folder: Path) -> str:
+    """The source that a config file in this folder names: paths of files and folders are relative to it."""
+    path = folder / Path(source).expanduser()
+    own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
+    named = source.endswith(FILES) or (bool(source) and source not in own and path.is_dir())
+    return str(path) if named else source
+
+
 def read_images(images: ImageSet, root: Path) -> Pool:
     """The image set below the folder; the checksum of every file is checked as it is read."""
     contents = []

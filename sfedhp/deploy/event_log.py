@@ -40,7 +40,8 @@ class EventLog:
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **metadata}
         if called := self._names.get(metadata.get("member", self.name)):
             line["called"] = called
-        self._logger.info("%s", line)
+        more = "".join(f" {key}={value}" for key, value in line.items() if key not in ("time", "event"))
+        self._logger.info("%s%s", event, more)
         data = json.dumps(line).encode() + b"\n"
         try:
             with (self.folder / LOG).open("ab", buffering=0) as file:

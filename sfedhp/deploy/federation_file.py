@@ -89,6 +89,7 @@ class FederationFile:
     experiment: Annotated[
         str, Help("a config file as for `sfedhp run`, relative to this file; empty: the defaults")
     ] = ""
+    contact: Annotated[str, Help("whom to ask, in the readme of every kit: a name, an address")] = ""
     inputs: Annotated[tuple[int, ...], Help("shape of one input, if all clients have their own data")] = ()
     classes: Annotated[int, Bounds(0), Help("number of labels, if all clients have their own data")] = 0
     cloud: Address = field(default_factory=Address)

@@ -28,6 +28,8 @@ from nvflare.lighter.provisioner import Provisioner
 
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.readme import NAME as README
+from sfedhp.deploy.readme import write_readme
 from sfedhp.deploy.site import (
     AUTHORITIES,
     FILE,
@@ -70,6 +72,9 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         os.chmod(folder, 0o700)  # private keys are in it
         _make(layout, folder)
+        for site in layout.sites:
+            own = layout.addresses[site.edge] if layout.addresses and site.role != "cloud" else None
+            write_readme(site, folder / site.name, layout.file.cloud, own, layout.file.contact)
         make_private(folder)
     return [folder / site.name for site in layout.sites]
 
@@ -106,6 +111,7 @@ def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
         site, role="client", name=name, edge=edge, seat=seat, client=number, clients=(), added=()
     )
     write_site(client, folder / name)
+    write_readme(client, folder / name, file.cloud, address, file.contact)
     shutil.copy(folder / "cloud" / INITIAL, folder / name / INITIAL)
     make_private(folder / name)
     make_private(folder / AUTHORITIES)
@@ -248,6 +254,15 @@ def _set_listening(path: Path, address: Address) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
+def _set_logging(local: Path) -> None:
+    """Print what a role logs, and warnings; FLARE's other lines stay in its log files."""
+    settings = json.loads((local / "log_config.json.default").read_text(encoding="utf-8"))
+    own = {"()": "nvflare.fuel.utils.log_utils.LoggerNameFilter", "logger_names": ["sfedhp"]}
+    settings["filters"]["ownFilter"] = own
+    settings["handlers"]["consoleHandler"]["filters"] = ["ownFilter"]
+    (local / "log_config.json").write_text(json.dumps(settings, indent=4) + "\n", encoding="utf-8")
+
+
 def _place(made: Path, kit: Path, role: str, site: str) -> None:
     """Move a FLARE kit into place, and add the component that starts the role.
 
@@ -259,7 +274,9 @@ def _place(made: Path, kit: Path, role: str, site: str) -> None:
     """
     kit.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(made, kit)
+    (kit / README).unlink()  # FLARE's, which says how to start FLARE
     local = kit / "local"
+    _set_logging(local)
     resources: dict[str, Any] = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
     if "servers" in resources:
         resources["servers"][0]["max_num_clients"] = 100_000

@@ -169,7 +169,7 @@ def initial_weights(experiment: Experiment, network: Network) -> tuple[Tensor, T
     """
     dtype = experiment.torch_dtype
     if experiment.model.initial:
-        return load_initial(network, Path(experiment.model.initial), dtype)
+        return load_initial(network, Path(experiment.model.initial).expanduser(), dtype)
     weights, statistics = network.initial()
     return weights.to(dtype), statistics.to(dtype)
 

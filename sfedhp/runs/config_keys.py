@@ -7,13 +7,19 @@ import difflib
 import typing
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, tables_of
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import help_of, types_of
 from sfedhp.runs.provenance import METHOD
+
+# Words that other programs, or `sweep`, have for something else here, and what to write instead.
+_MEANT: Final = {
+    "seeds": "seed=7 sets one, and `sfedhp sweep algorithm=sfedhp,fedavg seeds=3` repeats each with three",
+    "clients": "edges times clients_per_edge is their number: edges=2 clients_per_edge=3 are 6 clients",
+}
 
 
 class Option(NamedTuple):
@@ -111,6 +117,8 @@ def check_key(key: str) -> None:
     """
     if key in all_keys():
         return
+    if key in _MEANT:
+        raise InputError(f"There is no key {key}: {_MEANT[key]}.")
     if key in config_tables():
         first = next(option for option in common_options() if option.startswith(f"{key}."))
         raise InputError(f"{key} is a section and not a key: write {key}.KEY=VALUE, for example {first}=…")

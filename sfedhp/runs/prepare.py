@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -150,6 +151,9 @@ def _build_parts(experiment: Experiment, federation: Federation, model: Model | 
     sample = sample if len(sample) == 2 else sample.expand(2, *sample.shape[1:])
     probe_network(experiment, network, sample, federation.outputs, problem)
     initial, statistics = initial_weights(experiment, network)
+    if experiment.model.initial:  # a run may be resumed from another folder
+        path = str(Path(experiment.model.initial).expanduser().absolute())
+        experiment = replace(experiment, model=replace(experiment.model, initial=path))
     train, test, validation = (
         stacked_rows(federation, rows, experiment.dtype)
         for rows in (federation.train, federation.test, federation.validation)

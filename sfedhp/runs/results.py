@@ -10,13 +10,14 @@ from torch import nn
 
 from sfedhp.config import Experiment
 from sfedhp.data.schema import Schema
-from sfedhp.nn.problems import problem_of
+from sfedhp.nn.problems import METRICS, problem_of
+from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.models import Models
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import summarize
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run that ended: finished, stopped between two rounds, or diverged."""
 
@@ -26,6 +27,21 @@ class Run:
     folder: Path | None
     finished: bool
     schema: Schema | None = None  # of its data
+
+    def __repr__(self) -> str:
+        """A few lines: what was run, how it ended, its last figures, and where it is."""
+        summary = self.summary
+        metric = METRICS[summary["metric"]]
+        figures = {kind.upper(): summary[f"{metric.column(kind)}_last"] for kind in KINDS}
+        found = [f"{kind} {metric.text(value)}" for kind, value in figures.items() if value is not None]
+        return "\n".join(
+            [
+                f"<Run of {summary['algorithm']} on {summary['source']}, seed {summary['seed']}:",
+                f" after round {summary['rounds']} of {self.experiment.rounds}",
+                f" {metric.heading}: {', '.join(found) or 'not evaluated'}",
+                f" folder: {self.folder}>",
+            ]
+        )
 
     @property
     def summary(self) -> Row:

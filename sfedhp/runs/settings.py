@@ -19,6 +19,7 @@ from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import COUNTS, NAMES
 from sfedhp.core.parsing import parse_toml
+from sfedhp.data.registry import beside
 from sfedhp.runs.config_keys import (
     Option,
     check_key,
@@ -131,7 +132,7 @@ def read_settings(words: Iterable[str]) -> Settings:
     entries: list[Setting] = []
     for file in files:
         tables = {name: value for name, value in read_toml(file).items() if name != STUDY}
-        entries += _general_first(_table_entries(tables))
+        entries += _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
     texts = [pair.partition("=") for pair in pairs]
     entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
     for entry in entries:
@@ -168,6 +169,17 @@ def _table_entries(table: Mapping[str, Any], prefix: str = "") -> Iterator[Setti
             continue  # an empty section sets nothing; one of an unknown name is refused by `check_key`
         else:
             yield Setting(full_key(key), value, True)
+
+
+def _located(entry: Setting, folder: Path) -> Setting:
+    """The entry of a config file in this folder, to which its paths are relative."""
+    if not isinstance(entry.value, str) or not entry.value:
+        return entry
+    if entry.key == "data.source":
+        return entry._replace(value=beside(entry.value, folder))
+    if entry.key == "model.initial":
+        return entry._replace(value=str(folder / Path(entry.value).expanduser()))
+    return entry
 
 
 def _general_first(entries: Iterable[Setting]) -> list[Setting]:

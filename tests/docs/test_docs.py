@@ -32,6 +32,9 @@ RUNNABLE = [
     DOCS / "tables.md",
     DOCS / "models.md",
 ]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
 STATUSES = {"**same**", "**different**", "**not stated**", "**misprint**"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -70,6 +73,10 @@ def test_shell_examples_are_commands(page: Path, tmp_path: Path, monkeypatch: py
             words = shlex.split(line, comments=True)
             if words[:1] == ["make"]:
                 assert words[1] in targets, line
+            elif words[:2] == ["pip", "install"]:
+                *options, extra = words[2:]
+                assert options == ["-c", "constraints.txt", "-e"], line  # of a clone, from no index
+                assert extra.removeprefix(".[").removesuffix("]") in EXTRAS, line
             elif words[:1] == ["python"]:
                 assert (ROOT / words[1]).exists(), line
             elif words:

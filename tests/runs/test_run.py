@@ -264,13 +264,16 @@ def test_a_client_of_pfedgp_predicts_with_its_gaussian_processes(tmp_path):
     assert load_file(tmp_path / "a/models/client-0-0.safetensors")["network"].shape == (784 * 100 + 100,)
 
 
-def test_initial_weights_are_used(tmp_path):
+def test_initial_weights_are_used(tmp_path, monkeypatch):
     first = sfedhp.run(SMALL, out=tmp_path / "a")
     path = tmp_path / "a/models/global.safetensors"
     prepared = sfedhp.runs.prepare.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=str(path))))
     assert first.global_model is not None
     expected = torch.cat([value.flatten() for value in first.global_model.parameters()])
     assert torch.equal(prepared.simulator.initial, expected)
+    monkeypatch.chdir(path.parent)
+    near = sfedhp.runs.prepare.prepare(replace(SMALL, model=ModelOptions(name="mlr", initial=path.name)))
+    assert near.experiment.model.initial == str(path)  # a run may be resumed from another folder
 
 
 def test_full_batches_against_a_hand_calculation():
@@ -324,3 +327,11 @@ def test_a_run_that_diverges_while_its_messages_are_coded_says_so():
     wild = replace(SMALL, algorithm=SFedHP(edge_rounds=3, edge_rate=1e30), wire=WireOptions(count="encode"))
     with pytest.raises(DivergenceError, match="has values that are not finite"):
         sfedhp.run(wild)
+
+
+def test_a_run_is_shown_in_a_few_lines():
+    run = sfedhp.run(replace(SMALL, rounds=2))
+    lines = repr(run).splitlines()
+    assert len(lines) == 4
+    assert "sfedhp on fmnist-mini" in lines[0]
+    assert f"GM {run.summary['gm_last']:.2f}" in lines[2]

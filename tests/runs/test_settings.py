@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 
 import pytest
@@ -292,3 +293,35 @@ def test_a_list_of_names_is_read_from_a_file_and_written_again(config):
         read_settings([config('[data]\ndrop = ["id", 3]\n')]).experiment()
     with pytest.raises(InputError, match=r"data.drop = 'id' is not a list of names"):
         read_settings([config('[data]\ndrop = "id"\n')]).experiment()
+
+
+def test_paths_of_a_file_are_relative_to_it_and_those_of_words_to_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "study" / "photos").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for source, expected in {
+        "my.npz": "study/my.npz",
+        "../my.csv": "study/../my.csv",
+        "/data/my.parquet": "/data/my.parquet",
+        "photos": "study/photos",
+        "mnist": "mnist",
+    }.items():
+        (tmp_path / "study" / "a.toml").write_text(f'[data]\nsource = "{source}"\n')
+        assert read_settings(["study/a.toml"]).experiment().data.source == expected
+        assert read_settings([f"data.source={source}"]).experiment().data.source == source
+    (tmp_path / "study" / "mnist").mkdir()
+    (tmp_path / "study" / "b.toml").write_text(
+        '[data]\nsource = "mnist"\n[model]\ninitial = "w.safetensors"\n'
+    )
+    found = read_settings(["study/b.toml"]).experiment()
+    assert found.data.source == "mnist"  # a name of this package is no folder
+    assert found.model.initial == "study/w.safetensors"
+    assert read_settings(["model.initial=w.safetensors"]).experiment().model.initial == "w.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("seeds=3", "sfedhp sweep algorithm=sfedhp,fedavg seeds=3"), ("clients=6", "clients_per_edge=3")],
+)
+def test_keys_of_other_programs_point_to_what_is_meant(word, meant):
+    with pytest.raises(InputError, match=f"There is no key {word.partition('=')[0]}: .*{re.escape(meant)}"):
+        read_settings([word])

@@ -12,7 +12,7 @@ import click
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.algorithms.steps import caution
-from sfedhp.cli.execution import DIVERGED, Ending, execute, hints_of, how_to_resume, write_page
+from sfedhp.cli.execution import DIVERGED, Ending, Interruption, execute, hints_of, how_to_resume, write_page
 from sfedhp.cli.options import output_options, report_option
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
@@ -121,39 +121,45 @@ def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[st
 
 
 def _run_methods(experiments: Mapping[str, Experiment], folder: Path | None) -> Comparison:
-    """Run one method after another, until a signal stops one.
+    """Run one method after another, until a signal comes: also one in the last round of a method.
 
     Raises:
         InputError: the first method cannot start; most likely no other can.
     """
     comparison = Comparison(folder)
-    for method, experiment in experiments.items():
-        try:
-            ending = _run_method(method, experiment, comparison)
-        except InputError as error:
-            if not comparison.rows:
-                raise
-            comparison.exit_code = comparison.exit_code or 2
-            comparison.rows.append(MethodResult(method, None, str(error)))
-            continue
-        comparison.rows.append(_result(method, ending))
-        comparison.hints += [f"{method}: {sentence}" for sentence in hints_of(ending)]
-        if ending.error:
-            comparison.exit_code = DIVERGED
-        if ending.signal is not None:
-            click.echo(how_to_resume(ending.run), err=True)
-            comparison.exit_code = 128 + ending.signal
-            break
-        del ending  # it holds the data of all clients, which the next method stacks anew
+    with Interruption() as interruption:
+        for method, experiment in experiments.items():
+            if interruption.signal is not None:
+                comparison.exit_code = 128 + interruption.signal
+                break
+            try:
+                ending = _run_method(method, experiment, comparison, interruption)
+            except InputError as error:
+                if not comparison.rows:
+                    raise
+                comparison.exit_code = comparison.exit_code or 2
+                comparison.rows.append(MethodResult(method, None, str(error)))
+                continue
+            comparison.rows.append(_result(method, ending))
+            comparison.hints += [f"{method}: {sentence}" for sentence in hints_of(ending)]
+            if ending.error:
+                comparison.exit_code = DIVERGED
+            if ending.signal is not None:
+                click.echo(how_to_resume(ending.run), err=True)
+                comparison.exit_code = 128 + ending.signal
+                break
+            del ending  # it holds the data of all clients, which the next method stacks anew
     return comparison
 
 
-def _run_method(method: str, experiment: Experiment, comparison: Comparison) -> Ending:
+def _run_method(
+    method: str, experiment: Experiment, comparison: Comparison, interruption: Interruption
+) -> Ending:
     prepared = prepare(experiment)
     if not comparison.rows:
         print_notes([*prepared.federation.notes, *cautions_of(prepared)])
     comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
-    return execute(method, partial(start, prepared, comparison.folder / method))
+    return execute(method, partial(start, prepared, comparison.folder / method), interruption)
 
 
 def _result(method: str, ending: Ending) -> MethodResult:

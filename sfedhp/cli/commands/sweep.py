@@ -115,13 +115,18 @@ def _folder_names(points: Sequence[GridPoint], experiments: Sequence[Experiment]
             raise InputError(
                 f"{point.name} and {other.name} are the same run: give each value once, and no key twice."
             )
-    names = [
-        f"{point.name or 'run'},seed={each.seed}" for point, each in zip(points, experiments, strict=True)
-    ]
+    names = [_folder_name(point, each) for point, each in zip(points, experiments, strict=True)]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"Two of the runs would have the folder {name}: give their values other names.")
     return names
+
+
+def _folder_name(point: GridPoint, experiment: Experiment) -> str:
+    """What varies, and the seed where that is not among it."""
+    if any(key == "seed" for key, _ in point.setting):
+        return point.name
+    return f"{point.name or 'run'},seed={experiment.seed}"
 
 
 def _notes(settings: Sequence[Settings], experiments: Sequence[Experiment]) -> list[str]:

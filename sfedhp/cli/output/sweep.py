@@ -54,6 +54,8 @@ def print_sweep(runs: Sequence[SweepRun]) -> None:
             ]
         )
     explain_best(console, print_table(console, columns, rows))
+    if any("±" in cell for row in rows for cell in row):
+        console.print("± is the standard deviation over the runs of a line, which differ in their seeds.")
     explain_metric(console, [summary for _, summary in runs if summary is not None])
     if stopped:
         console.print("A line without a finished run shows the numbers of the round in which it was stopped.")

@@ -20,6 +20,8 @@ _STANDARD_ERROR: Final = 2
 _HANDSHAKE: Final = re.compile(
     r"Handshake failed with error \w+: (?:error:\w+:[\w ]+:[\w ]+:)?(\w+)(?:: (.*))?"
 )
+# What gRPC says of every process that logs on level INFO; the file has it too.
+_NOISE: Final = re.compile(rb"Log level INFO is not suitable")
 _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "plain text instead of TLS",
     "HTTP_REQUEST": "plain text instead of TLS",
@@ -65,8 +67,9 @@ class StderrWatcher:
         self._read += len(new)
         *lines, self._line = (self._line + new).split(b"\n")
         for line in lines:
-            with contextlib.suppress(OSError):  # the file cannot be read
-                os.write(self._stderr, line + b"\n")
+            if not _NOISE.search(line):
+                with contextlib.suppress(OSError):  # the file cannot be read
+                    os.write(self._stderr, line + b"\n")
             reason = reason_of(line.decode(errors="replace"))
             if reason is not None:
                 self._rejections.note(reason)

@@ -74,7 +74,7 @@ class CloudRole:
         )
         self._round = 0  # rounds done
         self._finite = self._cloud.served  # the last state in which everything is finite
-        self._last_row: Row = {}
+        self._last_row: Row = {"round": 0}
         self._losses = LossWatch()
 
     def work(self) -> None:
@@ -84,7 +84,7 @@ class CloudRole:
         history = self._folder.history(self._round)
         if not self._round:
             self._members.wait_for_all(self.site.limits.start_seconds)
-        self._last_row = history.last or {}
+        self._last_row = history.last or {"round": self._round}
         self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
         error = self._run_rounds(history)
         history.close()
@@ -147,7 +147,8 @@ class CloudRole:
         self.log.write_status(
             now,
             run=self._members.run,
-            round=self._round,
+            # While a round is evaluated, it is done, but its accuracies are not known yet.
+            round=self._last_row["round"],
             rounds=self.site.experiment.rounds,
             row=self._last_row,
             members=members,

@@ -126,6 +126,19 @@ def test_a_signal_stops_after_the_round_and_says_what_is_left(sfedhp, quick, her
     assert len(list((here / "some").glob("*/models"))) == 4
 
 
+def test_a_signal_in_the_last_round_of_a_method_stops_the_others(sfedhp, quick, here, monkeypatch):
+    ended_in_fedavg(monkeypatch)
+    result = sfedhp("compare", *quick, "--only", "sfedhp,fedavg,fedprox", "--out", "some")
+    assert result.exit_code == 143
+    assert "Resume with" not in result.stderr  # fedavg is finished
+    assert "Not started: fedprox. Run them with: sfedhp compare" in result.stderr
+    assert not (here / "some" / "fedprox").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    ended_in_fedavg(monkeypatch)
+    assert sfedhp("compare", *quick, "--only", "fedavg").exit_code == 0  # nothing is left to stop
+
+
 def test_the_notes_are_said_once(sfedhp, quick, here):
     result = sfedhp("compare", *quick, "data.train_per_label=2", "--only", "sfedhp,fedavg")
     assert result.stderr.count("data.train_per_label has no meaning") == 1

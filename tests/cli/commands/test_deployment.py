@@ -485,3 +485,13 @@ def test_files_for_services(kits, sfedhp):
     refused = sfedhp("provision", "federation.toml", "--only", "cloud")
     assert refused.exit_code == 2
     assert "--only goes with" in refused.stderr
+
+
+def test_a_kit_has_its_own_readme_and_flares_lines_stay_in_its_log(kits, here):
+    assert [path.parent.name for path in sorted(here.glob("kits/**/readme.txt"))] == sorted(kits)
+    for name, kit in kits.items():
+        assert (kit / "readme.txt").read_text().startswith(f"{name}, ")
+        for settings in kit.glob("**/local/log_config.json"):
+            handlers = json.loads(settings.read_text())["handlers"]
+            assert handlers["consoleHandler"]["filters"] == ["ownFilter"]
+            assert "filters" not in handlers["logFileHandler"]

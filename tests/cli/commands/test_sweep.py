@@ -67,7 +67,7 @@ def test_a_sweep_prints_one_line_a_setting(sfedhp, tiny, here):
     result = sfedhp("sweep", *tiny, "algorithm.edge_rate=0.01,0.05", "seeds=2", "--out", "grid")
     assert result.exit_code == 0, result.stderr
     assert "4 runs in 1 stack\n" in result.stderr
-    lines = [line for line in result.stdout.splitlines() if "±" in line]
+    lines = [line for line in result.stdout.splitlines() if " ± " in line]
     assert [line.split()[0] for line in lines] == ["0.01", "0.05"]
     assert sorted(path.parent.name for path in (here / "grid").glob("*/config.toml")) == [
         f"edge_rate={rate},seed={seed}" for rate in ("0.01", "0.05") for seed in (0, 1)
@@ -166,7 +166,7 @@ def test_on_80_columns_no_line_is_wider_and_no_value_broken(sfedhp, tiny, termin
     lines = plain(sfedhp("sweep", *tiny, *GRID, "--out", "grid").stdout)
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
-    assert [line.split()[:3] for line in lines if "±" in line] == [
+    assert [line.split()[:3] for line in lines if " ± " in line] == [
         ["5", "5", "2"],
         ["5", "10", "2"],
         ["15", "5", "2"],
@@ -218,7 +218,7 @@ def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here,
     stopped_at(4)  # three rounds of the first stack, then in the second of the second
     result = sfedhp("sweep", *words, "--out", "grid", "--at-once", "4")
     assert result.exit_code == 130
-    lines = [line.split() for line in result.stdout.splitlines() if "±" in line]
+    lines = [line.split() for line in result.stdout.splitlines() if " ± " in line]
     # rate, batch size, runs, and the round it was stopped in where it was
     assert [line[:2] for line in lines] == [["0.01", "5"], ["0.01", "10"], ["0.05", "5"], ["0.05", "10"]]
     assert [line[2] for line in lines] == ["2", "0", "2", "0"]
@@ -329,6 +329,15 @@ def test_what_is_not_shown_is_not_explained(sfedhp, tiny, terminal):
     assert "* best of all rounds" not in lines
     plain = terminal(120)
     assert any(line.startswith("* best of all") for line in plain(sfedhp(*words, "wide").stdout))
+
+
+def test_a_seed_is_named_once_and_the_deviation_is_explained(sfedhp, tiny, here):
+    result = sfedhp("sweep", *tiny, "seed=7,8", "--out", "seeds")
+    assert result.exit_code == 0
+    assert sorted(path.parent.name for path in (here / "seeds").glob("*/config.toml")) == ["seed=7", "seed=8"]
+    assert "±" not in result.stdout
+    repeated = sfedhp("sweep", *tiny, "seeds=2", "--out", "repeated")
+    assert "± is the standard deviation over the runs of a line" in repeated.stdout
 
 
 def test_a_model_that_was_edited_meanwhile_is_refused(sfedhp, tiny, here, monkeypatch):

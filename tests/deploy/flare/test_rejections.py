@@ -64,6 +64,7 @@ os.write(2, sys.argv[3].encode()[:30])
 time.sleep(0.1)
 os.write(2, sys.argv[3].encode()[30:] + b"\\n")
 print("of Python itself", file=sys.stderr)
+os.write(2, b"W1 log.cc] Log level INFO is not suitable for production.\\n")
 time.sleep(0.3)
 os.write(2, b"the last words\\n")
 os._exit(3)
@@ -83,6 +84,7 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
     assert done.returncode == 3
     assert PLAIN in done.stderr
     assert "of Python itself" in done.stderr
+    assert "is not suitable" not in done.stderr
     kept = (tmp_path / "errors.txt").read_text()
     assert kept.endswith("the last words\n"), "also of a process that crashes"
     assert kept.count(PLAIN) == (2 if largest > 100 else 0)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import sfedhp
 from sfedhp.algorithms import FEDERATED
 from sfedhp.checks.problem import leaves
-from sfedhp.deploy.event_log import read_status
+from sfedhp.deploy.event_log import EventLog, read_status
 from sfedhp.deploy.messaging.protocol import Kind
 from tests.support.deploy_memory import Federation, experiment, same_models
 
@@ -303,3 +303,21 @@ def test_nobody_is_up_when_the_run_is_over(tmp_path):
         client = read_status(tmp_path / f"client-{edge}-0" / "run")
         assert client is not None
         assert (client["round"], client["finished"]) == (2, True)
+
+
+def test_a_status_has_the_figures_of_the_round_it_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfedhp.deploy.event_log._STATUS_SECONDS", 0.0)
+    seen = []
+    write = EventLog.write_status
+
+    def noted(log, now=False, **metadata):
+        if log.name == "cloud":
+            seen.append((metadata["round"], metadata["row"].get("round", 0)))
+        write(log, now, **metadata)
+
+    monkeypatch.setattr(EventLog, "write_status", noted)
+    federation = Federation(tmp_path, experiment())
+    federation.start()
+    federation.finish()
+    assert {named for named, _ in seen} == {0, 1, 2, 3}
+    assert [pair for pair in seen if pair[0] != pair[1]] == []
