@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PFedMe,
         Pooled,
         SFedHP,
+        SFedHPPlus,
         StepRule,
     )
     from sfedhp.algorithms.schedule import ScheduleOptions
@@ -86,6 +87,7 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "PFedMe",
     "PerFedAvg",
     "Pooled",
+    "SFedHPPlus",
     "SFedHP",
     # to write one
     "Algorithm",
@@ -150,6 +152,7 @@ _MODULES = {
     "PFedMe": "algorithms",
     "PerFedAvg": "algorithms",
     "Pooled": "algorithms",
+    "SFedHPPlus": "algorithms",
     "SFedHP": "algorithms",
     # to write one
     "Algorithm": "algorithms",

@@ -18,7 +18,7 @@ from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.errors import InputError
 from sfedhp.core.late import LateOptions
-from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, help_of
+from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, fields_of, help_of
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.options import DataOptions
 from sfedhp.nn.models import ModelOptions
@@ -233,7 +233,7 @@ def _lines(
 
 def _values(options: Any) -> dict[str, Any]:
     """The values of a dataclass of options, without what is None; tables become dictionaries."""
-    values = {option.name: getattr(options, option.name) for option in dataclasses.fields(type(options))}
+    values = {option.name: getattr(options, option.name) for option in fields_of(type(options))}
     return {
         name: _values(value) if dataclasses.is_dataclass(value) else value
         for name, value in values.items()

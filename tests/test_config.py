@@ -17,6 +17,19 @@ from sfedhp.data import DataOptions
 from sfedhp.runs.prepare import prepare
 from sfedhp.wire.cost import ChannelOptions, LinksOptions
 
+BEYOND_THE_PAPER = {
+    "server": "none",
+    "server_rate": 0.0,
+    "server_beta1": 0.9,
+    "server_beta2": 0.99,
+    "server_tau": 1e-3,
+    "finish_steps": 0,
+    "finish_rate": 0.05,
+    "finish_rows": "batch",
+    "finish_proximity": 0.0,
+    "finish_near": "client",
+}
+
 
 def test_the_defaults_are_the_designs():
     config = to_dict(Experiment())
@@ -52,7 +65,9 @@ def test_the_defaults_are_the_designs():
         "penalty": "smooth",
         "sparsity_floor": 0.2,
         "edge_sparsity_rounds": 100,
+        **BEYOND_THE_PAPER,
     }
+    assert list(config["algorithm"])[:2] == ["name", "edge_rounds"]  # the method's own come first
     assert config["evaluation"] == {"every": 1, "norm_statistics": "averaged"}
     assert config["model"] == {"name": "dnn-small", "weight_decay": 0.0, "initial": ""}
     assert config["checkpoint"] == {"every": 10}

@@ -1,4 +1,4 @@
-"""What a federated method is, the eight methods of the paper's tables, and two that do not federate."""
+"""What a federated method is, the methods of the paper's tables and today's, and two that do not federate."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
 from sfedhp.algorithms.pooled import Pooled
 from sfedhp.algorithms.sfedhp import SFedHP
+from sfedhp.algorithms.sfedhp_plus import SFedHPPlus
 from sfedhp.algorithms.steps import Option, StepRule
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
@@ -29,13 +30,21 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "pfedgp": PFedGP,
     "local": Local,
     "pooled": Pooled,
+    "sfedhp-plus": SFedHPPlus,
 }
+
+# Those that `sfedhp compare` runs unless told otherwise: the paper's, the two that do not federate, and ours.
+COMPARED: Final = (
+    *("sfedhp", "fedavg", "hierfavg", "fedprox", "perfedavg", "pfedme", "heurfedamp", "pfedgp"),
+    *("local", "pooled", "sfedhp-plus"),
+)
 
 # Those that can be deployed: messages are sent.
 FEDERATED: Final = {name: kind for name, kind in ALGORITHMS.items() if kind.federated}
 
 __all__ = [
     "ALGORITHMS",
+    "COMPARED",
     "FEDERATED",
     "Algorithm",
     "ClientResult",
@@ -51,5 +60,6 @@ __all__ = [
     "PerFedAvg",
     "Pooled",
     "SFedHP",
+    "SFedHPPlus",
     "StepRule",
 ]

@@ -13,7 +13,10 @@ from typing import Annotated, Any, final
 from torch import Tensor
 
 from sfedhp.algorithms.base import ClientResult
+from sfedhp.algorithms.finish import Finishing
 from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.algorithms.server_step import ServerSteps
+from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.options import Count, Help
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
@@ -22,7 +25,7 @@ from sfedhp.nn.task import Task
 
 @final
 @dataclass(frozen=True)
-class HierFAVG(LocalSGD):
+class HierFAVG(ServerSteps, Finishing, LocalSGD):
     """FedAvg with edge servers: edges average their clients several times, then the cloud averages them."""
 
     tiers = 3
@@ -32,3 +35,11 @@ class HierFAVG(LocalSGD):
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """κ₁ SGD steps from the edge's model; both means are the defaults, weighted by training-set size."""
         return ClientResult(minimize(task, clock, received, self.descent()))
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
+        """w after the finishing steps, if there are any."""
+        return self.finished(received, task, clock) if self.finish_steps else None
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The SGD steps, and the finishing steps."""
+        return (self.local_step_rule(), *self.finishing_rules())

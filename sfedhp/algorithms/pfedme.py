@@ -12,7 +12,9 @@ from typing import Annotated, Any, final
 
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.base import ClientResult, Upload
+from sfedhp.algorithms.finish import Finishing
+from sfedhp.algorithms.server_step import ServerSteps
 from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help, Rate, Strength
@@ -24,7 +26,7 @@ from sfedhp.nn.task import Task
 
 @final
 @dataclass(frozen=True)
-class PFedMe(Algorithm):
+class PFedMe(ServerSteps, Finishing):
     """Every client keeps a personal model near the global one; its loss is a Moreau envelope."""
 
     weighting = "equal"
@@ -54,13 +56,13 @@ class PFedMe(Algorithm):
             model = toward(model, theta, self.local_rate * self.client_proximity)
         return ClientResult(model, theta)
 
-    def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
+    def cloud_goal(self, model: Tensor, uploads: Upload, weights: Tensor) -> Tensor:
         """w ← (1 − β) w + β mean_i w_i."""
-        return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
+        return toward(model, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """θ_i of this round, the personal model."""
-        return personal
+        """θ_i of this round, the personal model, after the finishing steps if there are any."""
+        return self.finished(personal, task, clock)
 
     def step_rules(self) -> tuple[StepRule, ...]:
         """K steps of θ_i on each mini-batch, then one of w_i towards θ_i."""
@@ -76,4 +78,5 @@ class PFedMe(Algorithm):
             StepRule(
                 "the step of the client's global model", self.option("local_rate"), pull, uses_data=False
             ),
+            *self.finishing_rules(),
         )

@@ -7,13 +7,17 @@ https://arxiv.org/abs/2003.00295
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from sfedhp.algorithms.base import Algorithm, Upload
+from sfedhp.core.options import Help, Rate, Share, Strength
 from sfedhp.core.scalars import Scalar, absent
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import spread, weighted_mean
 
 Server = Literal["none", "momentum", "adam"]
 
@@ -54,3 +58,52 @@ class ServerStep:
         second = self.beta2 * state.second + (1 - self.beta2) * change.square()
         rate = 0.01 if absent(self.rate) else self.rate
         return ServerState(state.model + rate * momentum / (second.sqrt() + self.tau), momentum, second)
+
+
+@dataclass(frozen=True)
+class ServerSteps(Algorithm):
+    """A method whose cloud may take such a step towards where it would go else."""
+
+    server: Annotated[
+        Server,
+        Help("what the cloud does with the mean of the models: take it, or a step of FedOpt towards it"),
+    ] = field(default="none", kw_only=True)
+    server_rate: Annotated[Strength, Help("rate of the server's step; 0: 1 for momentum, 0.01 for adam")] = (
+        field(default=0.0, kw_only=True)
+    )
+    server_beta1: Annotated[Share, Help("β₁, momentum of the server")] = field(default=0.9, kw_only=True)
+    server_beta2: Annotated[Share, Help("β₂ of the server's adam, decay of the squared changes")] = field(
+        default=0.99, kw_only=True
+    )
+    server_tau: Annotated[Rate, Help("τ of the server's adam, added to the root of the squares")] = field(
+        default=1e-3, kw_only=True
+    )
+
+    def cloud_goal(self, model: Tensor, uploads: Upload, weights: Tensor) -> Tensor:
+        """The next global model without a server step: the weighted mean."""
+        return weighted_mean(uploads, weights)
+
+    def cloud_start(self, initial: Tensor, members: int) -> Tensor | ServerState:
+        """w, with what a server step keeps."""
+        return initial if self.server == "none" else self._server_step.start(initial)
+
+    def cloud_message(self, state: Tensor | ServerState, members: int) -> Tensor:
+        """w."""
+        return spread(self.global_model(state), members)
+
+    def cloud_step(
+        self, state: Tensor | ServerState, uploads: Upload, weights: Tensor, clock: Clock
+    ) -> Tensor | ServerState:
+        """w ← the goal, or a server step towards it."""
+        goal = self.cloud_goal(self.global_model(state), uploads, weights)
+        return self._server_step.step(state, goal) if isinstance(state, ServerState) else goal
+
+    def global_model(self, state: Tensor | ServerState) -> Tensor:
+        """w."""
+        return state.model if isinstance(state, ServerState) else state
+
+    @property
+    def _server_step(self) -> ServerStep:
+        return ServerStep(
+            self.server, self.server_rate, self.server_beta1, self.server_beta2, self.server_tau
+        )

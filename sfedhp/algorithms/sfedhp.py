@@ -7,15 +7,17 @@ https://arxiv.org/abs/2203.13517
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm, ClientResult, Upload
+from sfedhp.algorithms.base import ClientResult, Upload
+from sfedhp.algorithms.finish import Finishing
+from sfedhp.algorithms.server_step import ServerSteps
 from sfedhp.algorithms.steps import StepRule
-from sfedhp.core.factored import dense
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
@@ -32,9 +34,15 @@ class Edge(NamedTuple):
     centers: Tensor | tuple[()]  # φ_ij (..., members, d) where anchor = "client", else nothing
 
 
-@final
+class Client(NamedTuple):
+    """What a client keeps where its finishing steps are pulled to its edge's model."""
+
+    theta: Tensor | Factored  # θ_ij
+    edge: Tensor  # φ_i, as received last
+
+
 @dataclass(frozen=True)
-class SFedHP(Algorithm):
+class SFedHP(ServerSteps, Finishing):
     """Clients keep sparse models near their edge's model, and edges keep models near the cloud's."""
 
     tiers = 3
@@ -75,10 +83,14 @@ class SFedHP(Algorithm):
     edge_sparsity_rounds: Annotated[
         CountOrOff, Help("cloud rounds in which γ₂ acts, from the first on; 0: all")
     ] = 100
+    finish_near: Annotated[
+        Literal["client", "edge"],
+        Help("what the finishing steps are pulled towards: θ_ij, where they start, or the last φ_i received"),
+    ] = field(default="client", kw_only=True)
 
-    def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
+    def cloud_goal(self, model: Tensor, uploads: Upload, weights: Tensor) -> Tensor:
         """w ← (1 − β) w + β/S Σ w_i."""
-        return toward(state, weighted_mean(uploads, weights), self.cloud_mixing)
+        return toward(model, weighted_mean(uploads, weights), self.cloud_mixing)
 
     def edge_start(self, received: Tensor, members: int) -> Edge:
         """Both of the edge's models start from the cloud's: w_i = φ_i = w."""
@@ -91,9 +103,9 @@ class SFedHP(Algorithm):
             return state.centers
         return spread(state.personal, members)
 
-    def client_start(self, initial: Tensor, task: Task) -> Tensor:
+    def client_start(self, initial: Tensor, task: Task) -> Tensor | Client:
         """θ_ij before the first round."""
-        return initial
+        return Client(initial, initial) if self._keeps_edge else initial
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """θ_ij ≈ argmin ℓ(θ; D) + γ₁ φ_ρ(θ) + λ₁/2 ‖θ − φ_i‖² by K steps on one mini-batch."""
@@ -108,9 +120,9 @@ class SFedHP(Algorithm):
             tolerance=self.tolerance,
         )
         carried = self.start == "carried" and clock.edge_round > 0
-        start = personal if carried else None
+        start = _theta(personal) if carried else None
         theta = minimize(task, clock, received, descent, start=start, factored=True)
-        return ClientResult(theta, theta)
+        return ClientResult(theta, Client(theta, received) if self._keeps_edge else theta)
 
     def edge_step(self, state: Edge, uploads: Upload, weights: Tensor, clock: Clock) -> Edge:
         """φ_i from the clients' θ_ij, then w_i a step towards φ_i."""
@@ -146,8 +158,9 @@ class SFedHP(Algorithm):
         return self.start == "carried" or not absent(self.client_sparsity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """θ_ij of this round, the personal model."""
-        return personal
+        """θ_ij of this round, the personal model, after the finishing steps if there are any."""
+        near = personal.edge if isinstance(personal, Client) else None
+        return self.finished(_theta(personal), task, clock, near)
 
     def step_rules(self) -> tuple[StepRule, ...]:
         """K steps of θ_ij on one mini-batch, then one of w_i towards φ_i."""
@@ -168,13 +181,19 @@ class SFedHP(Algorithm):
                 self.option("edge_sparsity"),
                 uses_data=False,
             ),
+            *self.finishing_rules(),
         )
+
+    @property
+    def _keeps_edge(self) -> bool:
+        """Whether a client keeps φ_i, for its finishing steps."""
+        return self.finish_near == "edge" and self.finish_steps > 0
 
     def _client_sparsity(self, personal: Any, task: Task) -> Scalar | Tensor:
         """γ₁, but 0 for a client whose last θ_ij is sparser than the floor."""
         if absent(self.client_sparsity) or absent(self.sparsity_floor):
             return self.client_sparsity
-        density = task.density(personal).unsqueeze(-1)
+        density = task.density(_theta(personal)).unsqueeze(-1)
         return self.client_sparsity * (density >= self.sparsity_floor).to(density.dtype)
 
     def _edge_sparsity(self, model: Tensor, clock: Clock) -> Tensor:
@@ -186,3 +205,8 @@ class SFedHP(Algorithm):
         if isinstance(acting, Tensor):  # the round is a tensor where a CUDA graph replays this step
             return torch.where(acting, sparsity, 0.0)
         return sparsity if acting else torch.zeros_like(sparsity)
+
+
+def _theta(personal: Any) -> Any:
+    """θ_ij of what a client keeps."""
+    return personal.theta if isinstance(personal, Client) else personal

@@ -27,6 +27,7 @@ ROLES: Final = {
     "client": 8,
     "epoch": 9,
     "augment": 10,
+    "finish": 11,
     "attack": 100,
 }
 

@@ -52,6 +52,11 @@ Strength: TypeAlias = Annotated[Scalar, Bounds(0)]
 Share: TypeAlias = Annotated[Scalar, Bounds(0, 1)]
 
 
+def fields_of(kind: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass in the order in which they are listed: those by keyword only are last."""
+    return sorted(dataclasses.fields(kind), key=lambda field: bool(field.kw_only))
+
+
 @cache
 def types_of(kind: Any) -> dict[str, Any]:
     """The type of each field of a dataclass, with its `Annotated` notes."""

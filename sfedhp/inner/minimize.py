@@ -70,6 +70,7 @@ def minimize(
     start: Tensor | Factored | None = None,
     first_batch: int = 0,
     factored: bool = False,
+    role: str = "batch",
 ) -> Tensor | Factored:
     """Take the steps of a descent on ℓ(θ; D) + γ φ_ρ(θ) + λ/2 ‖θ − anchor‖².
 
@@ -81,6 +82,7 @@ def minimize(
         start: θ before the first step; None: the anchor.
         first_batch: the number of the first mini-batch; each further one has the next number.
         factored: whether the caller can work with a `Factored`; without it the result is a tensor.
+        role: what the mini-batches are drawn for, as in `Task.batch`.
 
     Returns:
         θ (..., d) after the last step. All paths (see `path`) take the same steps, up to rounding.
@@ -88,7 +90,7 @@ def minimize(
 
     @lru_cache(maxsize=1)  # all steps on one mini-batch draw it once
     def batch(number: int) -> Batch:
-        return task.batch(clock, first_batch + number)
+        return task.batch(clock, first_batch + number, role)
 
     if descent.sgd:
         return _sgd_steps(task, clock, batch, anchor, anchor if start is None else dense(start), descent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import typing
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, tables_of
 from sfedhp.core.errors import InputError
-from sfedhp.core.options import help_of, types_of
+from sfedhp.core.options import fields_of, help_of, types_of
 from sfedhp.runs.provenance import METHOD
 
 # Words that other programs, or `sweep`, have for something else here, and what to write instead.
@@ -137,7 +136,7 @@ def check_key(key: str) -> None:
 
 def _options(section: str, kind: Any) -> Iterator[Option]:
     types, helps, tables = types_of(kind), help_of(kind), tables_of(kind)
-    for field in dataclasses.fields(kind):
+    for field in fields_of(kind):
         key = f"{section}.{field.name}" if section else field.name
         if field.name in tables:
             yield from _options(key, tables[field.name])

@@ -1,4 +1,4 @@
-"""`sfedhp compare`: run all methods on the same data and print one table."""
+"""`sfedhp compare`: run methods on the same data and print one table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import ALGORITHMS, COMPARED
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Ending, Interruption, execute, hints_of, how_to_resume, write_page
 from sfedhp.cli.options import output_options, report_option
@@ -46,7 +46,9 @@ class Comparison:
 @click.command()
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
 @click.option(
-    "--only", metavar="A,B,…", help=f"Only these methods, of {', '.join(ALGORITHMS)}; by default all."
+    "--only",
+    metavar="A,B,…",
+    help=f"Only these methods, of {', '.join(ALGORITHMS)}; by default {', '.join(COMPARED)}.",
 )
 @output_options(
     out="The folder above the runs; by default a new runs/compare-SOURCE-TIME here.",
@@ -56,7 +58,7 @@ class Comparison:
 def compare(
     words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool, no_report: bool
 ) -> None:
-    """Run all methods on the same data, one after another, and print one table.
+    """Run methods on the same data, one after another, and print one table.
 
     Two of them do not federate: `local` trains every client alone, `pooled` one model on all rows. The last
     sentences say what the other methods gain over them.
@@ -103,10 +105,10 @@ def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
     for entry in settings.entries:
         if entry.key == METHOD and not entry.typed:
             raise InputError(
-                f"{METHOD}={entry.value} has no effect here, because every method runs: choose with "
+                f"{METHOD}={entry.value} has no effect here, because several methods run: choose with "
                 f"--only {entry.value}."
             )
-    names = [check_method("--only", name.strip()) for name in only.split(",")] if only else ALGORITHMS
+    names = [check_method("--only", name.strip()) for name in only.split(",")] if only else COMPARED
     methods = list(dict.fromkeys(names))
     experiments = with_own_sampling([settings.experiment(method) for method in methods])
     return dict(zip(methods, experiments, strict=True))
@@ -115,7 +117,7 @@ def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
 def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[str]:
     lines = settings.ignored_keys(list(experiments))
     if settings.sets(METHOD):
-        lines.append(f"{METHOD} of the file is ignored: every method runs; choose some with --only.")
+        lines.append(f"{METHOD} of the file is ignored: several methods run; choose some with --only.")
     cautions = {method: caution(each.algorithm.step_rules()) for method, each in experiments.items()}
     return lines + [f"{method}: {text}" for method, text in cautions.items() if text]
 

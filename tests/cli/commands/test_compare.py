@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import COMPARED
 from sfedhp.cli import execution
 from sfedhp.cli.commands import compare as module
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
@@ -28,21 +28,21 @@ def test_all_methods_run_on_the_same_data(sfedhp, quick, here):
     result = sfedhp("compare", "exp.toml", *quick, "--out", "all")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[: lines.index("")]] == ["method", lines[1], *ALGORITHMS]
-    assert "algorithm.name of the file is ignored: every method runs; choose some with" in result.stderr
-    assert [name for name in ALGORITHMS if (here / "all" / name / "config.toml").exists()] == [*ALGORITHMS]
+    assert [line.split()[0] for line in lines[: lines.index("")]] == ["method", lines[1], *COMPARED]
+    assert "algorithm.name of the file is ignored: several methods run; choose some with" in result.stderr
+    assert [name for name in COMPARED if (here / "all" / name / "config.toml").exists()] == [*COMPARED]
     sections = [
         (here / "all" / name / "config.toml").read_text().partition("[data]")[2].partition("[engine]")[0]
-        for name in ALGORITHMS
+        for name in COMPARED
     ]
     assert len(set(sections)) == 1
     *_, folder, sentence, page = result.stdout.splitlines()
     assert page == "Page: all/report.html"
     assert folder.endswith("below all")
     assert sentence.startswith("Training alone has ")
-    tables = [(here / "all" / name / "clients.csv").read_text().splitlines() for name in ALGORITHMS]
+    tables = [(here / "all" / name / "clients.csv").read_text().splitlines() for name in COMPARED]
     assert {table[0].rpartition(",")[2] for table in tables} == {"alone"}
-    of_local = next(table for name, table in zip(ALGORITHMS, tables, strict=True) if name == "local")
+    of_local = next(table for name, table in zip(COMPARED, tables, strict=True) if name == "local")
     pm = of_local[0].split(",").index("pm")
     assert [row.split(",")[pm] for row in of_local[1:]] == [row.rpartition(",")[2] for row in of_local[1:]]
     shown = sfedhp("show", "all")
@@ -149,7 +149,7 @@ def test_a_method_is_chosen_with_only(sfedhp, quick, here, word):
     result = sfedhp("compare", *quick, word, "--only", "sfedhp")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        "error: algorithm.name=fedavg has no effect here, because every method runs: "
+        "error: algorithm.name=fedavg has no effect here, because several methods run: "
         "choose with --only fedavg.\n"
     )
     assert not (here / "runs").exists()
