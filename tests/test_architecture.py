@@ -91,6 +91,7 @@ EXTRAS = {
     "report": {"matplotlib"},
     "nn": {"triton"},
     "data": {"pyarrow", "PIL"},
+    "serving": {"onnxruntime", "onnxscript"},
 }
 
 
@@ -112,7 +113,7 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         extras = {"ray", "nvflare", "cryptography", "matplotlib", "pyarrow", "PIL", "datasets"}
-        extras.add("prometheus_client")
+        extras |= {"prometheus_client", "onnxruntime", "onnxscript"}
         if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "check": "Check a configuration against theory and practical limits.",
     "personalize": "Train a model for a client that was not in the training.",
     "predict": "Predict with a model that a run saved.",
+    "export": "Write a model that a run saved as ONNX.",
     "provision": "Make the start-up kits of a federation on several machines.",
     "request": "Make a member's private key on its own machine.",
     "cloud": "Run the cloud of a federation.",

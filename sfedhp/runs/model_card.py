@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from sfedhp._version import __version__
 from sfedhp.config import Experiment
@@ -50,9 +50,9 @@ class ModelCard:
         default_factory=dict
     )  # on test rows: the clients' that the model serves
 
-    def to_metadata(self) -> dict[str, str]:
-        """The card as the metadata of a safetensors file: one JSON object."""
-        values = {
+    def to_dict(self) -> dict[str, Any]:
+        """The card as JSON can hold it."""
+        return {
             "tier": self.tier,
             "name": self.name,
             "model": asdict(self.model),
@@ -62,7 +62,10 @@ class ModelCard:
             "run": asdict(self.origin),
             "metrics": self.metrics,
         }
-        return {_KEY: json.dumps(values, ensure_ascii=False, separators=(",", ":"))}
+
+    def to_metadata(self) -> dict[str, str]:
+        """The card as the metadata of a model file: one JSON object."""
+        return {_KEY: json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"))}
 
     @classmethod
     def from_metadata(cls, file: str, metadata: Mapping[str, str]) -> Self:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sfedhp.data.schema import Schema
 from sfedhp.nn.probe import as_taken
-from sfedhp.serving.rows import Source, prepare
+from sfedhp.serving.rows import Source, read_rows, scaled
 from sfedhp.serving.saved_model import SavedModel
 
 _ROWS_AT_ONCE = 1024
@@ -64,11 +64,20 @@ def predict(saved: SavedModel, data: Source) -> Predictions:
     Raises:
         InputError: the data does not fit the model, or the model cannot be rebuilt.
     """
-    card, module = saved.card, saved.module
-    rows = as_taken(module, prepare(card.schema, data, saved.dtype))
+    return predict_inputs(saved, *read_rows(saved.card.schema, data))
+
+
+def predict_inputs(saved: SavedModel, name: str, inputs: NDArray[Any]) -> Predictions:
+    """Predict rows (rows, *shape) that are read already; `name` is how messages call them.
+
+    Raises:
+        InputError: they do not fit the model, or the model cannot be rebuilt.
+    """
+    schema, module = saved.card.schema, saved.module
+    rows = as_taken(module, scaled(schema, name, inputs, saved.dtype))
     with torch.no_grad():
         parts = [module(part).flatten(1) for part in torch.split(rows, _ROWS_AT_ONCE)]
-    return Predictions(card.schema, _in_units(card.schema, torch.cat(parts).double()))
+    return Predictions(schema, _in_units(schema, torch.cat(parts).double()))
 
 
 def _in_units(schema: Schema, outputs: Tensor) -> NDArray[np.float64]:

@@ -31,12 +31,24 @@ def prepare(schema: Schema, data: Source, dtype: torch.dtype) -> Tensor:
     Raises:
         InputError: the rows do not fit the model.
     """
-    name, inputs = _read(schema, data)
+    return scaled(schema, *read_rows(schema, data), dtype)
+
+
+def scaled(schema: Schema, name: str, inputs: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """Rows as they are in the data as the model takes them; `name` is how messages call them.
+
+    Raises:
+        InputError: they do not fit the model.
+    """
     return torch.from_numpy(schema.prepare(name, inputs, str(dtype).removeprefix("torch.")))
 
 
-def _read(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
-    """How messages call the rows, and the rows, not scaled."""
+def read_rows(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
+    """How messages call the rows, and the rows, not scaled; those of a table are encoded.
+
+    Raises:
+        InputError: they cannot be read, or are not what the model was trained on.
+    """
     if isinstance(data, np.ndarray):
         if schema.encoding is not None:
             raise InputError("The model was trained on a table: give a .csv or .parquet file.")

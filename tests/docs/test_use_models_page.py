@@ -26,12 +26,15 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     patients = (tmp_path / "patients.csv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "new.csv").write_text("\n".join(patients[:11]) + "\n", encoding="utf-8")
     run(["-m", *shlex.split(blocks(TABLES, "sh")[1].lines[0])], tmp_path)
-    (commands,) = blocks(PAGE, "sh")
+    commands, exporting = blocks(PAGE, "sh")
     printed = [run(["-m", *shlex.split(line)], tmp_path) for line in commands.lines]
     (shown,) = blocks(PAGE, "text")
     assert printed[0].splitlines()[0] == shown.lines[0]
     assert [line.split(",")[1] for line in printed[0].splitlines()[1:]].count("malignant") >= 8
     assert len((tmp_path / "predicted.csv").read_text(encoding="utf-8").splitlines()) == 11
-    modules, metadata = blocks(PAGE, "python")
+    modules, elsewhere, metadata = blocks(PAGE, "python")
     assert "['benign', 'malignant']" in run(["-c", "\n".join(modules.lines)], tmp_path)
     assert run(["-c", "\n".join(metadata.lines)], tmp_path).startswith("['benign', 'malignant'] 9")
+    (line,) = exporting.lines
+    assert "predicted as by torch" in run(["-m", *shlex.split(line)], tmp_path)
+    assert run(["-c", "\n".join(elsewhere.lines)], tmp_path).startswith("['benign', 'malignant'] [[")
