@@ -41,7 +41,7 @@ class LocalSGD(Algorithm):
         )
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps."""
+        """The rule of the SGD steps, which have no pull."""
         return (self.local_step_rule(),)
 
     def local_step_rule(self, pull: Option | None = None) -> StepRule:

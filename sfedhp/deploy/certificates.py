@@ -72,7 +72,7 @@ class RevocationList:
         return RevocationList(found.version, serials, base64.b64encode(signature).decode("ascii"))
 
     def _content(self) -> bytes:
-        """What is signed."""
+        """The bytes that the authority signs: the version and the serial numbers."""
         return json.dumps(["sfedhp-revoked", self.version, dict(self.serials)], sort_keys=True).encode()
 
 
@@ -100,12 +100,12 @@ class Authority:
 
     @property
     def root(self) -> x509.Certificate:
-        """Its own certificate."""
+        """The certificate of the authority, which it has signed itself."""
         return x509.load_pem_x509_certificate(self.content["root_cert"].encode())
 
     @property
     def key(self) -> rsa.RSAPrivateKey:
-        """Its private key."""
+        """The private key, with which the authority signs certificates."""
         key = serialization.load_pem_private_key(self.content["root_pri_key"].encode(), password=None)
         assert isinstance(key, rsa.RSAPrivateKey)
         return key

@@ -60,7 +60,7 @@ class LoopbackServer:
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The TCP port on which the server listens; the system chose it where none was asked for."""
         return int(self._server.server_address[1])
 
     @property
@@ -69,7 +69,7 @@ class LoopbackServer:
         return f"http://{LOOPBACK}:{self.port}/"
 
     def run(self) -> None:
-        """Answer until `stop`."""
+        """Answer requests until `stop` is called from another thread."""
         self._server.serve_forever(poll_interval=0.2)
 
     def start(self) -> None:

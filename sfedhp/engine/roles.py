@@ -24,7 +24,7 @@ from sfedhp.engine.rounds import Draw, Message, Served, everybody, robust_upload
 from sfedhp.nn.task import Task
 
 Carry = Callable[[Tensor], Tensor]  # a message (d + s,) -> what arrives of it
-OnCut = Callable[[Cut], None]  # told what a robust rule cut of each member's upload
+OnCut = Callable[[Cut], None]  # called with what a robust rule cut of each member's upload
 
 
 @dataclass(frozen=True)

@@ -197,13 +197,13 @@ def branches(run: ReportedRun) -> list[Branch]:
     for edge in sorted({row["edge"] for row in scores.clients}):
         rows = [row for row in scores.clients if row["edge"] == edge]
         means = {kind: _mean(rows, kind) for kind in KINDS}
-        told = [
+        listed = [
             f"{kind.upper()} {said(run.metric, mean)}" for kind, mean in means.items() if mean is not None
         ]
         figure = f"EM {said(run.metric, means['em'])}" if means["em"] is not None else ""
         held = sum(row["rows"] for row in rows)
         name = edge_name(rows[0])
-        label = f"{name}: {counted(len(rows), 'client')}, {held:,} rows; {', '.join(told)}"
+        label = f"{name}: {counted(len(rows), 'client')}, {held:,} rows; {', '.join(listed)}"
         leaves = [_leaf(row, scores, row["client"] in worst, largest) for row in rows]
         found.append(Branch(name, figure, label, leaves))
     return found
@@ -233,13 +233,13 @@ def _leaf(row: Row, scores: Scores, worst: bool, largest: float) -> Leaf:
         shares[label] = count / max(row["rows"], 1)
     held = ", ".join(label_texts(row, class_names(scores)))
     metric, figure = scores.metric, row[scores.used]
-    told = [f"{kind.upper()} {said(metric, row[kind])}" for kind in KINDS if row[kind] is not None]
-    told += [f"trained alone {said(metric, row['alone'])}"] if row.get("alone") is not None else []
+    listed = [f"{kind.upper()} {said(metric, row[kind])}" for kind in KINDS if row[kind] is not None]
+    listed += [f"trained alone {said(metric, row['alone'])}"] if row.get("alone") is not None else []
     labels = f"labels {held or 'none'}; " if scores.classes else ""
     sentence = (
         f"{client_name(row)} of {edge_name(row)}: {counted(row['rows'], 'row')}, "
         f"{counted(row['test_rows'], 'test row')}; {labels}"
-        f"{', '.join(told) or 'no test rows'}{'; one of the worst tenth' if worst else ''}"
+        f"{', '.join(listed) or 'no test rows'}{'; one of the worst tenth' if worst else ''}"
     )
     return Leaf(
         client_name(row),

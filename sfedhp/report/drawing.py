@@ -34,7 +34,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Rect:
-    """A rectangle."""
+    """A rectangle of a chart, in pixels from its top left corner."""
 
     x: float
     y: float
@@ -96,7 +96,7 @@ class Readout:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart."""
+    """A chart as shapes and texts, for a page or a file of its own."""
 
     name: str  # of its file, and its id in a page
     title: str

@@ -118,7 +118,7 @@ class Group:
 
     @property
     def seeds(self) -> list[int]:
-        """Their seeds."""
+        """The seed of each run of the group."""
         return [run.record.config[SEED] for run in self.runs]
 
     def estimate(self, key: str) -> Estimate | None:
@@ -164,7 +164,7 @@ class Facts:
 
     @property
     def sentence(self) -> str:
-        """What was run."""
+        """What was run, as the first sentence of the page says it."""
         if len(self.runs) == 1:
             return self.runs[0].record.sentence
         methods = list(dict.fromkeys(run.method for run in self.runs))

@@ -79,7 +79,7 @@ def section(title: str, *parts: str) -> str:
 
 
 def paragraph(text: str, style: str = "") -> str:
-    """A paragraph."""
+    """A <p> of plain text, which is escaped."""
     return f"<p{_class(style)}>{escape(text)}</p>"
 
 

@@ -40,7 +40,7 @@ class Live:
 
 
 def render(facts: Facts, live: Live | None = None) -> str:
-    """The page."""
+    """The whole HTML of a page about these runs."""
     return wrap(title_of(facts), render_content(facts), live)
 
 

@@ -39,7 +39,7 @@ class Watcher:
         self._rendered: tuple[Any, Content, str] = (None, Content("", {}), "")  # with key and version
 
     def page(self) -> Answer:
-        """The page."""
+        """The answer to a request for the page: its whole HTML, as things are now."""
         with self._lock:
             facts, problems = self._read()
             content, version = self._content(facts, problems)

@@ -64,7 +64,7 @@ class RecordedRun:
 
     @property
     def problem(self) -> Problem:
-        """What was predicted."""
+        """The problem that the run solved; earlier versions solved only classification."""
         return problem_of(self.config.get("problem", "auto"))
 
     @property

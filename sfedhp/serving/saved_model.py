@@ -29,7 +29,7 @@ class SavedModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The type of the weights, and so of the inputs."""
         return next(tensor.dtype for tensor in self.tensors.values() if tensor.is_floating_point())
 
     @cached_property

@@ -43,7 +43,7 @@ class Acceptance:
     """Limits for what members send. The defaults limit nothing that a role could send."""
 
     equal_weights: bool = False  # every reply weighs 1
-    rows_told_once: bool = False  # members are clients: a reply weighs the rows of the first heartbeat
+    rows_reported_once: bool = False  # members are clients: a reply weighs the rows of the first heartbeat
     max_rows: float = math.inf  # of a client
     max_change: float = math.inf  # of an upload: its distance from what was sent, in norms of that
     clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
@@ -64,7 +64,7 @@ class Acceptance:
         """Check a heartbeat, and keep the rows that its member tells first.
 
         Raises:
-            RefusedError: it has too many rows, told other rows before, or names clients that it has not.
+            RefusedError: it has too many rows, reported other rows before, or names clients that it has not.
         """
         self._check_names(member.seat, hello.get("members", {}))
         rows = hello.get("rows")
@@ -75,9 +75,9 @@ class Acceptance:
             member.rows = rows
         elif member.rows != rows:
             raise RefusedError(
-                f"it told {member.rows[0]} training rows, {member.rows[1]} test rows and {member.rows[2]} "
-                f"validation rows when it came, and now {rows[0]}, {rows[1]} and {rows[2]}: rows are fixed "
-                f"for a run"
+                f"it reported {member.rows[0]} training rows, {member.rows[1]} test rows and "
+                f"{member.rows[2]} validation rows when it came, and now {rows[0]}, {rows[1]} and "
+                f"{rows[2]}: rows are fixed for a run"
             )
 
     def weight(self, member: Member, claimed: float) -> float:
@@ -97,13 +97,15 @@ class Acceptance:
             raise RefusedError(
                 f"its weight is {claimed:g} rows, and limits.max_rows of the federation file allows {most:g}"
             )
-        if self.rows_told_once:
+        if self.rows_reported_once:
             if claimed != int(claimed):
                 raise RefusedError(f"its weight is {claimed:g}, which is no number of rows")
             # A client of an earlier version tells its rows by its first reply alone.
-            told = float(member.rows[0]) if member.rows is not None else member.first_weight
-            if told is not None and claimed != told:
-                raise RefusedError(f"its weight is {claimed:g}, but it told {told:g} rows when it came")
+            reported = float(member.rows[0]) if member.rows is not None else member.first_weight
+            if reported is not None and claimed != reported:
+                raise RefusedError(
+                    f"its weight is {claimed:g}, but it reported {reported:g} rows when it came"
+                )
             member.first_weight = claimed
         return claimed
 
@@ -131,7 +133,7 @@ class Acceptance:
         """Check the rows that scores are of.
 
         Raises:
-            RefusedError: they are not the rows that were told, too many, or those of another's clients.
+            RefusedError: they are not the rows that were reported, too many, or those of another's clients.
         """
         clients = scores.get("clients", {})
         self._check_names(member.seat, clients)
@@ -146,7 +148,8 @@ class Acceptance:
                 self._check_sums(sums)
                 if member.rows is not None and rows != member.rows[index]:
                     raise RefusedError(
-                        f"its scores are of {rows} {part} rows, but it told {member.rows[index]} when it came"
+                        f"its scores are of {rows} {part} rows, but it reported "
+                        f"{member.rows[index]} when it came"
                     )
 
     @property

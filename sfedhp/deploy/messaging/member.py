@@ -53,7 +53,7 @@ class Member:
     silent_seconds: float  # after this time without a message it is absent
     hello: dict[str, Any] | None = None  # what its last heartbeat said; None before the first
     progress: MemberState = MemberState.IDLE  # its state while it is not absent
-    rows: list[int] | None = None  # of a client: training, test and validation rows, as it told first
+    rows: list[int] | None = None  # of a client: training, test and validation rows, as it reported first
     first_weight: float | None = None  # of its first reply in this run
 
     def on(self, event: MemberEvent) -> None:

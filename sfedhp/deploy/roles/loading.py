@@ -68,7 +68,7 @@ def acceptance(site: Site, network: Network) -> Acceptance:
     of_edges = site.role == "cloud" and algorithm.tiers == 3
     return Acceptance(
         equal_weights=algorithm.weighting == "equal",
-        rows_told_once=not of_edges,
+        rows_reported_once=not of_edges,
         max_rows=limits.max_rows,
         max_change=limits.max_change,
         clients=[site.clients_of(edge) for edge in range(site.experiment.edges)] if of_edges else (),

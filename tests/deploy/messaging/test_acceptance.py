@@ -1,4 +1,4 @@
-"""What members claim is held against what they told, and against the limits of the federation."""
+"""What members claim is checked against what they reported, and against the limits of the federation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_weight_is_positive_and_finite(member, claimed, equal):
 
 
 def test_equal_is_equal(member):
-    accept = Acceptance(equal_weights=True, rows_told_once=True)
+    accept = Acceptance(equal_weights=True, rows_reported_once=True)
     assert accept.weight(member, 1.0) == 1.0
     with pytest.raises(RefusedError, match=r"every member of this method weighs 1"):
         accept.weight(member, 2.0)
@@ -36,7 +36,7 @@ def test_equal_is_equal(member):
 
 @pytest.mark.parametrize("claimed", [1e30, 1e300, 1001.0])
 def test_rows_are_bounded(member, claimed):
-    accept = Acceptance(rows_told_once=True, max_rows=1000)
+    accept = Acceptance(rows_reported_once=True, max_rows=1000)
     with pytest.raises(RefusedError, match=r"limits.max_rows"):
         accept.weight(member, claimed)
     with pytest.raises(RefusedError, match=r"limits.max_rows"):
@@ -45,25 +45,25 @@ def test_rows_are_bounded(member, claimed):
     assert member.rows == [600, 300, 100]
 
 
-def test_rows_are_told_once(member):
-    accept = Acceptance(rows_told_once=True, max_rows=1000)
+def test_rows_are_reported_once(member):
+    accept = Acceptance(rows_reported_once=True, max_rows=1000)
     accept.hello(member, {})
     accept.hello(member, {"rows": [10, 5, 0]})
     accept.hello(member, {"rows": [10, 5, 0]})
     assert accept.weight(member, 10.0) == 10.0
-    with pytest.raises(RefusedError, match=r"it told 10 rows"):
+    with pytest.raises(RefusedError, match=r"it reported 10 rows"):
         accept.weight(member, 11.0)
-    with pytest.raises(RefusedError, match=r"it told 10 training rows, 5 test rows .* now 900"):
+    with pytest.raises(RefusedError, match=r"it reported 10 training rows, 5 test rows .* now 900"):
         accept.hello(member, {"rows": [900, 5, 0]})
     assert accept.weight(member, 10.0) == 10.0
 
 
 def test_a_client_of_an_earlier_version_tells_its_rows_by_its_first_reply(member):
-    accept = Acceptance(rows_told_once=True, max_rows=1000)
+    accept = Acceptance(rows_reported_once=True, max_rows=1000)
     with pytest.raises(RefusedError, match=r"no number of rows"):
         accept.weight(member, 7.5)
     assert accept.weight(member, 7.0) == 7.0
-    with pytest.raises(RefusedError, match=r"it told 7 rows"):
+    with pytest.raises(RefusedError, match=r"it reported 7 rows"):
         accept.weight(member, 8.0)
 
 
@@ -96,11 +96,11 @@ def test_statistics_are_such_as_batch_norm_has():
         accept.upload(torch.cat([MODEL, torch.tensor([-3e38, 1.0])]), MODEL)
 
 
-def test_scores_are_of_the_rows_that_were_told(member):
-    accept = Acceptance(rows_told_once=True, max_rows=1000)
+def test_scores_are_of_the_rows_that_were_reported(member):
+    accept = Acceptance(rows_reported_once=True, max_rows=1000)
     accept.hello(member, {"rows": [10, 5, 0]})
     accept.scores(member, {"test": {"gm": [1, 5, 0.5]}, "train": {"loss": [1, 10, 0.5]}})
-    with pytest.raises(RefusedError, match=r"of 900 test rows, but it told 5"):
+    with pytest.raises(RefusedError, match=r"of 900 test rows, but it reported 5"):
         accept.scores(member, {"test": {"gm": [0, 900, 0.5]}})
     with pytest.raises(RefusedError, match=r"limits.max_rows"):
         accept.scores(member, {"test": {"gm": [0, 10**15, 0.5]}})

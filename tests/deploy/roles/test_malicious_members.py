@@ -110,7 +110,7 @@ def test_false_counts_are_refused(tmp_path):
         return replace(envelope, metadata={**envelope.metadata, "test": {"gm": [0, 9000, 0.0]}})
 
     federation, rows = ran(tmp_path, "fedavg", only(Kind.SCORES, change))
-    assert "but it told" in reasons(federation, "cloud")[0]
+    assert "but it reported" in reasons(federation, "cloud")[0]
     assert rows[-1]["gm"] > 10
 
 
