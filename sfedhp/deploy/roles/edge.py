@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from sfedhp.runs.models import save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
+
+if TYPE_CHECKING:
+    from sfedhp.deploy.revocations import Revocations
 
 _POLL: Final = 0.02  # s between two looks into the spool
 _SCORE_TIMEOUT: Final = 60.0  # s
@@ -79,7 +82,7 @@ class EdgeRole:
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
-        self._revocations: Any = None
+        self._revocations: Revocations | None = None
 
     def work(self) -> None:
         """Run until the cloud says that the run is over."""
