@@ -43,7 +43,9 @@ def missing_rounds(studies: Sequence[Study], effort: Effort, records: Sequence[R
         ready = finals(study, effort, records)
         total += sum(job.experiment.rounds for job in (*trials(study, effort), *ready) if job.key not in done)
         for variant in study.variants.keys() - {job.variant for job in ready}:
-            total += effort.seeds * effort.limit_rounds(study.variants[variant][0].experiment.rounds)
+            total += len(effort.seeds_of(study)) * effort.limit_rounds(
+                study.variants[variant][0].experiment.rounds
+            )
     return total
 
 
@@ -60,7 +62,7 @@ def run_studies(
     Args:
         studies: what to run.
         records: the folder of the records; one file per study.
-        effort: seeds, rounds and device; by default three seeds and the rounds of the files.
+        effort: seeds, rounds and device; by default as the files say.
         report: called after every round.
         stop: asked after every round; True stops, and the stack under way leaves no record.
 

@@ -15,10 +15,18 @@ from sfedhp.paper.studies import Point, Study
 class Effort:
     """How much of the studies is run."""
 
-    seeds: int = 3
+    seeds: int = 0  # 0: as the files say
     rounds: int = 0  # upper limit; 0: as the files say
     choice_rounds: int = 0  # upper limit for trials; 0: as the files say
     device: str = "auto"
+
+    def seeds_of(self, study: Study) -> range:
+        """The seeds of the runs whose numbers are shown."""
+        return range(self.seeds or study.seeds)
+
+    def choice_seeds_of(self, study: Study) -> range:
+        """The seeds of the trials, at most those of the runs."""
+        return range(min(study.choice_seeds, len(self.seeds_of(study))))
 
     def limit_rounds(self, rounds: int) -> int:
         """The rounds of a run, at most `self.rounds`."""
@@ -55,7 +63,7 @@ def trials(study: Study, effort: Effort) -> list[Job]:
         for variant, points in study.variants.items()
         if len(points) > 1
         for point in points
-        for job in _jobs(study, variant, point, effort, rounds)
+        for job in _jobs(study, variant, point, effort, effort.choice_seeds_of(study), rounds)
     ]
 
 
@@ -67,7 +75,7 @@ def finals(study: Study, effort: Effort, records: Iterable[Record]) -> list[Job]
         chosen = choose(study, variant, points, effort, known)
         if chosen is not None:
             rounds = effort.limit_rounds(chosen.experiment.rounds)
-            jobs += _jobs(study, variant, chosen, effort, rounds)
+            jobs += _jobs(study, variant, chosen, effort, effort.seeds_of(study), rounds)
     return jobs
 
 
@@ -83,7 +91,9 @@ def choose(
     rounds = effort.limit_choice_rounds(study.choice_rounds)
     records, scores = list(records), []
     for point in points:
-        wanted = {job.key for job in _jobs(study, variant, point, effort, rounds)}
+        wanted = {
+            job.key for job in _jobs(study, variant, point, effort, effort.choice_seeds_of(study), rounds)
+        }
         done = [each for each in records if each.key in wanted]
         if len(done) < len(wanted):
             return None
@@ -97,7 +107,9 @@ def _validation_accuracy(trial: Record) -> float:
     return float("-inf") if trial.trouble or column[-1] is None else float(column[-1])
 
 
-def _jobs(study: Study, variant: str, point: Point, effort: Effort, rounds: int) -> list[Job]:
+def _jobs(
+    study: Study, variant: str, point: Point, effort: Effort, seeds: Iterable[int], rounds: int
+) -> list[Job]:
     return [
         Job(
             study.name,
@@ -105,5 +117,5 @@ def _jobs(study: Study, variant: str, point: Point, effort: Effort, rounds: int)
             point.words,
             replace(point.experiment, seed=seed, rounds=rounds, device=effort.device),
         )
-        for seed in range(effort.seeds)
+        for seed in seeds
     ]

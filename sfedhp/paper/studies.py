@@ -25,7 +25,10 @@ COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     **{name: tuple(members) for name, members in _LISTS["collections"].items()},
 }
 _REQUIRED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
-_OPTIONAL: Final[Mapping[str, tuple[type, Any]]] = {"paper": (bool, True), "choice_rounds": (int, 0)}
+_OPTIONAL: Final[Mapping[str, tuple[type, Any]]] = {
+    **{"paper": (bool, True), "seeds": (int, 3)},
+    **{"choice_rounds": (int, 0), "choice_seeds": (int, 3)},
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Study:
     table: str  # the table or figure of the paper it belongs to
     reading: str  # how the paper's text was understood
     paper: bool  # whether the paper has numbers to compare it with
+    seeds: int  # each variant runs with the seeds 0, 1, …
     choice_rounds: int  # rounds of the trial runs that decide between the points of a variant
+    choice_seeds: int  # seeds of the trial runs
     variants: Mapping[str, tuple[Point, ...]]
 
 

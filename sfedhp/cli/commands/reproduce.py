@@ -32,7 +32,11 @@ _LEAST_NEEDED = "validated"  # the column to drop first: the paper reports the b
 @click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]...")
 @click.option("--show", is_flag=True, help="Only show what the records hold; run nothing.")
 @click.option("--fast", is_flag=True, help="15 rounds and one seed: minutes on a laptop, far from converged.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each run; 3 without --fast.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    help="Seeds of each run; by default as the file says, 1 with --fast.",
+)
 @click.option(
     "--only",
     default="",
