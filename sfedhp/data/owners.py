@@ -74,6 +74,8 @@ def _text(name: str, column: str, row: int, value: Any) -> str:
         )
     if not value.strip():
         raise InputError(f"{name}: `{column}` has an empty name in row {row}: fill it in.")
+    if not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
+        raise InputError(f"{name}: `{column}` has a name in row {row} that cannot be written as UTF-8.")
     return value
 
 

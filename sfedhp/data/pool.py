@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -275,7 +276,17 @@ def _array(name: str, column: str, values: Any, texts: bool = False) -> NDArray[
         ) from error
     if array.dtype.hasobject and not texts:  # text of pandas is an array of objects
         raise InputError(f"{name}: `{column}` is an object array: store plain numbers.")
+    if array.dtype.kind == "U" and _highest_character(array) > sys.maxunicode:
+        raise InputError(f"{name}: `{column}` has text that is not Unicode: the file is damaged.")
     return array
+
+
+def _highest_character(texts: NDArray[Any]) -> int:
+    """The highest code in an array of text, of which Python itself makes strings unchecked."""
+    if not texts.size or not texts.itemsize:
+        return 0
+    codes = np.ascontiguousarray(texts).view(np.dtype("u4").newbyteorder(texts.dtype.byteorder))
+    return int(codes.max())
 
 
 def _plain(values: Any) -> Any:

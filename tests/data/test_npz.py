@@ -90,6 +90,14 @@ def load(source: str, edges: int = 2, clients_per_edge: int = 2, **options: Any)
             {"inputs": INPUTS, "labels": LABELS, "client": np.array(["a", " "])[LABELS]},
             "`client` has an empty name in row 1",
         ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.array(["a", "\ud800"])[LABELS]},
+            "`client` has a name in row 1 that cannot be written as UTF-8",
+        ),
+        (
+            {"inputs": INPUTS, "labels": LABELS, "client": np.full(20, 0x110000, "<u4").view("<U1")},
+            "`client` has text that is not Unicode: the file is damaged.",
+        ),
         ({"inputs": INPUTS, "labels": LABELS, "edge": LABELS}, "`edge` needs `client`"),
         (
             {"inputs": INPUTS, "labels": LABELS, "client": np.arange(20) % 5, "edge": np.arange(20) % 3},
