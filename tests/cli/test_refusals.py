@@ -312,7 +312,7 @@ def test_a_wrong_command_is_exit_code_2(sfedhp, words):
 def test_a_process_prints_no_traceback(process, here, line):
     write_inputs(here)
     child = process(*line.split())
-    out, err = child.communicate(timeout=120)
+    out, err = child.communicate(timeout=600)
     assert (child.returncode, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1

@@ -22,7 +22,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 import psutil  # type: ignore[import-untyped]
 
-from tests.support.deploy_processes import PATIENT, Fleet
+from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def middle(fleet, cloud_round, edge="edge-1", after=10):
     fleet.until(lambda: fleet.edge_round(edge) >= (cloud_round, after))
 
 
-def ended(fleet, rounds, seconds=240):
+def ended(fleet, rounds, seconds=LONGEST):
     assert fleet.watch(seconds), f"the run did not end by itself\n{fleet.story()}"
     rows = fleet.rows()
     assert [row["round"] for row in rows] == list(range(1, rounds + 1))
@@ -140,7 +140,7 @@ def test_a_new_client_joins_a_running_federation(tmp_path):
     limits = replace(HASTY, start_seconds=25.0)
     with Fleet(tmp_path / "kits", what, limits) as fleet:
         fleet.start(*(name for name in fleet.processes if name != "client-0-1"))
-        fleet.until(lambda: fleet.rows(), 150)
+        fleet.until(lambda: fleet.rows())
         fleet.join("client-0-1")
         rows = ended(fleet, 40)
         assert rows[0]["missing"] == {"client-0-1": 30}

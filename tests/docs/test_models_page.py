@@ -29,14 +29,14 @@ def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
             (tmp_path / block.lines[0].removeprefix("# file: ")).write_text("\n".join(block.lines))
         else:
             script += block.lines
-    subprocess.run([sys.executable, "-c", "\n".join(script)], cwd=tmp_path, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", "\n".join(script)], cwd=tmp_path, check=True, timeout=600)
     stated = {row[0].strip("`"): float(row[1]) for row in tables(PAGE) if row[0].startswith("`runs/")}
     for block in blocks(PAGE, "sh"):
         words = shlex.split(block.lines[0])
         if "--out" not in words:
             continue
         command = [sys.executable, "-W", "error", "-m", *words, "--json"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
         assert "Warning" not in done.stderr
         assert json.loads(done.stdout)["gm_last"] == pytest.approx(
             stated.pop(words[words.index("--out") + 1]), abs=TOLERANCE

@@ -39,7 +39,7 @@ def serve():
 
 
 def ask(server, path="/", method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
     try:
         connection.request(method, path, headers={name.replace("_", "-"): v for name, v in headers.items()})
         answer = connection.getresponse()
@@ -64,20 +64,20 @@ def test_the_page_follows_a_run_and_keeps_what_the_reader_chose(browser, serve, 
     server = serve(tmp_path / "runs")
     with browser.open(server.address) as opened:
         page = opened.page
-        page.locator("#live-state", has_text="1 of 2 runs ended").wait_for(timeout=5000)
+        page.locator("#live-state", has_text="1 of 2 runs ended").wait_for(timeout=120_000)
         page.locator("#run0-clients-table th", has_text="GM").locator("button").click()
         page.locator("select.picker").select_option("1")
         order = opened.column("run0-clients-table", 1)
         page.locator("#run1-clients").focus()
         with (one / "history.jsonl").open("a") as file:
             file.write("".join(rest))
-        page.locator("#live-state", has_text="2 of 2 runs ended").wait_for(timeout=5000)
+        page.locator("#live-state", has_text="2 of 2 runs ended").wait_for(timeout=120_000)
         assert opened.column("run0-clients-table", 1) == order
         assert page.locator("select.picker").input_value() == "1"
         assert page.locator("#run1-tree").is_visible()
         assert page.evaluate("document.activeElement.id") == "run1-clients"
         write_run(tmp_path / "runs/three", rounds=6, seed=2)
-        page.locator("#live-state", has_text="3 of 3 runs ended").wait_for(timeout=5000)
+        page.locator("#live-state", has_text="3 of 3 runs ended").wait_for(timeout=120_000)
         assert opened.errors == []
         assert {url.split("?")[0] for url in opened.requests if url != "data:,"} == {
             server.address,
@@ -94,16 +94,16 @@ def test_the_page_survives_a_restart_of_the_server_and_of_the_run(browser, tmp_p
     port = server.port
     with browser.open(server.address) as opened:
         state = opened.page.locator("#live-state")
-        opened.page.locator("#live-state", has_text="round 3 of 6, about ").wait_for(timeout=5000)
+        opened.page.locator("#live-state", has_text="round 3 of 6, about ").wait_for(timeout=120_000)
         server.stop()
-        opened.page.locator("#live-state", has_text="no answer").wait_for(timeout=5000)
+        opened.page.locator("#live-state", has_text="no answer").wait_for(timeout=120_000)
         (folder / "history.jsonl").unlink()  # the run begins anew
         again = watch([folder], port)
         again.start()
         try:
-            opened.page.locator(".note", has_text="Waiting: ").wait_for(timeout=5000)
+            opened.page.locator(".note", has_text="Waiting: ").wait_for(timeout=120_000)
             (folder / "history.jsonl").write_text(history)
-            opened.page.locator("#live-state", has_text="round 6 of 6, ended").wait_for(timeout=5000)
+            opened.page.locator("#live-state", has_text="round 6 of 6, ended").wait_for(timeout=120_000)
             assert "no answer" not in state.inner_text()
             last = json.loads(history.splitlines()[-1])
             shown = opened.page.locator(".tile b").first.inner_text()

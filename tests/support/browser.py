@@ -51,6 +51,9 @@ _CONTRAST = """
 """
 
 
+_TIMEOUT = 300_000.0  # ms; a busy machine is no failure
+
+
 def find_chromium() -> str | None:
     """The Chromium of this machine, if there is one."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -105,6 +108,7 @@ class Browser:
         # Root, as in a container, has no sandbox.
         self._chromium = self._driver.chromium.launch(
             executable_path=self._path,
+            timeout=_TIMEOUT,
             chromium_sandbox=False,
             args=["--disable-gpu", "--disable-background-networking"],
         )
@@ -119,6 +123,7 @@ class Browser:
         """A page of a file or an address, in a screen of this width."""
         page = self._chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         try:
+            page.set_default_timeout(_TIMEOUT)
             opened = Opened(page)
             page.goto(target.as_uri() if isinstance(target, Path) else target)
             yield opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.deploy.roles.edge import EdgeRole
 from sfedhp.deploy.roles.uplink import UplinkRole
 from sfedhp.deploy.topology import Layout, lay_out
+from tests.support.patient_clock import CLOCK
 
 HEARTBEAT = 0.1  # s
 QUICK = Limits(client_seconds=20.0, start_seconds=20.0, silent_seconds=3.0)
@@ -98,6 +98,7 @@ class Federation:
         self.exchange = Exchange(change) if change else Exchange()
         self.threads: dict[str, threading.Thread] = {}
         self.roles: dict[str, Any] = {}
+        self.prepared: dict[str, Any] = {}
         for site in self.layout.sites:
             self.layout.write(site, folder / site.name)
 
@@ -106,9 +107,15 @@ class Federation:
         halves = [f"{site.name}/{half}" for site in self.layout.edges for half in ("bridge", "edge")]
         return ["cloud", *halves, *(site.name for site in self.layout.clients)]
 
+    def prepare(self, *names):
+        """Load what these roles need, so that `start` takes no time."""
+        self.prepared |= {name: self._role(name) for name in names if name not in self.prepared}
+
     def start(self, *names):
-        for name in names or self.names:
-            role = self.roles[name] = self._role(name)
+        names = names or self.names
+        self.prepare(*names)  # all before the first one waits for the others
+        for name in names:
+            role = self.roles[name] = self.prepared.pop(name)
             thread = self.threads[name] = threading.Thread(target=role.work, daemon=True, name=name)
             thread.start()
 
@@ -117,11 +124,12 @@ class Federation:
         del self.exchange.boxes[self._place(name)]
 
     def finish(self, seconds=60.0, *without):
-        until = time.monotonic() + seconds
-        for name, thread in self.threads.items():
-            if name not in without:
-                thread.join(max(0.0, until - time.monotonic()))
-                assert not thread.is_alive(), f"{name} is still at work"
+        threads = {name: thread for name, thread in self.threads.items() if name not in without}
+        until = CLOCK() + seconds
+        for name, thread in threads.items():
+            while thread.is_alive():
+                assert CLOCK() < until, f"{name} is still at work"
+                thread.join(0.1)
 
     def models(self, name):
         from safetensors.torch import load_file
@@ -154,17 +162,11 @@ class Federation:
         kind = {"cloud": CloudRole, "client": ClientRole}.get(site.role)
         kind = kind or (UplinkRole if name.endswith("bridge") else EdgeRole)
         own = [self.data[name]] if name in self.data else []
-        role = kind(site, self.folder / site.name, self.exchange.box(*self._place(name)), *own)
+        box = self.exchange.box(*self._place(name))
+        role = kind(site, self.folder / site.name, box, *own, clock=CLOCK)
         if isinstance(role, ClientRole | UplinkRole):
             role._responder.heartbeat = HEARTBEAT
         return role
-
-
-def wait_for(condition, seconds=30.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
 
 
 TOLERANCE = 1e-9

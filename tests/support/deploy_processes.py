@@ -17,7 +17,8 @@ from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
 from sfedhp.deploy.topology import lay_out
 
-PATIENT = Limits(client_seconds=60.0, start_seconds=120.0, silent_seconds=6.0)
+PATIENT = Limits(client_seconds=300.0, start_seconds=300.0, silent_seconds=60.0)  # of a busy machine too
+LONGEST = 600.0  # s until something counts as hung
 
 
 class Fleet(LocalFederation):
@@ -57,11 +58,16 @@ class Fleet(LocalFederation):
         assert process is not None
         return process.pid
 
+    def runs(self, name):
+        """Whether the process of a site is running."""
+        process = self.processes[name].process
+        return process is not None and process.poll() is None
+
     def send(self, name, number=signal.SIGKILL):
         """A signal to the process of a site; an edge's other half notices by itself."""
         os.kill(self.pid(name), number)
 
-    def until(self, condition, seconds=90.0):
+    def until(self, condition, seconds=LONGEST):
         """Poll the sites until something is so."""
         end = time.monotonic() + seconds
         while not condition():

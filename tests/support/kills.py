@@ -135,7 +135,7 @@ def attempt(
     child = CONTEXT.Process(target=command, args=(words, str(out), fault, cut, counted))
     started = time.monotonic()
     child.start()
-    child.join(after if after is not None else 120)
+    child.join(after if after is not None else 600)
     if child.is_alive():
         child.kill()
         child.join()

@@ -129,7 +129,8 @@ class MaliciousTransport(CellTransport):
 
     def _tally(self, name: str) -> None:
         self.tried[name] += 1
-        Path("tried.json").write_text(json.dumps(self.tried))
+        Path("tried.new").write_text(json.dumps(self.tried))
+        Path("tried.new").replace("tried.json")
 
 
 def _counts(envelope: Envelope) -> dict[str, Any]:

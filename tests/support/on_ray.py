@@ -78,7 +78,7 @@ def test_actors_give_the_same_as_one_process(case, name):
     spread = case.simulator(method, worker_factory=LOCAL, **options)
     check_same(spread, case.simulator(method, **options))
     assert str(spread.graph_status) == "no: the work is done by 2 Ray actors"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 600
     while actor_processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not actor_processes(), "actors end with the run"
@@ -225,7 +225,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def wait_for(condition, trouble):
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline, trouble()
         time.sleep(0.1)
@@ -249,7 +249,7 @@ def test_a_cluster_is_joined_and_may_lose_a_machine(machine, tmp_path, address):
     wait_for(lambda: rows.exists() and len(rows.read_text().splitlines()) > 2, lambda: run.communicate()[1])
     os.killpg(second.pid, signal.SIGKILL)
     machine("--address=127.0.0.1:46379")
-    told, errors = run.communicate(timeout=180)
+    told, errors = run.communicate(timeout=600)
     assert run.returncode == 0, errors
     assert "no: the work is done by 2 Ray actors" in (out / "environment.json").read_text()
     alone = subprocess.run([*command, f"--out={tmp_path / 'alone'}"], capture_output=True, check=True)

@@ -29,6 +29,7 @@ class Responder:
     config: str
     log: EventLog
     more_metadata: Callable[[], dict[str, Any]] = dict  # added to each heartbeat
+    clock: Callable[[], float] = time.monotonic
     heartbeat: float = HEARTBEAT
     _seen: list[Any] | None = field(default=None, init=False)  # the newest request acknowledged
     _answered_at: float | None = field(default=None, init=False)  # None while it works
@@ -36,7 +37,7 @@ class Responder:
     _stopped: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __post_init__(self) -> None:
-        self._rejections = RejectionLog(self.log)
+        self._rejections = RejectionLog(self.log, self.clock)
 
     def start(self) -> None:
         """Send heartbeats in the background."""
@@ -69,7 +70,7 @@ class Responder:
 
     def mark_answered(self) -> None:
         """Say in heartbeats that the reply was sent; if it is lost, the server sends the request again."""
-        self._answered_at = time.monotonic()
+        self._answered_at = self.clock()
 
     def _checked(self, sender: str, data: bytes) -> Envelope | None:
         """The request, if it comes from the server, is undamaged, and is for this member."""
@@ -91,7 +92,7 @@ class Responder:
 
     def _send_heartbeats(self) -> None:
         while not self._stopped.is_set():
-            idle = None if self._answered_at is None else time.monotonic() - self._answered_at
+            idle = None if self._answered_at is None else self.clock() - self._answered_at
             metadata = {
                 "seen": self._seen,
                 "idle": idle,

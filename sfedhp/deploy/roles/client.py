@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,14 @@ class ClientRole:
     While its disk is full it continues in memory, and says so in its log.
     """
 
-    def __init__(self, site: Site, kit: Path, transport: Transport, data: DataOptions | None = None):
+    def __init__(
+        self,
+        site: Site,
+        kit: Path,
+        transport: Transport,
+        data: DataOptions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
@@ -64,7 +71,7 @@ class ClientRole:
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
         rows = {"rows": [int(part.sizes) for part in held]}
-        self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows)
+        self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
         self._run, self._client = NO_RUN, self._new()
         self._last: tuple[str, Clock, dict[str, Any]] | None = None  # run, clock, content of the last reply
         self._restore()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ from sfedhp.wire.link import link_of
 class CloudRole:
     """Runs the cloud. It writes a checkpoint after every round, and continues from there when restarted."""
 
-    def __init__(self, site: Site, kit: Path, transport: Transport):
+    def __init__(
+        self, site: Site, kit: Path, transport: Transport, clock: Callable[[], float] = time.monotonic
+    ):
         self.site = site
         experiment, limits, algorithm = site.experiment, site.limits, site.experiment.algorithm
         three_tiers = algorithm.tiers == 3
@@ -61,6 +64,7 @@ class CloudRole:
             on_metadata=self._traffic.add,
             notice=self._folder.revoked,
             late=experiment.late if three_tiers else NOBODY_LATE,
+            clock=clock,
         )
         self._cuts = CutLog(self.log, site.below)
         self._cloud = Cloud(

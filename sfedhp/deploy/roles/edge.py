@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,7 +48,9 @@ class SupersededError(Exception):
 class EdgeRole:
     """Runs an edge. It saves its state after every edge round, and continues from there when restarted."""
 
-    def __init__(self, site: Site, kit: Path, transport: Transport):
+    def __init__(
+        self, site: Site, kit: Path, transport: Transport, clock: Callable[[], float] = time.monotonic
+    ):
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
@@ -69,6 +72,7 @@ class EdgeRole:
             log=self.log,
             accept=acceptance(site, self._network),
             on_wait=self._on_wait,
+            clock=clock,
         )
         self._cuts = CutLog(self.log, site.below)
         self._edge = Edge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,14 +22,16 @@ _RETRY: Final = 1.0  # s before the next try where the disk is full
 class UplinkRole:
     """Moves messages between the cloud and the spool; the edge's other process works on them."""
 
-    def __init__(self, site: Site, kit: Path, transport: Transport):
+    def __init__(
+        self, site: Site, kit: Path, transport: Transport, clock: Callable[[], float] = time.monotonic
+    ):
         self.folder = kit / "run"
         self.log = EventLog(self.folder / "bridge", site.name, site.names)
         self._transport, self._spool = transport, Spool(self.folder / "spool")
         self._ending = False
         # A late upload still counts, so the edge finishes what it works on before it takes a newer request.
         self._finishes = bool(site.experiment.late.quorum)
-        self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata)
+        self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata, clock)
 
     def work(self) -> None:
         """Run until the run is over."""

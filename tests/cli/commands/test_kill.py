@@ -27,12 +27,12 @@ def started(*words):
 
 
 def ended(child):
-    child.join(60)
+    child.join(600)
     assert child.exitcode == 0
 
 
 def wait_for(condition, child):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not condition():
         assert child.is_alive()
         assert time.monotonic() < deadline

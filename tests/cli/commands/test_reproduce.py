@@ -273,7 +273,7 @@ def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
         if "rounds" in line:
             child.send_signal(signal.SIGINT)
             break
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert child.returncode == 130
     assert "continues with the runs that have no record yet" in said
     assert not (small / "results" / "table2.jsonl").exists()

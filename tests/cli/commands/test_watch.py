@@ -26,14 +26,14 @@ def test_it_says_where_answers_and_ends(here, sfedhp, tiny):
         assert child.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", child.stdout.readline())
         assert found is not None
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=600)
         connection.request("GET", "/")
         text = connection.getresponse().read().decode()
         connection.close()
         assert "data-live" in text
         assert "2 edges with 4 clients, 3 rounds, seed 0." in text
         child.send_signal(signal.SIGTERM)
-        _, stderr = child.communicate(timeout=20)
+        _, stderr = child.communicate(timeout=600)
         assert stderr == "Stopped watching; the runs go on.\n"
         assert child.returncode == 0
     finally:

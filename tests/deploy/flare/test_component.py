@@ -13,7 +13,7 @@ from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-from tests.support.deploy_processes import Fleet
+from tests.support.deploy_processes import LONGEST, Fleet
 
 SLOW = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def test_a_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
     run = sfedhp.run(what)
     with Fleet(tmp_path / "kits", what) as fleet:
         fleet.start()
-        assert fleet.watch(150), f"the run did not end by itself\n{fleet.story()}"
+        assert fleet.watch(LONGEST), f"the run did not end by itself\n{fleet.story()}"
         rows = fleet.rows()
         assert [row["round"] for row in rows] == [1, 2, 3]
         assert all(row["missing"] == {} for row in rows)
@@ -44,7 +44,7 @@ def test_edges_with_two_and_four_clients_give_the_simulators_models(tmp_path):
     with Fleet(tmp_path / "kits", what) as fleet:
         assert len(list(fleet.kits.glob("client-*"))) == 6
         fleet.start()
-        assert fleet.watch(150), f"the run did not end by itself\n{fleet.story()}"
+        assert fleet.watch(LONGEST), f"the run did not end by itself\n{fleet.story()}"
         assert [row["missing"] for row in fleet.rows()] == [{}] * 3
         assert same_models(fleet, run)
         same_bytes(fleet)
@@ -93,7 +93,7 @@ def test_clients_with_files_of_their_own(tmp_path):
     file = FederationFile(inputs=(4,), classes=3)
     with Fleet(tmp_path / "kits", what, data=data, file=file) as fleet:
         fleet.start()
-        assert fleet.watch(150), fleet.story()
+        assert fleet.watch(LONGEST), fleet.story()
         rows = fleet.rows()
         assert rows[-1]["gm"] > 80
         assert rows[-1]["missing"] == {}

@@ -21,7 +21,7 @@ from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-from tests.support.deploy_processes import Fleet
+from tests.support.deploy_processes import LONGEST, Fleet
 from tests.support.tcp_proxy import TcpProxy
 
 CLOUD, CLIENTS = "sfedhp-cloud", "sfedhp-clients"
@@ -109,9 +109,9 @@ def test_a_run_goes_on_over_a_bad_network(network, tmp_path, disturb):
             place = CLOUD if name == "cloud" else CLIENTS
             fleet.processes[name] = replace(managed, argv=["ip", "netns", "exec", place, *managed.argv])
         fleet.start()
-        fleet.until(lambda: len(fleet.rows()) > 2, 120)
+        fleet.until(lambda: len(fleet.rows()) > 2)
         disturb()
-        assert fleet.watch(240), fleet.story()
+        assert fleet.watch(LONGEST), fleet.story()
         rows = fleet.rows()
         assert len(rows) == rounds
         assert all(row["missing"] == {} for row in rows)
@@ -130,9 +130,9 @@ def test_a_run_goes_on_behind_a_slow_proxy_that_resets_connections(tmp_path):
     with Fleet(tmp_path / "kits", what, PATIENT, cloud=address, file=FederationFile()) as fleet:
         fleet.start()
         for rounds in (3, 12):
-            fleet.until(lambda rounds=rounds: len(fleet.rows()) > rounds, 120)
+            fleet.until(lambda rounds=rounds: len(fleet.rows()) > rounds)
             assert proxy.reset() >= 2
-        assert fleet.watch(240), fleet.story()
+        assert fleet.watch(LONGEST), fleet.story()
         assert len(fleet.rows()) == 30
         assert all(row["missing"] == {} for row in fleet.rows())
         same_models(fleet, run)

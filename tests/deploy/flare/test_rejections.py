@@ -60,12 +60,13 @@ log = RejectionLog(EventLog(folder, "cloud"))
 kept = rejections.StderrWatcher(folder / rejections.STDERR_FILE, log)
 rejections._LARGEST = int(sys.argv[2])
 kept.watch()
+os.write(2, b"W1 log.cc] Log level INFO is not suitable for production.\\n")
 os.write(2, sys.argv[3].encode()[:30])
-time.sleep(0.1)
+time.sleep(0.05)
 os.write(2, sys.argv[3].encode()[30:] + b"\\n")
 print("of Python itself", file=sys.stderr)
-os.write(2, b"W1 log.cc] Log level INFO is not suitable for production.\\n")
-time.sleep(0.3)
+while not (folder / "log.jsonl").exists() or kept._read > rejections._LARGEST:
+    time.sleep(0.01)
 os.write(2, b"the last words\\n")
 os._exit(3)
 """
@@ -78,7 +79,7 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
         [sys.executable, "-c", WATCHED, tmp_path, str(largest), PLAIN],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 3
@@ -114,7 +115,7 @@ os.write(2, b"after it\\n")
 
 def test_no_line_is_lost_where_the_file_begins_anew(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, timeout=600, check=True
     )
     assert done.stderr == "more than there is room for\njust before the new file\n"
     assert (tmp_path / "errors.txt").read_text() == "after it\n"

@@ -54,7 +54,7 @@ def test_a_flood_waits_until_there_is_room():
     executor = cell.frame_mgr_executor
 
     def handle(number):
-        gate.wait(10)
+        gate.wait(600)
         done.append(number)
 
     def flood():
@@ -67,7 +67,7 @@ def test_a_flood_waits_until_there_is_room():
     assert sender.is_alive(), "it waits"
     assert executor._work_queue.qsize() <= 256
     gate.set()
-    sender.join(10)
+    sender.join(600)
     executor.shutdown()
     assert sorted(done) == list(range(1000))
 

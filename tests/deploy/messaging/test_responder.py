@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.messaging.responder import Responder
+from tests.support.patient_clock import wait_for
 
 RUN, CONFIG = "a" * 16, "b" * 16
 
@@ -62,17 +62,18 @@ def test_what_is_not_for_this_member_is_refused_and_logged(responder, tmp_path, 
 
 
 def test_a_member_says_what_it_works_on(responder):
+    def hellos():
+        return [envelope.metadata for _, envelope in responder.transport.sent if envelope.kind is Kind.HELLO]
+
     responder.heartbeat = 0.02
     responder.start()
-    time.sleep(0.1)
+    wait_for(hellos)
+    assert hellos()[0] == {"seen": None, "idle": None, "version": __version__, "more": 1}
     responder.acknowledge(request(4))
-    time.sleep(0.1)
+    works = {"seen": [RUN, 1, 4, 0], "idle": None, "version": __version__, "more": 1}
+    wait_for(lambda: hellos()[-1] == works)
     responder.reply(Kind.REPLY, request(4), weight=2.0)
-    time.sleep(0.1)
+    wait_for(lambda: (hellos()[-1]["idle"] or 0.0) > 0)
     responder.stop()
-    hellos = [envelope.metadata for to, envelope in responder.transport.sent if envelope.kind is Kind.HELLO]
-    assert hellos[0] == {"seen": None, "idle": None, "version": __version__, "more": 1}
-    assert {"seen": [RUN, 1, 4, 0], "idle": None, "version": __version__, "more": 1} in hellos
-    assert hellos[-1]["idle"] > 0
     (reply,) = [envelope for _, envelope in responder.transport.sent if envelope.kind is Kind.REPLY]
     assert (reply.run, reply.clock, reply.member, reply.weight) == (RUN, Clock(4), 3, 2.0)

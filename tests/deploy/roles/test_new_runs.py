@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from sfedhp.runs import tensor_files
 from sfedhp.runs.models import save_model
 from sfedhp.runs.records import History
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+from tests.support.patient_clock import CLOCK
 
 IMPATIENT = replace(QUICK, silent_seconds=1.0)
 LATE = 1.4  # s, longer than a silent member is waited for
@@ -50,7 +50,7 @@ def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
     federation.finish()
     begin_anew(federation)
     start_without(federation, "client-0-1", "client-1-1")
-    time.sleep(LATE)
+    CLOCK.sleep(LATE)
     federation.start("client-0-1", "client-1-1")
     federation.finish()
     assert missing(federation) == [{}]
@@ -58,12 +58,13 @@ def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
 
 
 def test_an_edge_that_is_there_long_before_the_others_waits_for_them(tmp_path):
-    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=2.0))
+    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=3.0))
     early = [name for name in federation.names if name.startswith("edge")]
+    federation.prepare(*federation.names)
     federation.start(*early)
-    time.sleep(2.1)
+    CLOCK.sleep(3.1)
     start_without(federation, *early, "client-0-1")
-    time.sleep(LATE)
+    CLOCK.sleep(LATE)
     federation.start("client-0-1")
     federation.finish()
     assert missing(federation) == [{}]
@@ -74,7 +75,7 @@ def test_a_cloud_started_again_before_its_first_round_still_waits_for_all(tmp_pa
     federation._role("cloud")  # it has made the run, and died
     late = ["edge-1/bridge", "edge-1/edge"]
     start_without(federation, *late)
-    time.sleep(LATE)
+    CLOCK.sleep(LATE)
     federation.start(*late)
     federation.finish()
     assert missing(federation) == [{}]
@@ -88,7 +89,7 @@ def test_an_edge_restarted_within_a_run_does_not_wait_for_a_free_seat_again(tmp_
     again._enter(federation.roles["edge-0/edge"]._members.run)
     assert again._members.start_until == 0.0
     again._enter("0" * 16)
-    assert again._members.start_until > time.monotonic()
+    assert again._members.start_until > CLOCK()
 
 
 def test_an_edge_that_stays_up_keeps_nothing_of_the_run_before(tmp_path):

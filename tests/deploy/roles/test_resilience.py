@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from dataclasses import replace
 
 import pytest
@@ -15,7 +15,8 @@ from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, enc
 from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.runs.divergence import not_finite
-from tests.support.deploy_memory import QUICK, Federation, experiment, same_models, wait_for
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+from tests.support.patient_clock import CLOCK, wait_for
 
 HASTY = replace(QUICK, silent_seconds=1.0, start_seconds=2.0)
 
@@ -60,7 +61,7 @@ def test_another_rounds_reply_is_refused_and_the_run_goes_on(tmp_path):
     federation = Federation(
         tmp_path,
         experiment(rounds=1),
-        replace(HASTY, client_seconds=1.0),
+        replace(HASTY, client_seconds=2.0),
         spoiled("client-0-1", _other_round),
     )
     federation.start()
@@ -83,7 +84,7 @@ def test_a_client_that_answers_too_late_weighs_zero(tmp_path):
 
     def slow(box, to, data):
         if box.name == "client-1-0" and decode_message(data).kind is Kind.REPLY:
-            time.sleep(1.2)
+            CLOCK.sleep(1.2)
         return [data]
 
     federation = Federation(tmp_path, experiment(rounds=2), limits, slow)
@@ -97,14 +98,26 @@ def test_a_client_that_answers_too_late_weighs_zero(tmp_path):
 def test_a_role_that_is_lost_and_started_again_changes_no_number(name, tmp_path):
     what = experiment(rounds=3, algorithm={"edge_rounds": 40, "start": "carried"})
     run = sfedhp.run(what)
-    federation = Federation(tmp_path, what, replace(QUICK, silent_seconds=30.0, client_seconds=60.0))
+    within, there_again = threading.Event(), threading.Event()
+
+    def held(box, to, data):
+        """In the middle of the second cloud round, the first edge waits for a client."""
+        envelope = decode_message(data)
+        middle = box.name == "client-0-0" and tuple(envelope.clock) == (1, 20) and envelope.kind is Kind.REPLY
+        if middle and not within.is_set():
+            within.set()
+            wait_for(there_again.is_set)
+        return [data]
+
+    limits = replace(QUICK, silent_seconds=30.0, client_seconds=60.0)
+    federation = Federation(tmp_path, what, limits, held)
     federation.start()
-    edge = federation.roles["edge-0/edge"]
-    wait_for(lambda: edge._round == 1 and 5 <= edge._progress.rounds_done < 35)
+    wait_for(within.is_set)
     federation.lose(name)
     lost = federation.roles[name]
-    time.sleep(0.3)
+    CLOCK.sleep(0.3)
     federation.start(name)
+    there_again.set()
     federation.finish(90)
     assert federation.roles[name] is not lost
     rows = federation.rows()
@@ -112,7 +125,7 @@ def test_a_role_that_is_lost_and_started_again_changes_no_number(name, tmp_path)
     assert all(row["missing"] == {} for row in rows)
     same_models(federation, run)
     if name == "edge-0/edge":
-        assert federation.events("edge-0", "resumed")[0]["edge_round"] >= 5
+        assert federation.events("edge-0", "resumed")[0]["edge_round"] == 20
         asked = federation.exchange.messages["client-0-0", "WORK"]
         assert 3 * 40 <= asked <= 3 * 40 + 2, "no edge round is done twice"
 
@@ -201,7 +214,18 @@ def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_goes_on(
 
 
 def test_a_new_client_takes_a_free_seat(tmp_path):
-    federation = Federation(tmp_path, experiment(rounds=14, algorithm={"edge_rounds": 6}), HASTY)
+    came = threading.Event()
+
+    def held(box, to, data):
+        """The run does not end before the new client is there."""
+        if box.name == "client-0-1":
+            came.set()
+        envelope = decode_message(data)
+        if (box.federation, box.name) == ("cloud", "edge-0") and envelope.kind is Kind.REPLY:
+            wait_for(lambda: came.is_set() or envelope.clock.cloud_round < 4)
+        return [data]
+
+    federation = Federation(tmp_path, experiment(rounds=9, algorithm={"edge_rounds": 6}), HASTY, held)
     federation.start(*(name for name in federation.names if name != "client-0-1"))
     wait_for(lambda: len(federation.rows()) >= 1)
     federation.start("client-0-1")
@@ -333,9 +357,16 @@ def test_a_client_that_cannot_compute_says_so_and_stays(tmp_path, monkeypatch):
 def test_a_slow_edge_finishes_and_counts_later(tmp_path):
     """It would drop its round for a newer one, and never count, if late uploads were lost."""
 
+    replied = [0]  # how often the quick edge has replied to the cloud
+
     def change(box, to, data):
-        if box.federation == "edge-1" and to == "server" and decode_message(data).kind is Kind.REPLY:
-            time.sleep(0.25)  # in the client's own thread
+        """Each reply of a client of the slow edge takes until the quick edge has replied twice more."""
+        reply = decode_message(data).kind is Kind.REPLY
+        if reply and (box.federation, box.name) == ("cloud", "edge-0"):
+            replied[0] += 1
+        if reply and box.federation == "edge-1" and to == "server":
+            before = replied[0]
+            wait_for(lambda: replied[0] >= min(before + 2, 25))
         return [data]
 
     what = experiment("hierfavg", rounds=25, late={"quorum": 1, "decay": 0.5}, evaluation={"every": 25})

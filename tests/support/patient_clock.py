@@ -1,0 +1,56 @@
+"""A clock for roles that are threads of this process: what slows them down slows it down too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_STEP = 0.02  # s that pass at most each time the clock's thread gets the processor
+
+
+class PatientClock:
+    """Seconds that pass only while this process runs.
+
+    On a busy machine threads wait for the processor for seconds, and a member that could send nothing would
+    count as silent. This clock's thread waits with them, so that time limits last as long as they need to.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._started = threading.Lock()
+
+    def __call__(self) -> float:
+        """The time."""
+        if self._started.acquire(blocking=False):
+            threading.Thread(target=self._run, name="patient clock", daemon=True).start()
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until so many seconds have passed."""
+        until = self() + seconds
+        while self._now < until:
+            time.sleep(_STEP / 2)
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        """Wait until something is so.
+
+        Raises:
+            AssertionError: it was not so within this time.
+        """
+        until = self() + seconds
+        while not condition():
+            assert self._now < until, "it did not happen"
+            time.sleep(_STEP / 2)
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while True:
+            time.sleep(_STEP / 2)
+            now = time.monotonic()
+            self._now += min(now - before, _STEP)
+            before = now
+
+
+CLOCK = PatientClock()
+wait_for = CLOCK.wait_for
