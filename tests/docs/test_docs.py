@@ -56,7 +56,7 @@ def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     path.write_text("\n".join(script) + "\n", encoding="utf-8")
     strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
     done = subprocess.run(
-        [sys.executable, *strict, path.name], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, *strict, path.name], cwd=tmp_path, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stderr
 
