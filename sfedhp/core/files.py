@@ -80,10 +80,14 @@ def _is_running(process: str) -> bool:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock a folder, and create it if it is missing; the lock ends with the block or with this process.
 
     The lock is on the folder itself: there is no lock file that could be left behind or replaced.
+
+    Args:
+        folder: the folder.
+        wait: wait for another process that has the lock, instead of refusing.
 
     Raises:
         InputError: another process has the lock, the folder cannot be created, or this is Windows, which
@@ -97,7 +101,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         raise InputError(

@@ -12,7 +12,7 @@ from typing import Any
 
 from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_text
+from sfedhp.core.files import locked, write_text
 from sfedhp.core.parsing import parse_json
 from sfedhp.paper.studies import Study
 from sfedhp.runs.provenance import flat
@@ -163,13 +163,18 @@ def _outdated(record: Record, before: str, now: str) -> str:
 
 
 def append_records(folder: str | Path, records: Sequence[Record]) -> None:
-    """Append records to the files of their studies; a file has all of them or none, also after a kill."""
+    """Append records to the files of their studies; a file has all of them or none, also after a kill.
+
+    Several processes may append to the same folder. A run that has a record already gets no second one.
+    """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for study in dict.fromkeys(each.study for each in records):
-        lines = [json.dumps(asdict(each), ensure_ascii=False) for each in records if each.study == study]
-        path = folder / f"{study}.jsonl"
-        write_text(path, "".join(f"{line}\n" for line in (*_whole_lines(path), *lines)))
+    with locked(folder, wait=True):
+        for study in dict.fromkeys(each.study for each in records):
+            done = {each.key for each in read_records(folder, [study])}
+            new = [each for each in records if each.study == study and each.key not in done]
+            lines = [json.dumps(asdict(each), ensure_ascii=False) for each in new]
+            path = folder / f"{study}.jsonl"
+            write_text(path, "".join(f"{line}\n" for line in (*_whole_lines(path), *lines)))
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -1,10 +1,12 @@
 import json
+import threading
 from dataclasses import replace
 
 import pytest
 
 from sfedhp.core.errors import InputError
-from sfedhp.paper.records import check_settings, current_commit, read_records
+from sfedhp.core.files import locked
+from sfedhp.paper.records import append_records, check_settings, current_commit, read_records
 from tests.support.small_experiments import experiment
 
 
@@ -37,3 +39,26 @@ def test_the_commit_can_be_named_from_outside(monkeypatch):
     monkeypatch.delenv("SFEDHP_COMMIT")
     monkeypatch.setenv("PATH", "")
     assert current_commit() == "unknown"
+
+
+def test_processes_that_share_a_folder_lose_no_record(study, made, tmp_path):
+    one = study(fedavg=[experiment("fedavg")])
+    mine, other = (made(one, "fedavg", seed, rounds=40, gm=[50.0]) for seed in (0, 1))
+    path = tmp_path / f"{one.name}.jsonl"
+    append_records(tmp_path, [mine])
+    with locked(tmp_path):  # another process reads the file, and writes it again with a line of its own
+        before = path.read_text()
+        thread = threading.Thread(target=append_records, args=(tmp_path, [other]))
+        thread.start()
+        thread.join(0.2)
+        path.write_text(before + json.dumps({**json.loads(before), "seed": 2}) + "\n")
+    thread.join()
+    assert [each.seed for each in read_records(tmp_path, [one.name])] == [0, 2, 1]
+
+
+def test_a_run_has_one_record(study, made, tmp_path):
+    one = study(fedavg=[experiment("fedavg")])
+    record = made(one, "fedavg", 1, rounds=40, gm=[50.0])
+    append_records(tmp_path, [record])
+    append_records(tmp_path, [record])
+    assert len(read_records(tmp_path, [one.name])) == 1

@@ -80,8 +80,10 @@ def reproduce(
     """Run the paper's tables and figures, and show our numbers beside the paper's.
 
     Each table or figure is a file in experiments/, and each finished run a line in results/. A run that has a
-    record is not repeated, so a campaign that was stopped continues where it was. Table 1 consists of rows of
-    tables 2 to 7. The whole paper takes about 100 minutes on one H200; `--fast` is a preview for a laptop.
+    record is not repeated, so a campaign that was stopped continues where it was. Several of these commands
+    may run at once with the same records, for example with different --only: small runs do not fill a GPU.
+    Table 1 consists of rows of tables 2 to 7. The whole paper takes about 100 minutes on one H200; `--fast`
+    is a preview for a laptop.
     Besides the tables in the terminal, one HTML page has all tables, the figures, and a verdict on each
     claim of the paper.
 
