@@ -90,6 +90,7 @@ EXTRAS = {
     "paper": {"matplotlib"},
     "report": {"matplotlib"},
     "nn": {"triton"},
+    "runs": {"mlflow", "wandb"},  # and torch's writer for tensorboard, in runs/tracking
     "data": {"pyarrow", "PIL"},
     "serving": {"onnxruntime", "onnxscript"},
 }
@@ -113,7 +114,7 @@ import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         extras = {"ray", "nvflare", "cryptography", "matplotlib", "pyarrow", "PIL", "datasets"}
-        extras |= {"prometheus_client", "onnxruntime", "onnxscript"}
+        extras |= {"prometheus_client", "onnxruntime", "onnxscript", "tensorboard", "mlflow", "wandb"}
         if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())

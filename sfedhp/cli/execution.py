@@ -22,6 +22,7 @@ from sfedhp.runs.hints import hints
 from sfedhp.runs.loop import Progress, Report
 from sfedhp.runs.results import Outcome, Run
 from sfedhp.runs.score_files import read_scores
+from sfedhp.runs.tracking.follow import Tracking
 
 DIVERGED = 3  # exit code
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -64,13 +65,16 @@ class Interruption:
         os.write(2, b"\nfinishing the round, then saving; a second signal exits at once\n")
 
 
-def execute(title: str, work: Work, within: Interruption | None = None) -> Ending:
+def execute(
+    title: str, work: Work, within: Interruption | None = None, tracking: Tracking | None = None
+) -> Ending:
     """Do the work; show its progress, and stop after the round on a signal.
 
     Args:
         title: of the progress.
         work: what to do.
         within: handles the signals, where this is one of several works; None: this work does.
+        tracking: is told of every round, and of the end.
     """
     done = 0
     with nullcontext(within) if within else Interruption() as interruption, round_progress(title) as show:
@@ -80,7 +84,8 @@ def execute(title: str, work: Work, within: Interruption | None = None) -> Endin
             done += 1
             show(progress)
 
-        run, error = work(report, interruption.requested)
+        with (tracking or Tracking()).told(report) as told:
+            run, error = work(told, interruption.requested)
     return Ending(run, done, error, None if run.finished else interruption.signal)
 
 

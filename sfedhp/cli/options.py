@@ -41,6 +41,31 @@ def report_option(command: Command) -> Command:
     return click.option("--no-report", is_flag=True, help="Do not write the page report.html.")(command)
 
 
+def _trackers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The names of trackers, each once.
+
+    Raises:
+        InputError: one is unknown or not installed.
+    """
+    if value is None:
+        return ()
+    from sfedhp.runs.tracking.follow import check_trackers
+
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    check_trackers(names)
+    return names
+
+
+def track_option(command: Command) -> Command:
+    """`--track`, as the parameter `track`: a tuple of names."""
+    return click.option(
+        "--track",
+        callback=_trackers,
+        metavar="A,B,…",
+        help="Show rounds, config and models in tensorboard, mlflow or wandb while the run goes on.",
+    )(command)
+
+
 def rescue_option() -> Callable[[Command], Command]:
     """`--rescue`, as the parameter `rescue`."""
     return click.option(

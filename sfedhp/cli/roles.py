@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +24,13 @@ def require_flare() -> None:
         raise InputError("NVIDIA FLARE is not installed: pip install 'sfedhp[deploy]'.")
 
 
-def exec_role(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | None = None) -> NoReturn:
+def exec_role(
+    role: Role,
+    kit: Path,
+    workspace: Path,
+    data: Mapping[str, Any] | None = None,
+    track: Sequence[str] = (),
+) -> NoReturn:
     """Replace this process by FLARE's process of the kit, so that a service manager sees one process.
 
     Args:
@@ -32,6 +38,7 @@ def exec_role(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | 
         kit: the folder of the kit.
         workspace: the folder of FLARE's start-up files in the kit.
         data: the client's own [data] section, if it has data of its own.
+        track: trackers that the cloud tells of its run.
 
     Raises:
         InputError: the kit is not for this role, cannot be written, or is in use, or FLARE is missing.
@@ -43,4 +50,4 @@ def exec_role(role: Role, kit: Path, workspace: Path, data: Mapping[str, Any] | 
     with locked(kit):  # refuses a second process on the same kit here; the role locks it again
         argv = command(workspace)
         check_port(workspace)
-    os.execve(argv[0], argv, environment(data=data, server=role != "client"))
+    os.execve(argv[0], argv, environment(data=data, server=role != "client", track=track))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from sfedhp.cli.options import track_option
 from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
@@ -17,7 +18,8 @@ from sfedhp.deploy.site import read_site
 @click.option(
     "--new", is_flag=True, help="Start a new run; the folder of the old one is kept as run-1, run-2, …"
 )
-def cloud(kit: Path, new: bool) -> None:
+@track_option
+def cloud(kit: Path, new: bool, track: tuple[str, ...]) -> None:
     """Run the cloud of a federation: wait for the members, run the rounds, exit.
 
     KIT/run has the same files as a folder of `sfedhp run`. A restarted cloud continues from its last round.
@@ -31,7 +33,7 @@ def cloud(kit: Path, new: bool) -> None:
     if new and (kit / "run").exists():
         with locked(kit):
             _rename_run(kit)
-    exec_role("cloud", kit, kit)
+    exec_role("cloud", kit, kit, track=track)
 
 
 def _rename_run(kit: Path) -> None:

@@ -13,7 +13,7 @@ import click
 from sfedhp.algorithms import ALGORITHMS, COMPARED
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Ending, Interruption, execute, hints_of, how_to_resume, write_page
-from sfedhp.cli.options import output_options, report_option
+from sfedhp.cli.options import output_options, report_option, track_option
 from sfedhp.cli.output.comparison import MethodResult, print_comparison
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
@@ -31,6 +31,7 @@ from sfedhp.runs.recorded import read_run, run_folders
 from sfedhp.runs.run import start
 from sfedhp.runs.score_files import write_alone
 from sfedhp.runs.settings import Settings, read_settings
+from sfedhp.runs.tracking.follow import Tracking
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Comparison:
     rows: list[MethodResult] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)  # sentences on the results
     exit_code: int = 0
+    trackers: tuple[str, ...] = ()
 
 
 @click.command()
@@ -55,8 +57,14 @@ class Comparison:
     json="Print the final summaries as one JSON list.",
 )
 @report_option
+@track_option
 def compare(
-    words: tuple[str, ...], only: str | None, out: Path | None, as_json: bool, no_report: bool
+    words: tuple[str, ...],
+    only: str | None,
+    out: Path | None,
+    as_json: bool,
+    no_report: bool,
+    track: tuple[str, ...],
 ) -> None:
     """Run methods on the same data, one after another, and print one table.
 
@@ -78,7 +86,7 @@ def compare(
     print_notes(_notes(settings, experiments))
     for folder in [out, *(out / method for method in experiments)] if out else []:
         check_vacant(folder)
-    comparison = _run_methods(experiments, out)
+    comparison = _run_methods(experiments, Comparison(out, trackers=track))
     benefit = _benefit(comparison)
     if as_json:
         _print_json(comparison, benefit)
@@ -122,13 +130,16 @@ def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[st
     return lines + [f"{method}: {text}" for method, text in cautions.items() if text]
 
 
-def _run_methods(experiments: Mapping[str, Experiment], folder: Path | None) -> Comparison:
+def _run_methods(experiments: Mapping[str, Experiment], comparison: Comparison) -> Comparison:
     """Run one method after another, until a signal comes: also one in the last round of a method.
+
+    Args:
+        experiments: of each method.
+        comparison: without results yet.
 
     Raises:
         InputError: the first method cannot start; most likely no other can.
     """
-    comparison = Comparison(folder)
     with Interruption() as interruption:
         for method, experiment in experiments.items():
             if interruption.signal is not None:
@@ -161,7 +172,9 @@ def _run_method(
     if not comparison.rows:
         print_notes([*prepared.federation.notes, *cautions_of(prepared)])
     comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
-    return execute(method, partial(start, prepared, comparison.folder / method), interruption)
+    folder = comparison.folder / method
+    tracking = Tracking(comparison.trackers, [folder])
+    return execute(method, partial(start, prepared, folder), interruption, tracking)
 
 
 def _result(method: str, ending: Ending) -> MethodResult:

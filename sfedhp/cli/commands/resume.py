@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.execution import conclude, execute
-from sfedhp.cli.options import json_option, report_option, rescue_option
+from sfedhp.cli.options import json_option, report_option, rescue_option, track_option
 from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import METHOD, flat
 from sfedhp.runs.run import restart
+from sfedhp.runs.tracking.follow import Tracking
 
 
 @click.command()
@@ -24,7 +25,15 @@ from sfedhp.runs.run import restart
 @rescue_option()
 @json_option("Print the final summary as one JSON object.")
 @report_option
-def resume(folder: Path, salvage: bool, rescue: Path | None, as_json: bool, no_report: bool) -> None:
+@track_option
+def resume(
+    folder: Path,
+    salvage: bool,
+    rescue: Path | None,
+    as_json: bool,
+    no_report: bool,
+    track: tuple[str, ...],
+) -> None:
     """Continue the run in DIR where it stopped or was killed.
 
     The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
@@ -36,7 +45,8 @@ def resume(folder: Path, salvage: bool, rescue: Path | None, as_json: bool, no_r
       sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
     """
     name = flat(read_config(folder)).get(METHOD, "resume")
-    ending = execute(str(name), partial(restart, folder, salvage=salvage, rescue=rescue))
+    work = partial(restart, folder, salvage=salvage, rescue=rescue)
+    ending = execute(str(name), work, tracking=Tracking(track, [folder]))
     if ending.run.finished and not ending.rounds:
         click.echo(f"The run in {folder} was already finished.", err=True)
     conclude(ending, as_json=as_json, no_report=no_report)

@@ -11,7 +11,7 @@ import click
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import conclude, execute
 from sfedhp.cli.help import ConfigCommand
-from sfedhp.cli.options import output_options, report_option, rescue_option
+from sfedhp.cli.options import output_options, report_option, rescue_option, track_option
 from sfedhp.cli.output.console import print_notes
 from sfedhp.cli.paths import new_folder
 from sfedhp.runs.cautions import cautions_of
@@ -19,6 +19,7 @@ from sfedhp.runs.folder import check_vacant
 from sfedhp.runs.prepare import Prepared, prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.settings import read_settings
+from sfedhp.runs.tracking.follow import Tracking
 
 
 @click.command(cls=ConfigCommand)
@@ -29,8 +30,14 @@ from sfedhp.runs.settings import read_settings
 )
 @rescue_option()
 @report_option
+@track_option
 def run(
-    words: tuple[str, ...], out: Path | None, rescue: Path | None, as_json: bool, no_report: bool
+    words: tuple[str, ...],
+    out: Path | None,
+    rescue: Path | None,
+    as_json: bool,
+    no_report: bool,
+    track: tuple[str, ...],
 ) -> None:
     """Run one experiment; without arguments sFedHP on the embedded images.
 
@@ -53,7 +60,8 @@ def run(
         raise click.exceptions.Exit(128 + signal.SIGINT) from None
     experiment = prepared.experiment
     folder = out or new_folder(experiment.algorithm_name, experiment.data.source)
-    ending = execute(experiment.algorithm_name, partial(start, prepared, folder, rescue=rescue))
+    work = partial(start, prepared, folder, rescue=rescue)
+    ending = execute(experiment.algorithm_name, work, tracking=Tracking(track, [folder]))
     conclude(ending, as_json=as_json, no_report=no_report)
 
 

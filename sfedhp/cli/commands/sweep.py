@@ -11,7 +11,7 @@ import click
 
 from sfedhp.algorithms.steps import caution
 from sfedhp.cli.execution import DIVERGED, Interruption, write_page
-from sfedhp.cli.options import output_options, report_option
+from sfedhp.cli.options import output_options, report_option, track_option
 from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.output.sweep import SweepRun, print_sweep
@@ -30,6 +30,7 @@ from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.settings import Settings, read_settings
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done
 from sfedhp.runs.sweep import sweep as run_all
+from sfedhp.runs.tracking.follow import Tracking
 
 _HINTS = 6  # that are printed
 Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
@@ -45,7 +46,15 @@ Summaries = Mapping[Path | None, Mapping[str, Any]]  # by folder
     json="Print the final summaries as one JSON list, one entry per run.",
 )
 @report_option
-def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool, no_report: bool) -> None:
+@track_option
+def sweep(
+    words: tuple[str, ...],
+    at_once: int,
+    out: Path | None,
+    as_json: bool,
+    no_report: bool,
+    track: tuple[str, ...],
+) -> None:
     """Run a grid of experiments; those with the same shapes run together as one stack on the device.
 
     The keys are those of `sfedhp run --help-all`. `KEY=A,B` tries both values, and several such keys
@@ -68,7 +77,11 @@ def sweep(words: tuple[str, ...], at_once: int, out: Path | None, as_json: bool,
     out = out or new_folder("sweep", experiments[0].data.source)
     folders = [out / name for name in names]
     click.echo(_size(experiments, folders, stacks), err=True)
-    with Interruption() as interruption, round_progress("sweep") as report:
+    with (
+        Interruption() as interruption,
+        round_progress("sweep") as show,
+        Tracking(track, folders).told(show) as report,
+    ):
         outcomes = run_all(experiments, folders, at_once=at_once, report=report, stop=interruption.requested)
     summaries = {each.run.folder: each.run.summary | {"trouble": each.error} for each in outcomes}
     if as_json:

@@ -34,7 +34,7 @@ from sfedhp.deploy.flare.allowlist import Allowlist
 from sfedhp.deploy.flare.cell_transport import CellTransport
 from sfedhp.deploy.flare.peer import peer_serial
 from sfedhp.deploy.flare.rejections import STDERR_FILE, StderrWatcher
-from sfedhp.deploy.flare.supervisor import DATA, PARENT, USER_FOLDER
+from sfedhp.deploy.flare.supervisor import DATA, PARENT, TRACK, USER_FOLDER
 from sfedhp.deploy.flare.traffic_limits import close_internal_listener, limit_frames, limit_queue
 from sfedhp.deploy.flare.uplink_process import UplinkProcess
 from sfedhp.deploy.messaging.inbox import BoundedInbox
@@ -203,8 +203,11 @@ def _role(role: str, kit: Path, transport: CellTransport) -> Any:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if role == "cloud":
         from sfedhp.deploy.roles.cloud import CloudRole
+        from sfedhp.runs.tracking.follow import Tracking
 
-        return CloudRole(site, kit, transport)
+        names = os.environ.get(TRACK)
+        tracking = Tracking(names.split(",") if names else (), [kit / "run"])
+        return CloudRole(site, kit, transport, tracking)
     if role == "edge":
         from sfedhp.deploy.roles.edge import EdgeRole
 

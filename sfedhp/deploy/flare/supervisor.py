@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from sfedhp.deploy.federation_file import LOOPBACK
 PARENT: Final = "SFEDHP_PARENT"  # the process whose end also ends the started one
 DATA: Final = "SFEDHP_CLIENT_DATA"  # a client's own data options, as JSON
 USER_FOLDER: Final = "SFEDHP_FOLDER"  # the user's working directory, where a model of their own may be
+TRACK: Final = "SFEDHP_TRACK"  # trackers that a cloud tells of its run, with commas between
 _SERVER: Final = "nvflare.private.fed.app.server.server_train"
 _MEMBER: Final = "nvflare.private.fed.app.client.client_train"
 _GRACE: Final = 5.0  # s for a process to end by itself
@@ -86,7 +87,10 @@ def _listening(host: str) -> str:
 
 
 def environment(
-    parent: int | None = None, data: Mapping[str, Any] | None = None, server: bool = False
+    parent: int | None = None,
+    data: Mapping[str, Any] | None = None,
+    server: bool = False,
+    track: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of a role: one thread unless set otherwise, and how much gRPC logs.
 
@@ -94,6 +98,7 @@ def environment(
         parent: the process whose end also ends the role.
         data: a client's own data options.
         server: whether others connect to it; only on level INFO does gRPC report whom it rejects.
+        track: trackers that a cloud tells of its run.
     """
     found = {**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "INFO" if server else "NONE"}
     found.setdefault(USER_FOLDER, str(Path.cwd()))
@@ -103,6 +108,8 @@ def environment(
         found[PARENT] = str(parent)
     if data is not None:
         found[DATA] = json.dumps(data)
+    if track:
+        found[TRACK] = ",".join(track)
     return found
 
 

@@ -30,6 +30,7 @@ from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import save_model
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import History
+from sfedhp.runs.tracking.follow import Tracking
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
@@ -38,7 +39,12 @@ class CloudRole:
     """Runs the cloud. It writes a checkpoint after every round, and continues from there when restarted."""
 
     def __init__(
-        self, site: Site, kit: Path, transport: Transport, clock: Callable[[], float] = time.monotonic
+        self,
+        site: Site,
+        kit: Path,
+        transport: Transport,
+        tracking: Tracking | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self.site = site
         experiment, limits, algorithm = site.experiment, site.limits, site.experiment.algorithm
@@ -80,6 +86,7 @@ class CloudRole:
         self._finite = self._cloud.served  # the last state in which everything is finite
         self._last_row: Row = {"round": 0}
         self._losses = LossWatch()
+        self._tracking = tracking or Tracking()
 
     def work(self) -> None:
         """Run all rounds that are left, save the model, and tell the members that the run is over."""
@@ -99,6 +106,7 @@ class CloudRole:
             metrics = {"accuracy": self._last_row["gm"]} if "gm" in self._last_row else {}
             card = site_card(self.site, self.site.schema, self._round, metrics)
             save_model(path, module, self.site.classes, card)
+        self._tracking.close()
         if error:
             self.log.write("trouble", reason=error)
         self._write_status(now=True, finished=True, trouble=error)
@@ -122,6 +130,7 @@ class CloudRole:
                 history.append(row, bytes_by_member)
                 history.fsync()
                 self._folder.save(self._round, served)
+                self._tracking.update()
                 self._cuts.write(self._round)
                 self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
                 self._write_status(now=True)

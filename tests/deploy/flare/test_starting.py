@@ -118,6 +118,11 @@ def test_a_second_process_of_a_role_ends_at_once(kits, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("error: ")
 
 
+def test_a_cloud_is_told_its_trackers(kits, becoming):
+    assert sfedhp("cloud", kits / "cloud", "--track", "tensorboard,mlflow").exit_code == 0
+    assert becoming[0][2]["SFEDHP_TRACK"] == "tensorboard,mlflow"
+
+
 def pixels(folder: Path, dtype=np.uint8) -> Path:
     random = np.random.default_rng(0)
     path = folder / "mine.npz"

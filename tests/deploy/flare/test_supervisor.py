@@ -22,6 +22,7 @@ from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import (
     DATA,
     PARENT,
+    TRACK,
     USER_FOLDER,
     ManagedProcess,
     Supervisor,
@@ -98,9 +99,10 @@ def test_a_process_is_ended_gently_or_firmly(tmp_path, monkeypatch, deaf, grace,
 
 def test_the_environment_of_a_role(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    found = environment(12, {"source": "mine.npz"})
+    found = environment(12, {"source": "mine.npz"}, track=["tensorboard", "mlflow"])
     assert found["OMP_NUM_THREADS"] == "1"
     assert found[PARENT] == "12"
+    assert found[TRACK] == "tensorboard,mlflow"
     assert json.loads(found[DATA]) == {"source": "mine.npz"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert environment()["OMP_NUM_THREADS"] == "3"
@@ -287,9 +289,12 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
 )
 def test_each_kit_has_its_role(kits, role, kit, monkeypatch):
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    monkeypatch.setenv(TRACK, "tensorboard")
     found = flare._role(role, kits / kit, CellTransport(Cell(), inbox()))
     names = {"cloud": "CloudRole", "edge": "EdgeRole", "bridge": "UplinkRole", "client": "ClientRole"}
     assert type(found).__name__ == names[role]
+    if role == "cloud":
+        assert found._tracking._names == ["tensorboard"]
 
 
 def test_a_station_starts_its_role_when_flare_is_up(monkeypatch, kits):

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import sfedhp
 from sfedhp.algorithms import FEDERATED
 from sfedhp.checks.problem import leaves
 from sfedhp.deploy.event_log import EventLog, read_status
 from sfedhp.deploy.messaging.protocol import Kind
+from sfedhp.runs.tracking.follow import Tracking
 from tests.support.deploy_memory import Federation, experiment, same_models
 
 
@@ -321,3 +323,16 @@ def test_a_status_has_the_figures_of_the_round_it_names(tmp_path, monkeypatch):
     federation.finish()
     assert {named for named, _ in seen} == {0, 1, 2, 3}
     assert [pair for pair in seen if pair[0] != pair[1]] == []
+
+
+def test_a_cloud_tells_trackers_of_every_round(tmp_path):
+    federation = Federation(tmp_path, experiment("fedavg"))
+    folder = tmp_path / "cloud" / "run"
+    federation.data["cloud"] = Tracking(["tensorboard"], [folder])
+    federation.start()
+    federation.finish()
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    logged = {event.step: event.value for event in events.Scalars("gm")}
+    assert logged == pytest.approx({row["round"]: row["gm"] for row in federation.rows()})
+    assert "models/text_summary" in events.Tags()["tensors"]
