@@ -6,7 +6,7 @@ WORKERS ?= auto
 EXTRAS = dev,docs,ray,deploy,monitor,onnx,tensorboard,mlflow,wandb,parquet,images,huggingface
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo docs test test-slow test-gpu test-lowest lint audit sbom lock clean
+.PHONY: install demo docs dist release test test-slow test-gpu test-lowest lint audit sbom lock clean
 
 # What the demo needs: the package and its own dependencies.
 .venv/package: pyproject.toml constraints.txt
@@ -27,6 +27,14 @@ demo: .venv/package
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The site: site/index.html"
+
+# What a release publishes: wheel, source distribution, site and notes, checked, in dist/.
+dist: install
+	$(BIN)/python tools/release.py --only-build
+
+# A release: make release VERSION=0.2.0
+release: test
+	$(BIN)/python tools/release.py $(VERSION)
 
 lint: install
 	$(BIN)/ruff check .

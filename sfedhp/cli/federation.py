@@ -12,16 +12,20 @@ from sfedhp.deploy.federation_file import FederationFile, read_federation
 from sfedhp.runs.settings import read_settings, split_words
 
 
-def read_deployment(words: Sequence[str]) -> tuple[FederationFile, Experiment]:
+def read_deployment(words: Sequence[str], *, without_file: bool = False) -> tuple[FederationFile, Experiment]:
     """The federation file among the words, and its experiment with the settings among them.
+
+    Args:
+        words: of the command line.
+        without_file: take the defaults where there is no file, as for a federation on one machine.
 
     Raises:
         InputError: there is not exactly one file, or a file or a setting cannot be used.
     """
     files, pairs = split_words(words)
-    if len(files) != 1:
+    if len(files) != 1 and (files or not without_file):
         raise InputError("Give one federation file, and settings as KEY=VALUE.")
-    file = read_federation(Path(files[0]))
+    file = read_federation(Path(files[0])) if files else FederationFile()
     if file.experiment and not Path(file.experiment).is_file():
         raise InputError(f"{files[0]}: experiment names {file.experiment}, and there is no such file.")
     settings = read_settings([*([file.experiment] if file.experiment else []), *pairs])

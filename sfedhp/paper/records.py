@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -106,7 +108,7 @@ def read_records(folder: str | Path, studies: Iterable[str]) -> list[Record]:
         path = Path(folder) / f"{study}.jsonl"
         try:
             lines = _whole_lines(path)
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, EOFError, zlib.error):
             raise InputError(
                 f"{path} is not a file of records, because it is not UTF-8 text: restore it, or move it away "
                 f"to repeat its runs."
@@ -178,8 +180,16 @@ def append_records(folder: str | Path, records: Sequence[Record]) -> None:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file of records; a last one that an earlier version was killed at is left out."""
-    text = path.read_text("utf-8") if path.exists() else ""
+    """The lines of a file of records, plain or compressed.
+
+    A last one that an earlier version was killed at is left out.
+    """
+    packed = path.with_name(f"{path.name}.gz")  # as they come with the package
+    text = ""
+    if path.exists():
+        text = path.read_text("utf-8")
+    elif packed.exists():
+        text = gzip.decompress(packed.read_bytes()).decode()
     lines = text.split("\n")
     last = lines.pop()  # what follows the last line break
     try:

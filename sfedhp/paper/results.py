@@ -10,6 +10,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.paper.claims import judge
 from sfedhp.paper.curves import Curve, curves
 from sfedhp.paper.figures import PANELS
+from sfedhp.paper.packaged import RECORDS, records_folder
 from sfedhp.paper.records import read_records_of
 from sfedhp.paper.rows import Row, rows, table1_rows
 from sfedhp.paper.studies import MAIN_READING, Study
@@ -72,17 +73,17 @@ class Results:
         ]
 
 
-def read_results(studies: Sequence[Study], records: str | Path) -> Results:
+def read_results(studies: Sequence[Study], records: str | Path | None = None) -> Results:
     """Read the records of studies and judge the paper's claims by them.
 
     Args:
         studies: as the runs were made.
-        records: the folder of the records.
+        records: the folder of the records; None: `results` here where it holds some, else the package's.
 
     Raises:
         InputError: the records cannot be read, or were run with other settings than the studies have.
     """
-    known = read_records_of(studies, records)
+    known = read_records_of(studies, records_folder() if records is None else records)
     by_study = {study.name: rows([study], known) for study in studies}
     figures = {study.name: curves(study, known) for study in studies if study.table in PANELS}
     shown = [study for study in studies if study.name in figures and study.reading == MAIN_READING]
@@ -99,7 +100,7 @@ def check_records(folder: str | Path) -> None:
     Raises:
         InputError: there is no such folder, or it holds no records.
     """
-    if not any(Path(folder).glob("*.jsonl")):
+    if not any(Path(folder).glob(RECORDS)):
         raise InputError(
             f"{folder} holds no records: name their folder with --records, or run something first, for "
             f"example `sfedhp reproduce table2 --fast`."

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.paper.packaged import packaged_experiments
 from sfedhp.runs.grid import grid
 from sfedhp.runs.settings import STUDY, read_settings, read_toml
 
@@ -71,8 +72,8 @@ def read_study(path: str | Path) -> Study:
     if not path.exists():
         known = ", ".join(studies_in(path.parent))
         raise InputError(
-            f"There is no {path}{f' beside {known}' if known else ''}: run this in a checkout of sfedhp, or "
-            f"name the folder with --experiments."
+            f"There is no {path}{f' beside {known}' if known else ''}: name the folder of the experiment "
+            f"files with --experiments, or leave it out for those of the package."
         )
     table = read_toml(path).get(STUDY)
     if not isinstance(table, dict):
@@ -84,24 +85,31 @@ def read_study(path: str | Path) -> Study:
 
 
 def read_studies(
-    experiments: str | Path = "experiments", names: Iterable[str] = ("all",), *, skip_missing: bool = False
+    experiments: str | Path | None = None, names: Iterable[str] = ("all",), *, skip_missing: bool = False
 ) -> list[Study]:
     """Read several studies from the folder of the experiment files.
 
     Args:
-        experiments: the folder.
+        experiments: the folder; None: `experiments` here where it holds studies, else the package's own.
         names: studies, or collections of them: `all`, `table1`.
         skip_missing: read of a collection only the studies that the folder has.
 
     Raises:
         InputError: a name is unknown, a study has no file, or a file cannot be used.
     """
-    folder, names = Path(experiments), list(names)
+    folder = experiments_folder() if experiments is None else Path(experiments)
+    names = list(names)
     wanted = expand(names)
     if skip_missing:
         kept = {*studies_in(folder), *expand(name for name in names if name not in COLLECTIONS)}
         wanted = [name for name in wanted if name in kept] or wanted[:1]
     return [read_study(folder / f"{name}.toml") for name in wanted]
+
+
+def experiments_folder() -> Path:
+    """The folder `experiments` of the current one where it holds studies, else that of the package."""
+    here = Path("experiments")
+    return here if studies_in(here) else packaged_experiments()
 
 
 def studies_in(experiments: Path) -> list[str]:

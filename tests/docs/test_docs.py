@@ -21,7 +21,7 @@ from sfedhp.cli import main
 from sfedhp.config import from_dict
 from sfedhp.runs.grid import grid
 from sfedhp.runs.settings import read_settings
-from tests.support.pages import DOCS, PAGES, blocks, prose, tables
+from tests.support.pages import DOCS, PAGES, blocks, prose, python_script, tables
 from tests.support.paths import ROOT
 
 RUNNABLE = [
@@ -31,6 +31,7 @@ RUNNABLE = [
     DOCS / "personalize.md",
     DOCS / "tables.md",
     DOCS / "models.md",
+    DOCS / "results.md",
 ]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"
@@ -44,16 +45,7 @@ each_method = pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     """As one script, in which a line has the number it has on the page."""
-    script: list[str] = []
-    for block in blocks(page, "python"):
-        name = re.fullmatch(r"# file: (\w+\.py)", block.lines[0])
-        if name:
-            (tmp_path / name[1]).write_text("\n".join(block.lines) + "\n", encoding="utf-8")
-        else:
-            script += [""] * (block.first - len(script)) + block.lines
-    assert any(script)
-    path = tmp_path / f"{page.stem.lower()}_examples.py"
-    path.write_text("\n".join(script) + "\n", encoding="utf-8")
+    path = python_script(page, tmp_path)
     strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
     done = subprocess.run(
         [sys.executable, *strict, path.name], cwd=tmp_path, capture_output=True, text=True, timeout=900

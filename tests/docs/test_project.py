@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,31 @@ def test_the_lowest_versions_that_are_promised_are_tested() -> None:
         assert (ROOT / path).exists(), path
     jobs = read_yaml(ROOT / ".github" / "workflows" / "test.yml")["jobs"]
     commands = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()}
-    assert commands == {"test": ["make test"], "lowest": ["make test-lowest"], "audit": ["make audit sbom"]}
+    wanted = {"test": "make test", "package": "make dist", "lowest": "make test-lowest"}
+    wanted["audit"] = "make audit sbom"
+    assert commands == {name: [command] for name, command in wanted.items()}
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
-    assert {"test-lowest", "audit", "sbom"} <= set(targets)
+    assert {"test-lowest", "audit", "sbom", "dist", "release"} <= set(targets)
+
+
+def test_a_release_changes_version_citation_and_changelog() -> None:
+    tool = load_tool("release")
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in tool.CHANGED}
+    changed = tool.changed_files(texts, "7.0.0", date(2030, 1, 2))
+    assert '__version__ = "7.0.0"' in changed["sfedhp/_version.py"]
+    assert yaml.safe_load(changed["CITATION.cff"])["version"] == "7.0.0"
+    assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == date(2030, 1, 2)
+    log = changed["CHANGELOG.md"]
+    assert "## [Unreleased]\n\n## [7.0.0] - 2030-01-02\n" in log
+    assert tool.notes_of(log) == tool.notes_of(texts["CHANGELOG.md"]).partition("first release.")[2].strip()
+    again = changed | {"CHANGELOG.md": log.replace("## [Unreleased]", "## [Unreleased]\n\n- More.")}
+    assert tool.notes_of(again["CHANGELOG.md"]) == "- More."
+    assert tool.changed_files(again, "7.0.1", date(2030, 1, 3))["CITATION.cff"].count("date-released") == 1
+    for version, why in (("7", "is no version"), ("7.0.0", "not after 7.0.0"), ("6.9.9", "not after")):
+        with pytest.raises(ValueError, match=why):
+            tool.changed_files(again, version, date(2030, 1, 3))
+    with pytest.raises(ValueError, match=r"nothing under ## \[Unreleased\]"):
+        tool.changed_files(changed, "7.0.1", date(2030, 1, 3))
 
 
 def test_a_lock_has_a_hash_for_every_package() -> None:

@@ -43,6 +43,26 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     return [block for block in found if block.language in languages]
 
 
+def python_script(page: Path, folder: Path) -> Path:
+    """The Python examples of a page as one script, in which a line has the number it has on the page.
+
+    Args:
+        page: its blocks that begin with `# file: NAME.py` become files of that name.
+        folder: where the script is written.
+    """
+    script: list[str] = []
+    for block in blocks(page, "python"):
+        name = re.fullmatch(r"# file: (\w+\.py)", block.lines[0])
+        if name:
+            (folder / name[1]).write_text("\n".join(block.lines) + "\n", encoding="utf-8")
+        else:
+            script += [""] * (block.first - len(script)) + block.lines
+    assert any(script), f"{page.name} has no examples"
+    path = folder / f"{page.stem.lower().replace('-', '_')}_examples.py"
+    path.write_text("\n".join(script) + "\n", encoding="utf-8")
+    return path
+
+
 def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 

@@ -27,7 +27,7 @@ from sfedhp.runs.records import summarize
 
 
 @click.command()
-@click.argument("arguments", nargs=-1, required=True, metavar="FEDERATION.toml [KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, metavar="[FEDERATION.toml] [KEY=VALUE]...")
 @click.option(
     "--local", is_flag=True, help="Start every role on this machine, on the loopback interface only."
 )
@@ -38,11 +38,13 @@ from sfedhp.runs.records import summarize
 def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
     """Run a whole federation on this machine: every role is a process with its own certificate.
 
-    Each client uses its share of the experiment's data. Ctrl-C stops all processes; finished rounds are kept.
+    Each client uses its share of the experiment's data. Without a file, the federation has the defaults, as
+    the experiment of `sfedhp run` has. Ctrl-C stops all processes; finished rounds are kept.
     For several machines, make kits with `sfedhp provision` and start each role on its machine.
 
     \b
     Examples:
+      sfedhp deploy --local rounds=5 edges=2 clients_per_edge=2
       sfedhp deploy federation.toml --local
       sfedhp deploy federation.toml --local rounds=5 edges=2 clients_per_edge=2 --json
     """
@@ -55,7 +57,7 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
             "Only --local starts all roles at once: for several machines use `sfedhp provision`, then "
             "`sfedhp cloud`, `edge` and `client` on each."
         )
-    file, experiment = read_deployment(arguments)
+    file, experiment = read_deployment(arguments, without_file=True)
     experiment, notes = with_edges_of_data(file, experiment)
     tiers = experiment.algorithm.tiers
     file = on_loopback(file, experiment.edges if tiers == 3 else 0)

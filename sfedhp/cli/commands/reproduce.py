@@ -17,10 +17,11 @@ from sfedhp.cli.progress import campaign_progress
 from sfedhp.core.errors import InputError
 from sfedhp.paper.campaign import run_studies
 from sfedhp.paper.jobs import FAST, Effort
+from sfedhp.paper.packaged import copy_records, packaged_experiments, packaged_records, records_folder
 from sfedhp.paper.page import make_page
 from sfedhp.paper.results import Results, check_records, read_results
 from sfedhp.paper.rows import row_to_dict
-from sfedhp.paper.studies import MORE, read_studies, studies_in, with_variants
+from sfedhp.paper.studies import MORE, experiments_folder, read_studies, studies_in, with_variants
 from sfedhp.paper.tables import TextTable, agreement, claims_table, text_tables
 
 _FIRST = 24  # least width of the first column
@@ -48,14 +49,13 @@ _LEAST_NEEDED = "validated"  # the column to drop first: the paper reports the b
     "--records",
     "folder",
     type=OutputPath(),
-    help="The folder of the records; by default results, with --fast runs/reproduce-fast.",
+    help="The folder of the records; by default results or those of the package, with --fast "
+    "runs/reproduce-fast.",
 )
 @click.option(
     "--experiments",
     type=OutputPath(),
-    default=Path("experiments"),
-    show_default=True,
-    help="The folder of the experiment files.",
+    help="The folder of the experiment files; by default experiments, or those of the package.",
 )
 @click.option(
     "--html",
@@ -72,18 +72,19 @@ def reproduce(
     only: str,
     device: str,
     folder: Path | None,
-    experiments: Path,
+    experiments: Path | None,
     html: Path | None,
     markdown: Path | None,
     as_json: bool,
 ) -> None:
     """Run the paper's tables and figures, and show our numbers beside the paper's.
 
-    Each table or figure is a file in experiments/, and each finished run a line in results/. A run that has a
-    record is not repeated, so a campaign that was stopped continues where it was. Several of these commands
-    may run at once with the same records, for example with different --only: small runs do not fill a GPU.
-    Table 1 consists of rows of tables 2 to 7. The whole paper takes about 100 minutes on one H200; `--fast`
-    is a preview for a laptop.
+    Each table or figure is an experiment file, and each finished run a line in results/. Both come with the
+    package: where there are none here, its files are used, and its records are copied to results/. A run
+    that has a record is not repeated, so a campaign that was stopped continues where it was. Several of these
+    commands may run at once with the same records, for example with different --only: small runs do not fill
+    a GPU. Table 1 consists of rows of tables 2 to 7. The whole paper takes about 100 minutes on one H200;
+    `--fast` is a preview.
     Besides the tables in the terminal, one HTML page has all tables, the figures, and a verdict on each
     claim of the paper.
 
@@ -98,7 +99,12 @@ def reproduce(
         raise InputError(
             "Say what to reproduce, for example table2 or all; `sfedhp reproduce --show` shows what was run."
         )
+    experiments = experiments or experiments_folder()
+    own = folder is not None or fast or experiments != packaged_experiments()
     folder = folder or Path("runs/reproduce-fast" if fast else "results")
+    bring = not own and records_folder() == packaged_records() and not folder.is_file()
+    if bring and show:
+        folder = packaged_records()
     html = html or Path("runs/reproduction-fast.html" if fast else "runs/reproduction.html")
     targets = targets or ("all",)
     variants = [name.strip() for name in only.split(",") if name.strip()]
@@ -111,6 +117,9 @@ def reproduce(
     if not show:
         effort = replace(FAST if fast else Effort(), device=device)
         effort = replace(effort, seeds=seeds or effort.seeds)
+        if bring:
+            copy_records(folder)
+            click.echo(f"The package's records are now in {folder}: only what they lack is run.", err=True)
         with Interruption() as interruption, campaign_progress() as report:
             done = run_studies(chosen, folder, effort, report=report, stop=interruption.requested)
         signal = None if done else interruption.signal
