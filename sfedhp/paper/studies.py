@@ -73,7 +73,7 @@ def read_study(path: str | Path) -> Study:
         known = ", ".join(studies_in(path.parent))
         raise InputError(
             f"There is no {path}{f' beside {known}' if known else ''}: name the folder of the experiment "
-            f"files with --experiments, or leave it out for those of the package."
+            f"files with --experiments; those of the package are used in a folder without `experiments`."
         )
     table = read_toml(path).get(STUDY)
     if not isinstance(table, dict):

@@ -495,3 +495,13 @@ def test_a_kit_has_its_own_readme_and_flares_lines_stay_in_its_log(kits, here):
             handlers = json.loads(settings.read_text())["handlers"]
             assert handlers["consoleHandler"]["filters"] == ["ownFilter"]
             assert "filters" not in handlers["logFileHandler"]
+
+
+def test_without_a_file_a_federation_has_the_defaults(sfedhp, played, here):
+    played(statuses=())
+    (here / "federation.toml").unlink()
+    result = sfedhp("deploy", "--local", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    refused = sfedhp("provision", *SMALL)
+    assert refused.exit_code == 2
+    assert "Give one federation file" in refused.stderr

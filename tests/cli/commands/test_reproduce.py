@@ -3,6 +3,7 @@
 The studies are run once for this file; each test gets a copy of their folder.
 """
 
+import gzip
 import json
 import os
 import re
@@ -144,7 +145,7 @@ def test_where_nothing_may_be_written_nothing_is_run(small, sfedhp, monkeypatch)
     [
         ((), "Say what to reproduce"),
         (("table9",), "There is nothing called 'table9' to reproduce"),
-        (("table3",), "run this in a checkout"),
+        (("table3",), "name the folder of the experiment files with --experiments"),
     ],
 )
 def test_refusals(small, sfedhp, words, said):
@@ -168,13 +169,13 @@ def test_what_is_not_there_cannot_be_shown(small, sfedhp, words):
 def test_experiments_that_are_not_there_cannot_be_shown(ran, sfedhp, words):
     refused = sfedhp("reproduce", *words, "--show", "--experiments", "nothere")
     assert refused.exit_code == 2
-    assert "There is no nothere/table2.toml: run this in a checkout of sfedhp" in refused.stderr
+    assert "There is no nothere/table2.toml: name the folder of the experiment" in refused.stderr
 
 
 def test_a_table_without_a_file_is_refused_and_those_there_are_are_named(ran, sfedhp):
     refused = sfedhp("reproduce", "table2", "table3", "--show")
     assert refused.exit_code == 2
-    assert "There is no experiments/table3.toml beside table2: run this" in refused.stderr
+    assert "There is no experiments/table3.toml beside table2: name the folder" in refused.stderr
     for words in ((), ("all",), ("table1",), ("table1", "table2")):
         assert sfedhp("reproduce", *words, "--show").exit_code == 0
 
@@ -364,3 +365,51 @@ def test_what_has_no_rows_is_said(several, sfedhp):
     assert "Nothing of table1 was run yet for variants that begin with fedavg or sfedhp.\n" in shown.stderr
     assert "Nothing of table2 " not in shown.stderr
     assert "Nothing" not in sfedhp("reproduce", "--show").stderr
+
+
+@pytest.fixture
+def packaged(here, one_study, monkeypatch):
+    """An empty folder, and a package with one study and its records as a wheel has them."""
+    inside = here.parent / f"{here.name}-package"
+    shutil.copytree(one_study / "experiments", inside / "experiments")
+    (inside / "records").mkdir()
+    for path in (one_study / "results").glob("*.jsonl"):
+        (inside / "records" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    monkeypatch.setattr("sfedhp.paper.packaged._INSIDE", inside)
+    return inside
+
+
+def test_the_records_of_the_package_are_shown_without_a_clone(packaged, here, one_study, sfedhp):
+    done = sfedhp("reproduce", "table2", "--show", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [row["seeds"] for row in json.loads(done.stdout)] == [2, 2, 2]
+    assert not (here / "results").exists()
+
+
+def test_what_the_records_of_the_package_lack_is_run_beside_them(packaged, here, sfedhp):
+    before = {path.name: path.read_bytes() for path in (packaged / "records").iterdir()}
+    done = sfedhp("reproduce", "table2", "--seeds", "3", "--device", "cpu", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "The package's records are now in results: only what they lack is run." in done.stderr
+    assert [row["seeds"] for row in json.loads(done.stdout)] == [3, 3, 3]
+    lines = (here / "results" / "table2.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 3 * len(gzip.decompress(before["table2.jsonl.gz"]).splitlines()) // 2
+    assert {path.name: path.read_bytes() for path in (packaged / "records").iterdir()} == before
+    again = sfedhp("reproduce", "table2", "--show", "--json")
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+
+
+def test_damaged_compressed_records_are_refused(packaged, sfedhp):
+    path = packaged / "records" / "table2.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:200])
+    done = sfedhp("reproduce", "table2", "--show")
+    assert done.exit_code == 2
+    assert "table2.jsonl is not a file of records" in done.stderr
+
+
+def test_the_studies_of_the_package_go_with_its_records_alone(packaged, here, sfedhp):
+    (here / "experiments").mkdir()
+    (here / "experiments" / "table2.toml").write_text(TINY, encoding="utf-8")
+    done = sfedhp("reproduce", "--show")
+    assert done.exit_code == 2
+    assert "results holds no records" in done.stderr
