@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP
+from sfedhp.algorithms import ALGORITHMS, Algorithm, SFedHP, is_method, method_class
+from sfedhp.algorithms.own import name_of
 from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.attack import AttackOptions
@@ -157,9 +158,9 @@ class Experiment:
 
     @property
     def algorithm_name(self) -> str:
-        """The method's name in `ALGORITHMS`, or the class's name for a user's own."""
+        """The method's name in `ALGORITHMS`, or what a user's own is called."""
         names = [name for name, kind in ALGORITHMS.items() if kind is type(self.algorithm)]
-        return names[0] if names else type(self.algorithm).__name__.lower()
+        return names[0] if names else name_of(type(self.algorithm))
 
 
 def tables_of(kind: type[Any]) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     """The experiment of a resolved config, as `to_dict` gives it.
 
     Raises:
-        InputError: a key is not known, or the algorithm is not one of this package's.
+        InputError: a key is not known, or there is no such method.
     """
     values = dict(config)
     for name, kind in SECTIONS.items():
@@ -195,9 +196,12 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
     if "algorithm" in values:
         fields = dict(_table("algorithm", values["algorithm"]))
         name = fields.pop("name", None)
-        if not isinstance(name, str) or name not in ALGORITHMS:
-            raise InputError(f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}.")
-        values["algorithm"] = _build(ALGORITHMS[name], fields, "algorithm")
+        if not is_method(name):
+            raise InputError(
+                f"algorithm.name = {name!r} is not known: use {', '.join(ALGORITHMS)}, or "
+                f"package.module:Class."
+            )
+        values["algorithm"] = _build(method_class(name), fields, "algorithm")
     _check_keys(Experiment, values, "")
     return Experiment(**values)
 
@@ -207,7 +211,8 @@ def to_toml(config: Mapping[str, Any]) -> str:
 
     Python has no writer of TOML, and the core depends on torch, numpy and safetensors alone.
     """
-    kind = ALGORITHMS.get(config["algorithm"]["name"])
+    name = config["algorithm"]["name"]
+    kind = method_class(name) if is_method(name) else None
     lines = _lines("", config, {**tables_of(Experiment), "algorithm": kind}, help_of(Experiment))
     return "\n".join(lines) + "\n"
 

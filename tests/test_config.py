@@ -238,7 +238,10 @@ def test_an_unknown_method_is_refused():
             {"links": {"edge_cloud": 1}},
             "links.edge_cloud = 1 is not a section: write its keys under [links.edge_cloud].",
         ),
-        ({"algorithm": {}}, f"algorithm.name = None is not known: use {', '.join(ALGORITHMS)}."),
+        (
+            {"algorithm": {}},
+            f"algorithm.name = None is not known: use {', '.join(ALGORITHMS)}, or package.module:Class.",
+        ),
     ],
 )
 def test_a_key_that_is_not_known_is_refused_by_its_name(config, sentence):

@@ -11,6 +11,7 @@ from sfedhp.algorithms.heurfedamp import HeurFedAMP
 from sfedhp.algorithms.hierfavg import HierFAVG
 from sfedhp.algorithms.local import Local
 from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.algorithms.own import import_method
 from sfedhp.algorithms.perfedavg import PerFedAvg
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
@@ -18,6 +19,7 @@ from sfedhp.algorithms.pooled import Pooled
 from sfedhp.algorithms.sfedhp import SFedHP
 from sfedhp.algorithms.sfedhp_plus import SFedHPPlus
 from sfedhp.algorithms.steps import Option, StepRule
+from sfedhp.core.imports import is_import
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "sfedhp": SFedHP,
@@ -42,6 +44,21 @@ COMPARED: Final = (
 # Those that can be deployed: messages are sent.
 FEDERATED: Final = {name: kind for name, kind in ALGORITHMS.items() if kind.federated}
 
+
+def is_method(name: object) -> bool:
+    """Whether a name is that of a method here, or of a user's own, `package.module:Class`."""
+    return isinstance(name, str) and (name in ALGORITHMS or is_import(name))
+
+
+def method_class(name: str) -> type[Algorithm]:
+    """The class of a method, for which `is_method` holds.
+
+    Raises:
+        InputError: a user's own cannot be imported, or is not a method.
+    """
+    return ALGORITHMS[name] if name in ALGORITHMS else import_method(name)
+
+
 __all__ = [
     "ALGORITHMS",
     "COMPARED",
@@ -62,4 +79,6 @@ __all__ = [
     "SFedHP",
     "SFedHPPlus",
     "StepRule",
+    "is_method",
+    "method_class",
 ]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable
 
 import click
 
-from sfedhp.algorithms import ALGORITHMS
-from sfedhp.runs.config_keys import Option, common_options, config_tables, default_method, method_options
+from sfedhp.algorithms import ALGORITHMS, method_class
+from sfedhp.runs.config_keys import (
+    Option,
+    check_method,
+    common_options,
+    config_tables,
+    default_method,
+    full_key,
+    method_options,
+)
 from sfedhp.runs.provenance import METHOD
 
 DEFAULT = default_method()
@@ -40,12 +49,21 @@ class ConfigCommand(click.Command):
         *own, last = super().get_params(ctx)  # the last one is --help
         return [*own, everything, last]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and note the method among the words: the help has its keys."""
+        pairs = [word.partition("=") for word in args]
+        if named := [value for key, _, value in pairs if full_key(key) == METHOD]:
+            ctx.meta["method"] = named[-1]
+        return super().parse_args(ctx, args)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The common keys and the method, or every key by section and method."""
+        named = ctx.meta.get("method")
+        method = None if named is None else check_method(METHOD, named)
         if ctx.meta.get("help_all"):
-            _write_all(formatter)
+            _write_all(formatter, method)
         else:
-            _write_common(formatter, ctx.command_path)
+            _write_common(formatter, ctx.command_path, method)
 
     @staticmethod
     def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -55,31 +73,40 @@ class ConfigCommand(click.Command):
             ctx.exit()
 
 
-def _write_common(formatter: click.HelpFormatter, command: str) -> None:
+def _write_common(formatter: click.HelpFormatter, command: str, method: str | None) -> None:
     known = common_options()
     _write_keys(formatter, "Common keys", [known[key] for key in COMMON])
     _write_method(formatter)
-    known = method_options(DEFAULT)
-    _write_keys(formatter, f"Common keys of {DEFAULT}", [known[key] for key in COMMON_OF_METHOD])
+    if method is None:
+        known = method_options(DEFAULT)
+        _write_keys(formatter, f"Common keys of {DEFAULT}", [known[key] for key in COMMON_OF_METHOD])
+    else:
+        _write_keys_of(formatter, method)
     formatter.write_paragraph()
     formatter.write_text(f"`{command} --help-all` lists all keys, with those of every method.")
 
 
-def _write_all(formatter: click.HelpFormatter) -> None:
+def _write_all(formatter: click.HelpFormatter, method: str | None) -> None:
     common = common_options()
     for table, text in {"": "", **config_tables()}.items():
         own = [option for key, option in common.items() if key.rpartition(".")[0] == table]
         if own:
             _write_keys(formatter, f"Keys of [{table}]" if table else "Keys", own, text)
     _write_method(formatter)
-    for name, kind in ALGORITHMS.items():
-        title = f"Keys of [algorithm] for {name}"
-        _write_keys(formatter, title, method_options(name).values(), kind.__doc__)
+    for name in dict.fromkeys([*ALGORITHMS, *([] if method is None else [method])]):
+        _write_keys_of(formatter, name)
+
+
+def _write_keys_of(formatter: click.HelpFormatter, method: str) -> None:
+    title = f"Keys of [algorithm] for {method}"
+    _write_keys(formatter, title, method_options(method).values(), inspect.getdoc(method_class(method)))
 
 
 def _write_method(formatter: click.HelpFormatter) -> None:
     with formatter.section("The method"):
-        formatter.write_dl([(f"{METHOD}={DEFAULT}", f"one of {', '.join(ALGORITHMS)}")])
+        formatter.write_dl(
+            [(f"{METHOD}={DEFAULT}", f"one of {', '.join(ALGORITHMS)}, or package.module:Class")]
+        )
 
 
 def _write_keys(

@@ -40,6 +40,7 @@ def new_folder(what: str, source: str) -> Path:
         InputError: the folder cannot be made.
     """
     source = Path(source).stem if source.endswith(FILES) else source
+    what = what.replace(":", ".")  # a user's own method; not every program takes a colon in a name
     name = f"{what}-{source}-{datetime.now():%Y%m%d-%H%M%S}"
     number, folder = 1, Path("runs", name)
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,9 +16,10 @@ from torch import Tensor, nn
 
 from sfedhp.core.checksums import DamagedError, check_sealed
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import import_named, is_import, reason_of
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
-from sfedhp.nn.modules import copy_module, reason_of
+from sfedhp.nn.modules import copy_module
 from sfedhp.nn.network import Network, join
 from sfedhp.nn.presets import MODELS
 
@@ -131,15 +131,11 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
 
 def _import_maker(name: str) -> Callable[..., nn.Module]:
     """The user's function or class at `package.module:callable`."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if not is_import(name):
         raise InputError(
             f"model.name = {name!r} is not known: use {', '.join(MODELS)} or package.module:callable."
         )
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a user's file may raise anything
-        raise InputError(f"model.name = {name!r} cannot be imported ({reason_of(error)}).") from error
+    found = import_named("model.name", name)
     if not callable(found):
         raise InputError(f"model.name = {name!r} is not a function or class that makes a module.")
     return found  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import reason_of
 
 
 def check_supported(module: nn.Module, tied: Mapping[str, str]) -> None:
@@ -75,9 +76,3 @@ def copy_module(module: nn.Module) -> nn.Module:
             f"The model {type(module).__name__} cannot be copied ({reason_of(error)}): keep only parameters, "
             f"buffers and plain values in it; torch.nn.utils.parametrizations has a weight_norm that can be."
         ) from error
-
-
-def reason_of(error: Exception) -> str:
-    """An error raised by a user's code as a phrase: its type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

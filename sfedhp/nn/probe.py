@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import reason_of
 from sfedhp.core.keys import key
-from sfedhp.nn.modules import reason_of
 from sfedhp.nn.network import Network, split
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import import_named, reason_of
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows
-from sfedhp.nn.modules import reason_of
 from sfedhp.nn.problems import PROBLEMS, Problem
 
 
@@ -216,11 +215,7 @@ def _tensor(weights: tuple[float, ...], dtype: torch.dtype, device: torch.device
 
 @cache
 def _imported(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a user's file may raise anything
-        raise InputError(f"loss.name = {name!r} cannot be imported ({reason_of(error)}).") from error
+    found = import_named("loss.name", name)
     if not callable(found):
         raise InputError(f"loss.name = {name!r} is not a function of scores and targets.")
     return found  # type: ignore[no-any-return]

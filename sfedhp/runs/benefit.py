@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sfedhp.algorithms import ALGORITHMS
 from sfedhp.core.formats import listed
 from sfedhp.nn.problems import CLASSIFICATION, Metric
 from sfedhp.runs.hints import rises
@@ -144,7 +143,7 @@ class Benefit:
         values: dict[str, tuple[float, float]] = {}
         for method, run in self.runs.items():
             value = self._value(method, kind)
-            if value is not None and method in ALGORITHMS and ALGORITHMS[method].federated:
+            if value is not None and method not in (ALONE, POOLED):
                 column, sign = self.metric.column(kind), 1 if self.metric.higher_is_better else -1
                 evaluated = [row for row in run.history if row.get(column) is not None]
                 validated = evaluated[-1].get(f"{column}_validation") or 0.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfedhp.algorithms import ALGORITHMS, Algorithm
+from sfedhp.algorithms import Algorithm, is_method
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.runs.checkpoints import Checkpoint
@@ -89,7 +89,7 @@ def check_same_run(folder: Path, experiment: Experiment) -> None:
     Raises:
         InputError: names the first difference.
     """
-    own = None if experiment.algorithm_name in ALGORITHMS else experiment.algorithm
+    own = None if is_method(experiment.algorithm_name) else experiment.algorithm
     then = read_experiment(folder, own)
     apart = _difference(experiment, read_config(folder), own)
     for key, now, before in (

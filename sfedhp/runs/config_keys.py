@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import ALGORITHMS, is_method, method_class
 from sfedhp.config import Experiment, tables_of
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import fields_of, help_of, types_of
@@ -64,7 +64,7 @@ def common_options() -> dict[str, Option]:
 @cache
 def method_options(method: str) -> dict[str, Option]:
     """The options of a method in [algorithm], by key."""
-    return {option.key: option for option in _options("algorithm", ALGORITHMS[method])}
+    return {option.key: option for option in _options("algorithm", method_class(method))}
 
 
 def option_of(method: str, key: str) -> Option | None:
@@ -75,12 +75,16 @@ def option_of(method: str, key: str) -> Option | None:
 
 
 @cache
-def all_keys() -> frozenset[str]:
-    """Every key that can be written: common ones, those of all methods, and `METHOD.KEY` for one method."""
+def all_keys(own: tuple[str, ...] = ()) -> frozenset[str]:
+    """Every key that can be written: common ones, those of all methods, and `METHOD.KEY` for one method.
+
+    Args:
+        own: names of the user's methods.
+    """
     keys = {METHOD, *common_options()}
-    for method in ALGORITHMS:
-        own = method_options(method)
-        keys |= {*own, *(key.replace("algorithm.", f"{method}.") for key in own)}
+    for method in (*ALGORITHMS, *own):
+        options = method_options(method)
+        keys |= {*options, *(key.replace("algorithm.", f"{method}.") for key in options)}
     return frozenset(keys)
 
 
@@ -99,22 +103,28 @@ def check_method(key: str, name: Any) -> str:
     """The name, if it is one of the methods.
 
     Raises:
-        InputError: it is not; names the nearest one.
+        InputError: it is not; names the nearest one. Or it is the user's own, and cannot be used.
     """
-    if isinstance(name, str) and name in ALGORITHMS:
+    if isinstance(name, str) and is_method(name):
+        method_class(name)
         return name
     near = difflib.get_close_matches(str(name), ALGORITHMS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(ALGORITHMS)}."
+    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(ALGORITHMS)}, or package.module:Class."
     raise InputError(f"{key} = {name!r} is not a method: {hint}")
 
 
-def check_key(key: str) -> None:
+def check_key(key: str, own: tuple[str, ...] = ()) -> None:
     """Refuse a key that does not exist.
+
+    Args:
+        key: in full.
+        own: names of the user's methods.
 
     Raises:
         InputError: names the nearest key.
     """
-    if key in all_keys():
+    known = all_keys(own)
+    if key in known:
         return
     if key in _MEANT:
         raise InputError(f"There is no key {key}: {_MEANT[key]}.")
@@ -123,10 +133,10 @@ def check_key(key: str) -> None:
         raise InputError(f"{key} is a section and not a key: write {key}.KEY=VALUE, for example {first}=…")
     # A right name in the wrong section, or in none, is as common as a misspelt one.
     candidates: dict[str, list[str]] = {}
-    for full in sorted(all_keys()):
+    for full in sorted(known):
         section, _, name = full.rpartition(".")
         candidates.setdefault(full, []).append(full)
-        if section and section not in ALGORITHMS:
+        if section and not is_method(section):
             candidates.setdefault(name, []).append(full)
     for wanted in (key, key.rpartition(".")[2]):
         if near := difflib.get_close_matches(wanted, candidates, n=1):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import is_import
 from sfedhp.runs.config_keys import full_key
+from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.settings import split_words
 
 
@@ -22,7 +24,14 @@ class GridPoint(NamedTuple):
     def name(self) -> str:
         """A name for its folder: the last parts of the keys, and the values."""
         parts = [f"{key.rpartition('.')[2]}={value}" for key, value in self.setting]
-        return ",".join(part.replace("/", "_") for part in parts)
+        return ",".join(part.replace("/", "_").replace(":", ".") for part in parts)
+
+
+def own_methods(points: Sequence[GridPoint]) -> list[str]:
+    """The methods of the user's own that are named in the words of any point."""
+    pairs = [word.partition("=") for point in points for word in split_words(point.words).pairs]
+    values = [value for key, _, value in pairs if full_key(key.strip()) == METHOD]
+    return [name for name in dict.fromkeys(values) if is_import(name)]
 
 
 def grid(words: Iterable[str]) -> list[GridPoint]:

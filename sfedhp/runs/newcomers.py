@@ -13,10 +13,10 @@ from torch import nn
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
+from sfedhp.core.imports import reason_of
 from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
-from sfedhp.nn.modules import reason_of
 from sfedhp.nn.network import Network
 from sfedhp.nn.probe import as_taken
 from sfedhp.nn.problems import Metric

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import ALGORITHMS, is_method, method_class
 from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import COUNTS, NAMES
@@ -51,6 +51,7 @@ class Settings:
     """Everything that was set; of several values of one key the last counts."""
 
     entries: tuple[Setting, ...]
+    own: tuple[str, ...] = ()  # methods of the user that are named
 
     @property
     def method(self) -> str:
@@ -85,10 +86,11 @@ class Settings:
         lines = {}
         for entry in self.entries:
             section, _, name = entry.key.rpartition(".")
-            if section in ALGORITHMS and section not in methods:
+            if is_method(section) and section not in methods:
                 lines[entry.key] = f"{entry.key} is ignored: {section} does not run here."
             elif section == "algorithm" and entry.key != METHOD:
-                owners = [each for each in ALGORITHMS if f"algorithm.{name}" in method_options(each)]
+                known = dict.fromkeys((*ALGORITHMS, *self.own))
+                owners = [each for each in known if f"algorithm.{name}" in method_options(each)]
                 if not set(owners) & set(methods):
                     lines[entry.key] = (
                         f"{entry.key} is ignored: it is a key of {', '.join(owners)}, "
@@ -96,7 +98,7 @@ class Settings:
                     )
             elif section.startswith("links.") and entry.value != "none":
                 tiers = 2 if section == f"links.{Direction.CLIENT_CLOUD}" else 3
-                if all(ALGORITHMS[each].tiers != tiers for each in methods):
+                if all(method_class(each).tiers != tiers for each in methods):
                     lines[entry.key] = (
                         f"{entry.key} is ignored: only methods with {tiers} tiers have this link, "
                         f"not {', '.join(methods)}."
@@ -118,8 +120,12 @@ def split_words(words: Iterable[str]) -> Words:
     return Words(files, tuple(word for word in words if word not in files))
 
 
-def read_settings(words: Iterable[str]) -> Settings:
+def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
     """The settings of `key=value` words and of at most one config file; words override the file.
+
+    Args:
+        words: as typed.
+        own: names of further methods of the user's own, whose keys may be set.
 
     Raises:
         InputError: a key is unknown (the nearest one is named), or the file cannot be read.
@@ -135,9 +141,11 @@ def read_settings(words: Iterable[str]) -> Settings:
         entries += _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
     texts = [pair.partition("=") for pair in pairs]
     entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
+    named = [entry.value for entry in entries if entry.key == METHOD and entry.value not in ALGORITHMS]
+    methods = tuple(dict.fromkeys([*own, *(check_method(METHOD, name) for name in named)]))
     for entry in entries:
-        check_key(entry.key)
-    return Settings(tuple(entries))
+        check_key(entry.key, methods)
+    return Settings(tuple(entries), methods)
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:
@@ -184,7 +192,7 @@ def _located(entry: Setting, folder: Path) -> Setting:
 
 def _general_first(entries: Iterable[Setting]) -> list[Setting]:
     """Within one source a key of one method (`pfedme.KEY`) overrides the key of all (`algorithm.KEY`)."""
-    return sorted(entries, key=lambda entry: entry.key.partition(".")[0] in ALGORITHMS)
+    return sorted(entries, key=lambda entry: is_method(entry.key.rpartition(".")[0]))
 
 
 def _value(option: Option, entry: Setting) -> Any:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_text
+from sfedhp.core.imports import reason_of
 from sfedhp.data.schema import Schema
-from sfedhp.nn.modules import reason_of
 from sfedhp.nn.probe import as_taken
 from sfedhp.runs.federation import federation_of
 from sfedhp.runs.folder import holds_run, read_experiment

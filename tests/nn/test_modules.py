@@ -4,7 +4,8 @@ import pytest
 from torch import nn
 
 from sfedhp.core.errors import InputError
-from sfedhp.nn.modules import aliases, copy_module, reason_of
+from sfedhp.core.imports import reason_of
+from sfedhp.nn.modules import aliases, copy_module
 
 
 def test_a_lazy_layer_is_refused_by_name():

@@ -20,6 +20,7 @@ from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.paths import new_folder
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import is_import
 from sfedhp.runs.benefit import Benefit, benefit_of
 from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.config_keys import check_method
@@ -72,19 +73,21 @@ def compare(
     sentences say what the other methods gain over them.
 
     The keys are those of `sfedhp run --help-all`. Each method uses those keys of `algorithm.KEY` that it has;
-    `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method alone. If a method diverges, it
-    is marked, the others still run, and the exit code is 3.
+    `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method alone. A method of your own is
+    added with `algorithm=package.module:Class`. If a method diverges, it is marked, the others still run, and
+    the exit code is 3.
 
     \b
     Examples:
       sfedhp compare
       sfedhp compare rounds=100 pfedme.client_proximity=15
       sfedhp compare experiment.toml --only sfedhp,pfedme --json
+      sfedhp compare algorithm=my_methods:Mine --only fedavg,my_methods:Mine
     """
-    settings = read_settings(words)
+    settings = read_settings(words, filter(is_import, only.split(",") if only else ()))
     experiments = _experiments(settings, only)
     print_notes(_notes(settings, experiments))
-    for folder in [out, *(out / method for method in experiments)] if out else []:
+    for folder in [out, *(_folder_of(out, method) for method in experiments)] if out else []:
         check_vacant(folder)
     comparison = _run_methods(experiments, Comparison(out, trackers=track))
     benefit = _benefit(comparison)
@@ -111,12 +114,16 @@ def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
         InputError: the command line sets `algorithm`, a method is unknown, or a value cannot be used.
     """
     for entry in settings.entries:
-        if entry.key == METHOD and not entry.typed:
+        if entry.key == METHOD and not entry.typed and entry.value not in settings.own:
             raise InputError(
                 f"{METHOD}={entry.value} has no effect here, because several methods run: choose with "
                 f"--only {entry.value}."
             )
-    names = [check_method("--only", name.strip()) for name in only.split(",")] if only else COMPARED
+    names = (
+        [check_method("--only", name.strip()) for name in only.split(",")]
+        if only
+        else [*COMPARED, *settings.own]
+    )
     methods = list(dict.fromkeys(names))
     experiments = with_own_sampling([settings.experiment(method) for method in methods])
     return dict(zip(methods, experiments, strict=True))
@@ -124,7 +131,7 @@ def _experiments(settings: Settings, only: str | None) -> dict[str, Experiment]:
 
 def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[str]:
     lines = settings.ignored_keys(list(experiments))
-    if settings.sets(METHOD):
+    if settings.sets(METHOD) and settings.method not in settings.own:
         lines.append(f"{METHOD} of the file is ignored: several methods run; choose some with --only.")
     cautions = {method: caution(each.algorithm.step_rules()) for method, each in experiments.items()}
     return lines + [f"{method}: {text}" for method, text in cautions.items() if text]
@@ -172,9 +179,14 @@ def _run_method(
     if not comparison.rows:
         print_notes([*prepared.federation.notes, *cautions_of(prepared)])
     comparison.folder = comparison.folder or new_folder("compare", experiment.data.source)
-    folder = comparison.folder / method
+    folder = _folder_of(comparison.folder, method)
     tracking = Tracking(comparison.trackers, [folder])
     return execute(method, partial(start, prepared, folder), interruption, tracking)
+
+
+def _folder_of(folder: Path, method: str) -> Path:
+    """The folder of a method's run; not every program takes the colon of a user's own in a name."""
+    return folder / method.replace(":", ".")
 
 
 def _result(method: str, ending: Ending) -> MethodResult:

@@ -22,7 +22,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import check_vacant
-from sfedhp.runs.grid import GridPoint, grid
+from sfedhp.runs.grid import GridPoint, grid, own_methods
 from sfedhp.runs.hints import hints
 from sfedhp.runs.method_options import with_own_sampling
 from sfedhp.runs.results import Outcome
@@ -69,7 +69,7 @@ def sweep(
       sfedhp sweep experiment.toml algorithm=fedavg,fedprox batch_size=10,20 --json
     """
     points = grid(words)
-    settings = [read_settings(point.words) for point in points]
+    settings = [read_settings(point.words, own_methods(points)) for point in points]
     experiments = with_own_sampling([each.experiment() for each in settings])
     names = _folder_names(points, experiments)
     print_notes(_notes(settings, experiments))

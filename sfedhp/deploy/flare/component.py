@@ -61,6 +61,7 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
 
     def __init__(self, role: str, site: str):
         super().__init__()
+        add_user_folder()  # a kit may name a method of the user's own
         self._role, self._kit = role, Path(site)
         kit = self._kit.absolute()
         # Set here already: a member may wait long for its server before FLARE reports that it has started.
@@ -197,7 +198,6 @@ def _role(role: str, kit: Path, transport: CellTransport) -> Any:
         from sfedhp.deploy.roles.uplink import UplinkRole
 
         return UplinkRole(site, kit, transport)
-    add_user_folder()
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

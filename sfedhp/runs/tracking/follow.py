@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sfedhp.core.errors import InputError, Note
 from sfedhp.core.files import write_atomically
+from sfedhp.core.imports import reason_of
 from sfedhp.core.parsing import parse_json
-from sfedhp.nn.modules import reason_of
 from sfedhp.runs.folder import holds_run, read_config
 from sfedhp.runs.loop import Progress, Report
 from sfedhp.runs.provenance import flat
