@@ -9,6 +9,7 @@ from hypothesis import settings
 from sfedhp.checks.problem import problem
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes that tests start
 # A busy machine is no failure: how long an example takes decides nothing.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

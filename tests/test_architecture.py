@@ -126,7 +126,8 @@ data = DataOptions(train_per_label=4, test_per_label=2, validation_per_label=0)
 experiment = sfedhp.Experiment(rounds=1, edges=2, clients_per_edge=2, data=data)
 print(sfedhp.run(experiment).summary["rounds"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+    done = subprocess.run([sys.executable, *strict, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "1"
 

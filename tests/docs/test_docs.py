@@ -6,8 +6,6 @@ import ast
 import dataclasses
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -21,6 +19,7 @@ from sfedhp.cli import main
 from sfedhp.config import from_dict
 from sfedhp.runs.grid import grid
 from sfedhp.runs.settings import read_settings
+from tests.support.commands import run_file
 from tests.support.pages import DOCS, PAGES, blocks, prose, python_script, tables
 from tests.support.paths import ROOT
 
@@ -45,12 +44,7 @@ each_method = pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
     """As one script, in which a line has the number it has on the page."""
-    path = python_script(page, tmp_path)
-    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]
-    done = subprocess.run(
-        [sys.executable, *strict, path.name], cwd=tmp_path, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
+    run_file(python_script(page, tmp_path), strict=True)
 
 
 @each_page

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sfedhp.nn.presets import MODELS
+from tests.support.commands import run_command, run_script
 from tests.support.pages import DOCS, blocks, tables
 
 PAGE = DOCS / "models.md"
@@ -29,16 +28,15 @@ def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
             (tmp_path / block.lines[0].removeprefix("# file: ")).write_text("\n".join(block.lines))
         else:
             script += block.lines
-    subprocess.run([sys.executable, "-c", "\n".join(script)], cwd=tmp_path, check=True, timeout=600)
+    run_script(script, tmp_path)
     stated = {row[0].strip("`"): float(row[1]) for row in tables(PAGE) if row[0].startswith("`runs/")}
     for block in blocks(PAGE, "sh"):
         words = shlex.split(block.lines[0])
         if "--out" not in words:
             continue
-        command = [sys.executable, "-W", "error", "-m", *words, "--json"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
-        assert "Warning" not in done.stderr
-        assert json.loads(done.stdout)["gm_last"] == pytest.approx(
+        out, err = run_command([*words, "--json"], tmp_path, strict=True)
+        assert "Warning" not in err
+        assert json.loads(out)["gm_last"] == pytest.approx(
             stated.pop(words[words.index("--out") + 1]), abs=TOLERANCE
         )
     assert not stated

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from sfedhp.nn.problems import PROBLEMS
+from tests.support.commands import run_command, run_script
 from tests.support.pages import DOCS, blocks, tables
 
 PAGE = DOCS / "problems.md"
@@ -20,15 +19,14 @@ TOLERANCE = 0.01  # of a figure: another machine rounds differently
 
 def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
     script, own = blocks(PAGE, "python")
-    subprocess.run([sys.executable, "-c", "\n".join(script.lines)], cwd=tmp_path, check=True, timeout=600)
+    run_script(script.lines, tmp_path)
     (example,) = blocks(PAGE, "sh")
     stated = {row[0].strip("`"): row[1:] for row in tables(PAGE) if row[0].startswith("`runs/")}
     for line in example.lines:
         words = shlex.split(line)
-        command = [sys.executable, "-m", *words, "--json"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=600)
-        assert "problem = regression" in done.stderr
-        result = json.loads(done.stdout)
+        out, err = run_command([*words, "--json"], tmp_path)
+        assert "problem = regression" in err
+        result = json.loads(out)
         found = [result[f"gm_{metric}_last"] for metric in ("rmse", "mae", "r2")]
         figures = [float(figure) for figure in stated.pop(words[words.index("--out") + 1])]
         assert found == pytest.approx(figures, rel=TOLERANCE)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.support.commands import run_command
 from tests.support.pages import DOCS, blocks
 
 PAGE = DOCS / "report.md"
@@ -17,11 +16,7 @@ def test_the_commands_run_as_printed(tmp_path: Path) -> None:
     for block in blocks(PAGE, "sh"):
         for line in block.lines:
             words = shlex.split(line, comments=True)
-            done = subprocess.run(
-                [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300
-            )
-            assert done.returncode == 0, done.stderr
-            written.append(done.stdout.splitlines()[-1])
+            written.append(run_command(words, tmp_path)[0].splitlines()[-1])
     assert written[0] == "Page: runs/first/report.html"
     assert written[1] == "runs/first/report.html"
     assert "both.html" in written
