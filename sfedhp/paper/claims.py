@@ -12,18 +12,22 @@ from sfedhp.paper.verdicts import Claim
 
 
 def judge(rows: Sequence[Row], figures: Figures, reading: str = MAIN_READING) -> list[Claim]:
-    """Each claim with its verdict by the rows of one reading; of what was not run yet it says so."""
+    """Each claim with its verdict by the records of one reading; of what was not run yet it says so."""
     rows = [row for row in rows if row.reading == reading]
     return [
         table_claims.best_global(rows),
-        table_claims.best_averaged(rows),
+        table_claims.margins(rows),
         table_claims.best_tuned(rows),
         table_claims.equal_work(rows),
+        table_claims.best_averaged(rows),
         table_claims.hierarchy(rows),
         table_claims.personal(rows),
-        figure_claims.faster(figures, "fig2", "strongly convex (MLR)"),
-        figure_claims.faster(figures, "fig3", "non-convex (one hidden layer)"),
+        figure_claims.order_convex(figures),
+        figure_claims.faster(figures, "fig2", "sfedhp", "strongly convex"),
+        figure_claims.order_dense(figures),
+        figure_claims.faster(figures, "fig3", "sfedhp dense", "non-convex"),
         figure_claims.fewer_bytes(figures),
+        figure_claims.hierarchy_saves(figures),
         figure_claims.cheap_sparsity(figures),
         figure_claims.larger_proximity(figures),
         figure_claims.larger_sparsity(figures),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfedhp.paper.records import Record
-from sfedhp.paper.rows import final_records
+from sfedhp.paper.rows import TAIL, final_records
 from sfedhp.paper.studies import Study
 
 _LOOPS = ("edge_rounds", "local_rounds", "local_steps", "personal_steps")  # nested loops of a client
@@ -39,19 +39,27 @@ class Curve:
         """The highest value of a column."""
         return max(self.columns[name])
 
-    def rounds_to(self, name: str, goals: Mapping[int, float]) -> dict[int, float]:
-        """By seed, the first evaluated round in which a column reaches the goal; infinite if never."""
-        return {seed: self._first_round(self.runs[seed], name, goal) for seed, goal in goals.items()}
+    def tails(self, name: str) -> dict[int, float]:
+        """By seed, the mean of the last `TAIL` evaluations of a column."""
+        return {seed: statistics.fmean(run[name][-TAIL:]) for seed, run in self.runs.items()}
 
-    def value_at_goal(self, what: str, name: str, goal: float) -> float | None:
-        """The value of column `what` where column `name` first reaches the goal; None if it never does."""
-        pairs = zip(self.columns[what], self.columns[name], strict=True)
-        return next((value for value, reached in pairs if reached >= goal), None)
+    def ends(self, name: str) -> dict[int, float]:
+        """By seed, the last value of a column."""
+        return {seed: run[name][-1] for seed, run in self.runs.items()}
+
+    def rounds_to(self, name: str, goals: Mapping[int, float]) -> dict[int, float]:
+        """By seed, the first evaluated round in which a column reaches the goal.
+
+        A run that never does counts as one that would with its next evaluation: too early, if anything.
+        """
+        return {seed: self._first_round(self.runs[seed], name, goal) for seed, goal in goals.items()}
 
     @staticmethod
     def _first_round(run: Mapping[str, Sequence[Any]], name: str, goal: float) -> float:
-        pairs = zip(run["round"], run[name], strict=True)
-        return next((turn for turn, value in pairs if value >= goal), math.inf)
+        turns = run["round"]
+        pairs = zip(turns, run[name], strict=True)
+        never = turns[-1] + (turns[-1] - turns[-2] if len(turns) > 1 else turns[-1])
+        return float(next((turn for turn, value in pairs if value >= goal), never))
 
 
 def curves(study: Study, records: Sequence[Record]) -> list[Curve]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from sfedhp.paper.published import DATASET_NAMES
+from sfedhp.paper.published import in_words, place_of
 from sfedhp.paper.rows import EARLY, Row
 from sfedhp.paper.studies import MAIN_READING
 from sfedhp.paper.tables import NEAR, TextTable
@@ -43,7 +43,7 @@ def distant_cells(rows: Sequence[Row], reading: str = MAIN_READING) -> TextTable
     """The table of the cells that are more than `NEAR` points from the paper's, under one reading."""
     lines = tuple(
         (
-            f"{DATASET_NAMES[row.dataset]} S{row.setting} {row.variant} {row.metric.upper()}",
+            f"{place_of(row.table)} {in_words(row.variant)} {row.metric.upper()}",
             f"{row.paper:.2f}",
             f"{row.ours_best:.2f}",
             f"{row.gap:+.2f}",
@@ -69,9 +69,9 @@ def _where_reached(row: Row, rows: Sequence[Row]) -> str:
         return f"our curve passes the paper's number at round {row.reached}{early}"
     same = (row.table, row.metric, row.reading)
     alike = [each for each in rows if (each.table, each.metric, each.reading) == same and each.compared]
-    best = max((each for each in alike if each.paper is not None), key=lambda each: each.ours_best)
+    best = max((each for each in alike if "joins later" not in each.variant), key=lambda each: each.ours_best)
     missed = f"not reached in {row.rounds} rounds"
     if best == row:
         return f"{missed}, though no other row is above ours"
-    verb = "reaches it" if best.ours_best >= (row.paper or 0.0) else "is the nearest"
-    return f"{missed}; {best.variant} {verb} with {best.ours_best:.1f}"
+    verb = "reaches it" if best.ours_best >= (row.paper or 0.0) else "has the most"
+    return f"{missed}; {in_words(best.variant)} {verb} with {best.ours_best:.1f}"

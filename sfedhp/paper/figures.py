@@ -6,11 +6,16 @@ import io
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sfedhp.core.errors import InputError
 from sfedhp.paper.curves import Curve
+from sfedhp.paper.published import in_words
 from sfedhp.paper.studies import MAIN_READING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Panel(NamedTuple):
@@ -43,6 +48,7 @@ _AXES: Final = {
     "round": "cloud round",
     "formula": "MB of one edge (or client) so far, the paper's count",
 }
+NEEDS_MATPLOTLIB: Final = "Drawing needs matplotlib: pip install 'sfedhp[report]'."
 _LINE = 5  # curves that fit into a legend of one line
 _DASHES = ("-", "--", ":", "-.")
 
@@ -59,15 +65,11 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
     Raises:
         InputError: matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise InputError("Drawing needs matplotlib: pip install 'sfedhp[report]'.") from None
-    from matplotlib.figure import Figure
-
     panels = PANELS[study.partition("-")[0]]
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
-    with mpl.rc_context({"svg.hashsalt": study, "svg.fonttype": "none", "font.size": 9}):
+    with canvas(study):
+        from matplotlib.figure import Figure
+
         columns = len(kinds) if len(curves) > _LINE else len(curves)
         lines = math.ceil(len(curves) / columns)
         figure = Figure(figsize=(4.6 * len(panels), 3.8 + 0.16 * lines), layout="constrained")
@@ -84,7 +86,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                 color = colors[names.index(curve.variant.split(" ")[0]) % len(colors)]
                 dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
                 means = curve.columns[panel.column]
-                axes.plot(across, means, dashes, color=color, label=curve.variant, lw=1.3)
+                axes.plot(across, means, dashes, color=color, label=in_words(curve.variant), lw=1.3)
                 if len(curves) <= _LINE and len(curve.runs) > 1:
                     low, high = zip(*_band(curve, panel.column), strict=True)
                     axes.fill_between(across, low, high, color=color, alpha=0.15, lw=0)
@@ -97,8 +99,37 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
         # Below the panels, where it covers no curve; one column per family of variants.
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", fontsize=7, ncols=columns)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
+        return to_svg(figure)
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return False
+    return bool(mpl)
+
+
+@contextmanager
+def canvas(name: str) -> Iterator[None]:
+    """The style of all drawings; the same data give the same SVG.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    if not can_draw():
+        raise InputError(NEEDS_MATPLOTLIB)
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9}):
+        yield
+
+
+def to_svg(figure: Figure) -> str:
+    """A drawing as SVG; to be called on its canvas."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
 
 

@@ -17,6 +17,16 @@ TABLES: Final = {
     "table7": ("cifar10", 2),
 }
 DATASET_NAMES: Final = {"mnist": "MNIST", "fmnist": "FMNIST", "cifar10": "CIFAR-10"}
+METHOD_NAMES: Final = {
+    "fedavg": "FedAvg",
+    "hierfavg": "HierFAVG",
+    "fedprox": "FedProx",
+    "perfedavg": "Per-FedAvg",
+    "pfedme": "pFedMe",
+    "heurfedamp": "HeurFedAMP",
+    "pfedgp": "pFedGP",
+    "sfedhp": "sFedHP",
+}
 
 
 class Cell(NamedTuple):
@@ -41,6 +51,18 @@ class Overview(NamedTuple):
     lam: float | None
     gm: float
     spread: float
+
+
+def in_words(variant: str) -> str:
+    """A variant with the paper's name of its method: "sFedHP λ=20" of "sfedhp λ=20"."""
+    method = variant.replace(",", " ").split(" ")[0]
+    return METHOD_NAMES.get(method, method) + variant[len(method) :]
+
+
+def place_of(table: str) -> str:
+    """The dataset and setting of a detail table, in words."""
+    dataset, setting = TABLES[table]
+    return f"{DATASET_NAMES[dataset]} S{setting}"
 
 
 @cache

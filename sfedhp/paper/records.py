@@ -30,6 +30,7 @@ _CURVE = (
         "sent",
         "formula",
     ),  # bytes on the cloud link so far: of all messages; of one member, by the paper's count
+    "sent_all",  # bytes on all links so far
 )
 _SET_BY_JOB = ("seed", "rounds", "device")  # not by the experiment file
 
@@ -74,12 +75,13 @@ def make_record(
     members = experiment.edges if experiment.algorithm.tiers == 3 else experiment.clients
     at_cloud = [direction for direction in Direction if direction.at_cloud]
     rows: list[dict[str, Any]] = []
-    sent, formula = 0, 0.0
+    sent, sent_all, formula = 0, 0, 0.0
     for row in run.history:
         sent += sum(row.get(f"bytes_{direction}", 0) for direction in at_cloud)
+        sent_all += sum(row.get(f"bytes_{direction}", 0) for direction in Direction)
         formula += sum(row.get(f"formula_{direction}", 0) for direction in at_cloud) / members
         if "train_loss" in row:
-            rows.append(row | {"sent": sent, "formula": formula})
+            rows.append(row | {"sent": sent, "sent_all": sent_all, "formula": formula})
     columns = {name: [_six_digits(row.get(name)) for row in rows] for name in _CURVE}
     return Record(
         study,

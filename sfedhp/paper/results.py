@@ -9,11 +9,11 @@ from pathlib import Path
 from sfedhp.core.errors import InputError
 from sfedhp.paper.claims import judge
 from sfedhp.paper.curves import Curve, curves
-from sfedhp.paper.figures import PANELS
 from sfedhp.paper.packaged import RECORDS, records_folder
+from sfedhp.paper.published import TABLES
 from sfedhp.paper.records import read_records_of
 from sfedhp.paper.rows import Row, rows, table1_rows
-from sfedhp.paper.studies import MAIN_READING, Study
+from sfedhp.paper.studies import MAIN_READING, OTHER_READING, Study
 from sfedhp.paper.verdicts import Claim
 
 
@@ -23,8 +23,10 @@ class Results:
 
     tables: Mapping[str, str]  # the table each study belongs to
     rows_by_study: Mapping[str, Sequence[Row]]
-    curves: Mapping[str, Sequence[Curve]]  # by study
-    claims: Sequence[Claim]  # every claim of the paper with its verdict
+    curves: Mapping[str, Sequence[Curve]]  # by study that is a figure
+    table_curves: Mapping[str, Sequence[Curve]]  # by study that is a table
+    claims: Sequence[Claim]  # every claim of the paper with its verdict, by the main reading
+    claims_beside: Sequence[Claim]  # the same by the other reading
 
     @property
     def rows(self) -> list[Row]:
@@ -85,13 +87,30 @@ def read_results(studies: Sequence[Study], records: str | Path | None = None) ->
     """
     known = read_records_of(studies, records_folder() if records is None else records)
     by_study = {study.name: rows([study], known) for study in studies}
-    figures = {study.name: curves(study, known) for study in studies if study.table in PANELS}
-    shown = [study for study in studies if study.name in figures and study.reading == MAIN_READING]
-    claims = judge(
-        [row for each in by_study.values() for row in each],
-        {study.table: figures[study.name] for study in shown},
+    every = {
+        study.name: curves(study, known) for study in studies if study.paper or study.table not in TABLES
+    }
+    figures = {study.name: every[study.name] for study in studies if study.table not in TABLES}
+    main, beside = (
+        judge(
+            [row for each in by_study.values() for row in each],
+            {
+                study.table: figures[study.name]
+                for study in studies
+                if study.name in figures and study.reading == reading
+            },
+            reading,
+        )
+        for reading in (MAIN_READING, OTHER_READING)
     )
-    return Results({study.name: study.table for study in studies}, by_study, figures, claims)
+    return Results(
+        {study.name: study.table for study in studies},
+        by_study,
+        figures,
+        {name: lines for name, lines in every.items() if name not in figures},
+        main,
+        beside,
+    )
 
 
 def check_records(folder: str | Path) -> None:

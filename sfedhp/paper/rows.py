@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from sfedhp.paper.newcomers import NEWCOMER_ROWS
 from sfedhp.paper.published import TABLES, cells, overview
 from sfedhp.paper.records import Record
+from sfedhp.paper.significance import half_width
 from sfedhp.paper.studies import MAIN_READING, Study
 
 METRICS = ("pm", "gm")
 EARLY = 200  # a round by which many of the paper's numbers are passed
+TAIL = 5  # evaluations at the end of a run; their mean is the figure that counts
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,21 @@ class Row:
     reading: str  # how the paper's text was understood: balanced, neighbouring or as-written
     statistics: str | None  # of batch norm, for global models: local or averaged; None without
     paper: float | None  # None in every row the paper does not have
+    ours_tail: float  # the mean of the last `TAIL` evaluations: the figure that counts
     ours_last: float
     ours_validated: float | None
     ours_best: float
+    ci: float | None  # half the width of the 95 % interval of `ours_tail`
+    sd_tail: float | None
     sd: float | None  # of the last round
     sd_validated: float | None
     sd_best: float | None
     seeds: int
     rounds: int
     diverged: int  # how many of the runs ended early
-    last: Mapping[int, float]  # the last round by seed, for tests between methods
-    validation: float | None  # the highest accuracy on validation data, to choose between rows
+    tail: Mapping[int, float]  # the figure that counts by seed, for tests between methods
+    last: Mapping[int, float]  # the last round by seed
+    validation: float | None  # as `ours_tail` on validation data, to choose between rows
     reached: int | None = None  # the first evaluated round whose mean over seeds is not below the paper's
     early: float | None = None  # the mean over seeds in round `EARLY`
 
@@ -101,7 +107,7 @@ def _newcomer_rows(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
     for name, (words, metric) in NEWCOMER_ROWS.items():
         values = {run.seed: run.newcomers[name] for run in runs if name in run.newcomers}
         if values:
-            figures = {seed: _Figures(value, value, None, None) for seed, value in values.items()}
+            figures = {seed: _Figures(value, value, value, None, None) for seed, value in values.items()}
             yield _row(study, runs, f"{runs[0].variant}: {words}", metric, None, None, figures)
 
 
@@ -131,6 +137,7 @@ def _row(
     dataset, setting = TABLES[study.table]
     options = runs[0].config["algorithm"]
     figures = by_seed.values()
+    tail = [each.tail for each in figures]
     last, best = [each.last for each in figures], [each.best for each in figures]
     known = [each.validated for each in figures if each.validated is not None]
     judged = [each.validation for each in figures if each.validation is not None]
@@ -146,15 +153,19 @@ def _row(
         reading=study.reading,
         statistics=kind,
         paper=paper,
+        ours_tail=statistics.fmean(tail),
         ours_last=statistics.fmean(last),
         ours_validated=statistics.fmean(known) if known else None,
         ours_best=statistics.fmean(best),
+        ci=half_width(tail),
+        sd_tail=_standard_deviation(tail),
         sd=_standard_deviation(last),
         sd_validated=_standard_deviation(known),
         sd_best=_standard_deviation(best),
         seeds=len(figures),
         rounds=runs[0].rounds,
         diverged=sum(run.trouble is not None for run in runs),
+        tail={seed: each.tail for seed, each in by_seed.items()},
         last={seed: each.last for seed, each in by_seed.items()},
         validation=statistics.fmean(judged) if judged else None,
     )
@@ -184,26 +195,29 @@ def _columns(run: Record, metric: str) -> Iterator[tuple[str, str | None]]:
 class _Figures(NamedTuple):
     """The accuracies of one run."""
 
+    tail: float  # the mean of the last `TAIL` evaluations
     last: float
     best: float
     validated: float | None  # the test accuracy of the round chosen on validation data
-    validation: float | None  # the validation accuracy of that round
+    validation: float | None  # as `tail` on validation data
 
 
 def _figures(run: Record, column: str) -> _Figures:
     """The accuracies of a run in one column; a missing value counts as 0."""
     values = [0.0 if value is None else float(value) for value in run.curve.get(column, ())]
     if not values:
-        return _Figures(0.0, 0.0, None, None)
+        return _Figures(0.0, 0.0, 0.0, None, None)
+    tail = statistics.fmean(values[-TAIL:])
     metric, _, statistics_ = column.partition("_")
     reported = run.config["evaluation"]["norm_statistics"]
     judged = run.curve.get(
         f"{metric}_validation" if statistics_ in ("", reported) else f"{column}_validation"
     )
     if judged is None:
-        return _Figures(values[-1], max(values), None, None)
+        return _Figures(tail, values[-1], max(values), None, None)
     ranked = [0.0 if value is None else float(value) for value in judged]
-    return _Figures(values[-1], max(values), values[ranked.index(max(ranked))], max(ranked))
+    chosen = values[ranked.index(max(ranked))]
+    return _Figures(tail, values[-1], max(values), chosen, statistics.fmean(ranked[-TAIL:]))
 
 
 def _means(runs: Sequence[Record], column: str) -> dict[int, float]:
@@ -231,5 +245,5 @@ def _standard_deviation(values: Sequence[float]) -> float | None:
 def row_to_dict(row: Row) -> Mapping[str, Any]:
     """The row as a flat JSON object; accuracies are None if no run was evaluated."""
     values = {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}
-    missing = () if row.evaluated else ("ours_last", "ours_best", "sd", "sd_best", "gap")
-    return values | dict.fromkeys(missing)
+    missing = ("ours_tail", "ours_last", "ours_best", "ci", "sd_tail", "sd", "sd_best", "gap")
+    return values if row.evaluated else values | dict.fromkeys(missing)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sfedhp.paper.published import DATASET_NAMES, TABLES, cells, overview
-from sfedhp.paper.rows import Row, table1_rows
-from sfedhp.paper.studies import MAIN_READING, READINGS
+from sfedhp.paper.published import DATASET_NAMES, METHOD_NAMES, TABLES, Cell, cells, in_words, overview
+from sfedhp.paper.rows import METRICS, TAIL, Row, table1_rows
+from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
 from sfedhp.paper.verdicts import Claim
 
-NEAR = 2.5  # points within which a cell counts as reproduced
-_STATISTICS_NOTE = (
+NEAR: Final = 2.5  # points within which a cell counts as reproduced
+NOT_RUN: Final = "not run yet"
+_STATISTICS_NOTE: Final = (
     "(local): the global weights with each client's own batch-norm statistics, as the paper's numbers must "
     "have been computed. Such a model has partly seen the client's labels, and there is none for a newcomer. "
     "(averaged): the same weights with the mean of all clients' statistics, one model for all clients. The "
     "statistics of clients with two labels differ so much that their mean suits no client well."
+)
+_NOTE: Final = (
+    f"“last five”: mean of the last {TAIL} evaluations and its 95 % interval over seeds, the figure that "
+    "counts. “best” is chosen on test data, the paper's likely convention."
 )
 
 
@@ -34,124 +40,124 @@ class TextTable:
         return not column or column >= len(self.heads) - self.text_columns
 
 
-def text_tables(rows: Sequence[Row], tables: Iterable[str]) -> list[TextTable]:
-    """The named tables of the paper, each under the readings that it was run with."""
+def text_tables(rows: Sequence[Row], tables: Iterable[str], *, whole: bool = True) -> list[TextTable]:
+    """The named tables of the paper, under each reading that has rows.
+
+    Args:
+        rows: of all studies, or of those that were asked for.
+        tables: which.
+        whole: whether the tables of the main reading also have the paper's cells that were not run.
+    """
     made = []
     for table in tables:
-        for reading in READINGS:
-            if table == "table1":
-                made.append(_overview(rows, reading))
-            elif table in TABLES:
-                made.append(_detail(rows, table, reading))
+        if table == "table1":
+            made += [_overview(rows, reading, whole) for reading in (MAIN_READING, OTHER_READING)]
+        elif table in TABLES:
+            made += [_detail(rows, table, reading, whole) for reading in READINGS]
     return [table for table in made if table.lines]
 
 
-def claims_table(claims: Sequence[Claim]) -> TextTable:
-    """A table with a line for each claim."""
+def claims_table(claims: Sequence[Claim], beside: Sequence[Claim]) -> TextTable:
+    """A line for each claim, with its verdict under another reading beside."""
     return TextTable(
         "The paper's claims",
-        ("claim", "verdict", "decided by"),
-        tuple((claim.statement, claim.verdict, claim.rule) for claim in claims),
-        text_columns=2,
+        ("claim", "verdict", "number", OTHER_READING),
+        tuple(
+            (claim.title, claim.verdict, claim.number, other.verdict)
+            for claim, other in zip(claims, beside, strict=True)
+        ),
+        text_columns=3,
     )
 
 
-def agreement(rows: Sequence[Row]) -> list[str]:
-    """Sentences on how many of the paper's cells ours are near to, of all methods and of sFedHP alone."""
-    lines = []
-    for reading in READINGS:
-        for title, tables in (("tables 2–5", list(TABLES)[:4]), ("tables 6–7", list(TABLES)[4:])):
-            for whose, method in (("all methods", None), ("sFedHP", "sfedhp")):
-                wanted = sum(map(len, (_numbers(table, method) for table in tables)))
-                mine = [
-                    row
-                    for row in rows
-                    if row.table in tables
-                    and row.reading == reading
-                    and row.paper is not None
-                    and method in (None, row.method)
-                ]
-                if mine or reading == MAIN_READING:
-                    lines.append(f"{reading}, {title}, {whose}: {_nearness(mine, wanted)}")
-    return lines
+def title_of(table: str, reading: str) -> str:
+    """The title of a table under a reading."""
+    if table == "table1":
+        return f"Table 1: global models, {reading}"
+    dataset, setting = TABLES[table]
+    return f"Table {table[5:]}: {DATASET_NAMES[dataset]}, Setting {setting}, {reading}"
 
 
-def _numbers(table: str, method: str | None) -> list[float]:
-    """The accuracies that the paper prints in a table, of one method or of all."""
-    known = [cell for cell in cells() if (cell.dataset, cell.setting) == TABLES[table]]
-    known = [cell for cell in known if method in (None, cell.method)]
-    return [number for cell in known for number in (cell.pm, cell.gm) if number is not None]
-
-
-def _nearness(rows: Sequence[Row], wanted: int) -> str:
-    missing = f"{wanted - len(rows)} of {wanted} cells are not run yet"
-    if not rows:
-        return f"{missing}."
-    best = sum(abs(row.gap or 0.0) <= NEAR for row in rows)
-    last = sum(abs(row.ours_last - (row.paper or 0.0)) <= NEAR for row in rows)
-    return (
-        f"{best} of {len(rows)} cells ({100 * best / len(rows):.0f} %) are within {NEAR} points of the paper "
-        f"by the best round, {last} ({100 * last / len(rows):.0f} %) by the last"
-        f"{f'; {missing}' if len(rows) < wanted else ''}."
+def _overview(rows: Sequence[Row], reading: str, whole: bool) -> TextTable:
+    shown, other = (
+        {(row.dataset, row.setting, row.method): row for row in table1_rows(rows, each)}
+        for each in (reading, OTHER_READING)
     )
-
-
-def _overview(rows: Sequence[Row], reading: str) -> TextTable:
-    shown = {(row.dataset, row.setting, row.method): row for row in table1_rows(rows, reading)}
     lines = []
     for cell in overview():
-        row = shown.get((cell.dataset, cell.setting, cell.method))
-        if row is not None:
+        key = (cell.dataset, cell.setting, cell.method)
+        if key in shown or (whole and reading == MAIN_READING and (shown or other)):
+            name = f"{DATASET_NAMES[cell.dataset]} S{cell.setting} {_name_of(cell.method, cell.lam, None)}"
+            paper = f"{cell.gm:.2f} ± {cell.spread:.2f}"
+            lines.append((name, paper, *_figures(shown.get(key), other.get(key), reading)))
+    return TextTable(title_of("table1", reading), _heads(reading), tuple(lines), _NOTE)
+
+
+def _detail(rows: Sequence[Row], table: str, reading: str, whole: bool) -> TextTable:
+    mine, other = (
+        [row for row in rows if (row.table, row.reading) == (table, each)]
+        for each in (reading, OTHER_READING)
+    )
+    beside = {(row.variant, row.metric, row.statistics, row.paper): row for row in other}
+    lines, shown = [], []
+    for cell, metric in _cells_of(table):
+        row = next((row for row in mine if _is_of(row, cell, metric)), None)
+        counterpart = next((row for row in other if _is_of(row, cell, metric)), None)
+        if row is not None or (whole and reading == MAIN_READING and (mine or other)):
+            name = _name_of(cell.method, cell.lam, cell.alpha) if row is None else in_words(row.variant)
+            shown.append(row)
+            statistics = f" ({row.statistics})" if row is not None and row.statistics else ""
+            number = f"{getattr(cell, metric):.2f}"
             lines.append(
-                (
-                    f"{DATASET_NAMES[cell.dataset]} S{cell.setting} {row.variant}",
-                    f"{cell.gm:.2f} ± {cell.spread:.2f}",
-                    *_accuracies(row),
-                    f"{row.gap:+.2f}",
-                    str(row.seeds),
-                )
+                (f"{name} {metric.upper()}{statistics}", number, *_figures(row, counterpart, reading))
             )
-    return TextTable(
-        f"Table 1: global models, {reading}",
-        ("cell", "paper", "last", "validated", "best*", "best − paper", "seeds"),
-        tuple(lines),
-        "* chosen on test data, the paper's likely convention; ± is the standard deviation over seeds.",
-    )
-
-
-def _detail(rows: Sequence[Row], table: str, reading: str) -> TextTable:
-    dataset, setting = TABLES[table]
-    mine = [row for row in rows if (row.table, row.reading) == (table, reading)]
-    lines = []
     for row in mine:
-        lines.append(
-            (
-                f"{row.variant} {row.metric.upper()}{f' ({row.statistics})' if row.statistics else ''}",
-                "–" if row.paper is None else f"{row.paper:.2f}",
-                *_accuracies(row),
-                "–" if row.gap is None or not row.evaluated else f"{row.gap:+.2f}",
-                f"{row.seeds}{f', {row.diverged} diverged' if row.diverged else ''}",
-            )
-        )
-    return TextTable(
-        f"Table {table[5:]}: {DATASET_NAMES[dataset]}, Setting {setting}, {reading}",
-        ("cell", "paper", "last", "validated", "best*", "best − paper", "seeds"),
-        tuple(lines),
-        _STATISTICS_NOTE if any(row.statistics for row in mine) else "",
-    )
+        if row not in shown:
+            statistics = f" ({row.statistics})" if row.statistics else ""
+            same = beside.get((row.variant, row.metric, row.statistics, row.paper))
+            name = f"{in_words(row.variant)} {row.metric.upper()}{statistics}"
+            lines.append((name, "–", *_figures(row, same, reading)))
+    note = f"{_NOTE} {_STATISTICS_NOTE}" if any(row.statistics for row in mine) else _NOTE
+    return TextTable(title_of(table, reading), _heads(reading), tuple(lines), note)
 
 
-def _accuracies(row: Row) -> tuple[str, str, str]:
+def _cells_of(table: str) -> Iterator[tuple[Cell, str]]:
+    """The accuracies that the paper prints in a table."""
+    for cell in cells():
+        if (cell.dataset, cell.setting) == TABLES[table]:
+            yield from ((cell, metric) for metric in METRICS if getattr(cell, metric) is not None)
+
+
+def _is_of(row: Row, cell: Cell, metric: str) -> bool:
+    same = (row.method, row.metric) == (cell.method, metric) and row.paper is not None
+    return same and cell.lam in (None, row.lam) and cell.alpha in (None, row.alpha)
+
+
+def _name_of(method: str, lam: float | None, alpha: float | None) -> str:
+    """The name of a row that was not run, as its variant would be called."""
+    strength = "" if lam is None else f" {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
+    return METHOD_NAMES[method] + strength + ("" if alpha is None else f" α={alpha:g}")
+
+
+def _heads(reading: str) -> tuple[str, ...]:
+    beside = (OTHER_READING,) if reading == MAIN_READING else ()
+    return ("cell", "paper", "last five", "last", "validated", "best", "best − paper", "seeds", *beside)
+
+
+def _figures(row: Row | None, other: Row | None, reading: str) -> tuple[str, ...]:
+    """The columns after the paper's, with the other reading's figure beside the main one's."""
+    beside = () if reading != MAIN_READING else ("–" if other is None else f"{other.ours_tail:.2f}",)
+    if row is None:
+        return (NOT_RUN, "–", "–", "–", "–", "0", *beside)
+    seeds = f"{row.seeds}{f', {row.diverged} diverged' if row.diverged else ''}"
     if not row.evaluated:
-        return "–", "–", "–"
+        return ("–", "–", "–", "–", "–", seeds, *beside)
     return (
-        _accuracy(row.ours_last, row.sd),
-        _accuracy(row.ours_validated, row.sd_validated),
-        _accuracy(row.ours_best, row.sd_best),
+        f"{row.ours_tail:.2f}" if row.ci is None else f"{row.ours_tail:.2f} ± {row.ci:.2f}",
+        f"{row.ours_last:.2f}",
+        "–" if row.ours_validated is None else f"{row.ours_validated:.2f}",
+        f"{row.ours_best:.2f}",
+        "–" if row.gap is None else f"{row.gap:+.2f}",
+        seeds,
+        *beside,
     )
-
-
-def _accuracy(value: float | None, spread: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if spread is None else f"{value:.2f} ± {spread:.2f}"

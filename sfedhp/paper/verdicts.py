@@ -1,58 +1,147 @@
-"""A claim of the paper: the rule that decides it, the verdict, and what the records say."""
+"""A claim of the paper: the differences it is about, and the verdict that tests over the seeds give.
+
+Every claim is a list of cells, each of which says "this difference is above this margin". A cell is
+
+- **true** or **false** if the difference is significantly above or below the margin: a paired t-test over
+  seeds, with Holm's correction over the cells of the claim;
+- **level** if it is neither, and the 95 % interval lies within a bound that is named;
+- **not decided** otherwise.
+
+A claim holds if all its cells are true, and does not hold if one is false.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from sfedhp.paper.rows import Row
-from sfedhp.paper.significance import LEVEL, format_p, paired_t_test
+from sfedhp.paper.significance import LEVEL, Difference, difference, format_p, holm
 
-Verdict = Literal["holds", "holds partly", "does not hold", "not run yet"]
+Outcome = Literal["true", "false", "level", "not decided", "not run yet"]
+Verdict = Literal["holds", "holds partly", "does not hold", "not decided", "not run yet"]
 
-Decision = tuple[bool | None, str]  # whether it is true in a cell (None: not run yet), and a line about it
+BOUND: Final = 0.5  # points within which two accuracies are level
+RULE: Final = (
+    f"A comparison is true or false if a paired t-test over seeds says so (p < {LEVEL} after Holm's "
+    "correction over all comparisons of the claim). It is level if neither, and the 95 % interval of the "
+    f"difference lies within ±{BOUND} points. Otherwise it is not decided. A claim holds if all its "
+    "comparisons are true, and does not hold if one is false. It holds partly if the others are level. "
+    "Otherwise it is not decided."
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison that a claim is about: that a difference is above a margin."""
+
+    about: str
+    difference: Difference | None = None  # None: not run yet
+    margin: float = 0.0
+    unit: str = "points"
+    bound: float | None = None  # within ± this much is level; None: nothing is
+    outcome: Outcome = "not run yet"
+    p: float | None = None  # corrected
+
+    def line(self) -> str:
+        """The comparison in words, with its numbers."""
+        if self.difference is None:
+            return f"{self.about}: {self.outcome}"
+        half = "one seed" if self.difference.half is None else f"± {self.difference.half:.2f}"
+        p = "" if self.p is None else f", {format_p(self.p)}"
+        goal = f", must be above {self.margin:g}" if self.margin else ""
+        return f"{self.about}: {self.difference.mean:+.2f} {half} {self.unit}{goal} ({self.outcome}{p})"
 
 
 @dataclass(frozen=True)
 class Claim:
     """A claim of the paper, and what our runs say about it."""
 
-    statement: str
-    rule: str
+    title: str
+    statement: str  # the paper's sentence, or ours
+    rule: str  # which figures are compared
+    places: tuple[str, ...]  # the tables and figures that have them
+    cells: tuple[Cell, ...]  # the comparisons, with their outcomes
     verdict: Verdict
-    findings: tuple[str, ...]  # one line each
+    number: str  # what to remember
+    findings: tuple[str, ...] = ()  # more lines
 
 
-def claim_of_cells(statement: str, rule: str, cells: Sequence[Decision], wanted: int) -> Claim:
-    """A claim about `wanted` cells: it holds if it is true in all of them, and partly if in some."""
-    known = [outcome for outcome, _ in cells if outcome is not None]
-    rule = f"{rule} Holds: in all {wanted}. Partly: in some."
-    findings = tuple(line for _, line in cells)
-    if not known:
-        return Claim(statement, rule, "not run yet", findings)
-    verdict: Verdict = "holds partly" if any(known) else "does not hold"
-    if all(known) and len(known) == wanted:
-        verdict = "holds"
-    missing = f"; {wanted - len(known)} are not run yet" if len(known) < wanted else ""
-    return Claim(statement, rule, verdict, (f"true in {sum(known)} of {len(known)}{missing}", *findings))
+def compare(
+    about: str,
+    left: Mapping[int, float] | None,
+    right: Mapping[int, float] | None,
+    margin: float = 0.0,
+    unit: str = "points",
+) -> Cell:
+    """That `left` is above `right` by more than a margin, seed by seed; None was not run."""
+    found = None if left is None or right is None else difference(left, right, margin)
+    return Cell(about, found, margin, unit, BOUND if unit == "points" and not margin else None)
 
 
-def compare(left: Row | None, right: Row | None) -> Decision:
-    """Whether the left row is significantly above the right one in the last round, over common seeds."""
-    if left is None or right is None:
-        return None, "not run yet"
-    common = left.last.keys() & right.last.keys()
-    if not common:
-        return None, f"{left.variant} and {right.variant} have no seed in common"
-    ours, theirs = (statistics.fmean(row.last[seed] for seed in common) for row in (left, right))
-    gap, p = ours - theirs, paired_t_test(left.last, right.last)
-    word = "above" if gap > 0 else "below"
-    significant = p is not None and p < LEVEL
-    fewer = f", {len(common)} seeds in common" if 1 < len(common) < max(left.seeds, right.seeds) else ""
-    line = (
-        f"{left.variant} {ours:.2f} is {abs(gap):.2f} {word} {right.variant} {theirs:.2f} "
-        f"({format_p(p)}{fewer}{'' if significant else ', not significant'})"
+def judge_cells(
+    title: str,
+    statement: str,
+    rule: str,
+    places: Sequence[str],
+    cells: Sequence[Cell],
+    number: str = "",
+    findings: Sequence[str] = (),
+) -> Claim:
+    """The claim that all these cells are true."""
+    decided = tuple(_decide(cells))
+    counts = Counter(cell.outcome for cell in decided)
+    if not number:
+        number = f"true in {counts['true']} of {len(decided) - counts['not run yet']}"
+        gaps = [cell.difference.mean for cell in decided if cell.difference is not None]
+        if gaps:
+            number += f"; {min(gaps):+.1f} to {max(gaps):+.1f} {decided[0].unit}"
+    if counts["not run yet"]:
+        known = counts["not run yet"] < len(decided)
+        number = f"{f'{number}; ' if known else ''}{counts['not run yet']} of {len(decided)} not run yet"
+    return Claim(
+        title,
+        statement,
+        rule,
+        tuple(places),
+        decided,
+        _verdict(counts),
+        number,
+        (_summary(counts), *findings),
     )
-    return gap > 0 and significant, line
+
+
+def _decide(cells: Sequence[Cell]) -> list[Cell]:
+    p_values = [None if cell.difference is None else cell.difference.p for cell in cells]
+    corrected = iter(holm([p for p in p_values if p is not None]))
+    both = [(cell, p if p is None else next(corrected)) for cell, p in zip(cells, p_values, strict=True)]
+    return [replace(cell, outcome=_outcome(cell, p), p=p) for cell, p in both]
+
+
+def _outcome(cell: Cell, p: float | None) -> Outcome:
+    found = cell.difference
+    if found is None:
+        return "not run yet"
+    if p is not None and p < LEVEL:
+        return "true" if found.mean > cell.margin else "false"
+    if found.half is not None and cell.bound is not None and abs(found.mean) + found.half <= cell.bound:
+        return "level"
+    return "not decided"
+
+
+def _verdict(counts: Mapping[Outcome, int]) -> Verdict:
+    total = sum(counts.values())
+    if counts["not run yet"] == total:
+        return "not run yet"
+    if counts["false"] or counts["level"] == total:
+        return "does not hold"
+    if counts["not decided"] or counts["not run yet"]:
+        return "not decided"
+    return "holds partly" if counts["level"] else "holds"
+
+
+def _summary(counts: Mapping[Outcome, int]) -> str:
+    """How many comparisons came out how."""
+    words: tuple[Outcome, ...] = ("true", "level", "not decided", "false", "not run yet")
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])

@@ -69,12 +69,15 @@ def test_a_study_is_run_and_judged_without_the_command_line(answer):
     ]
     # The table decides the claims about tables as far as it goes; no figure was run.
     judged = [verdict != "not run yet" for _, verdict in claims]
-    assert judged == [True, False, True] + 10 * [False]
+    assert judged == [True, True, True, False, False, True, False] + 10 * [False]
 
 
 def test_its_pages_are_written(answer, folder):
-    assert "<td>fedavg GM</td>" in (folder / "pages/page.html").read_text(encoding="utf-8")
-    assert "| fedavg GM |" in (folder / "pages/page.md").read_text(encoding="utf-8")
+    assert "<td>FedAvg GM</td>" in (folder / "pages/page.html").read_text(encoding="utf-8")
+    text = (folder / "pages/page.md").read_text(encoding="utf-8")
+    assert "| FedAvg GM |" in text
+    assert "Drawing needs matplotlib: pip install 'sfedhp[report]'." in text
+    assert not list((folder / "pages/images").iterdir())
 
 
 def test_its_records_give_the_same_results_here(answer, folder):

@@ -4,7 +4,7 @@ import pytest
 
 from sfedhp.paper.distant_cells import distant_cells
 from sfedhp.paper.rows import final_records, row_to_dict, rows, table1_rows
-from sfedhp.paper.tables import agreement, text_tables
+from sfedhp.paper.tables import text_tables
 from tests.support.small_experiments import experiment
 
 
@@ -31,6 +31,10 @@ def test_last_validated_and_best_are_three_things(sfedhp, made):
     assert (pm.sd, pm.sd_validated, pm.sd_best) == (1.0, 1.0, 0.0)
     assert (gm.ours_last, gm.ours_validated, gm.ours_best) == (84.0, 84.0, 86.0)
     assert gm.last == {0: 84.0, 1: 84.0, 2: 84.0}
+    assert pm.tail == pytest.approx({seed: (284 + 2 * seed) / 3 for seed in range(3)})
+    assert (pm.ours_tail, pm.sd_tail) == pytest.approx((286 / 3, 2 / 3))
+    assert pm.ci == pytest.approx(4.302653 * 2 / 3 / 3**0.5)
+    assert pm.validation == pytest.approx(34)
     assert (pm.paper, gm.paper) == (97.83, 94.93)
     assert gm.gap == pytest.approx(86 - 94.93)
     assert pm.seeds == 3
@@ -78,32 +82,6 @@ def test_trials_are_not_results(study, made):
     assert final_records(tried, "meta", [*trials, final]) == [final]
 
 
-def test_how_many_cells_are_near_and_which_are_far(sfedhp, made):
-    found = rows([sfedhp], [made(sfedhp, "sfedhp", 0, pm=[97.0], gm=[98.0, 90.0])])
-    everybody, own, *others = agreement(found)
-    assert everybody == (
-        "balanced, tables 2–5, all methods: 1 of 2 cells (50 %) are within 2.5 points of the paper by the "
-        "best round, 1 (50 %) by the last; 106 of 108 cells are not run yet."
-    )
-    assert own.startswith("balanced, tables 2–5, sFedHP: 1 of 2")
-    assert others == [
-        "balanced, tables 6–7, all methods: 54 of 54 cells are not run yet.",
-        "balanced, tables 6–7, sFedHP: 20 of 20 cells are not run yet.",
-    ]
-    words = "our curve passes the paper's number at round 20"
-    assert distant_cells(found).lines == (("MNIST S1 sfedhp GM", "94.93", "98.00", "+3.07", words),)
-
-
-def test_the_text_s_own_reading_is_counted_by_itself(study, made):
-    written = study("table2-as-written", reading="as-written", fedavg=[experiment("fedavg")])
-    found = rows([written], [made(written, "fedavg", 0, gm=[96.0, 92.0])])
-    line = agreement(found)[4]
-    assert line.startswith("as-written, tables 2–5, all methods: 0 of 1 cells (0 %) are within 2.5 points")
-    assert "of the paper by the best round, 1 (100 %) by the last" in line
-    assert not distant_cells(found).lines
-    assert distant_cells(found, "as-written").lines
-
-
 def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, made):
     collapse = study(pfedme=[experiment("pfedme", client_proximity=30.0)])
     runs = [made(collapse, "pfedme", seed, gm=[10.0 * seed, 10.2, 12.0]) for seed in (0, 2)]
@@ -118,17 +96,17 @@ def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, ma
 
 def test_two_kinds_of_statistics_are_explained(sfedhp, made):
     record = made(sfedhp, "sfedhp", 0, statistics="local", gm_local=[50.0], gm_averaged=[40.0])
-    (detail,) = text_tables(rows([sfedhp], [record]), ["table2"])
+    (detail,) = text_tables(rows([sfedhp], [record]), ["table2"], whole=False)
     assert "one model for all clients" in detail.note
-    assert [line[0] for line in detail.lines] == ["sfedhp GM (local)", "sfedhp GM (averaged)"]
+    assert [line[0] for line in detail.lines] == ["sFedHP GM (local)", "sFedHP GM (averaged)"]
 
 
 def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp, made):
     record = made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[50.0, None], gm_validation=[10.0, None])
     (row,) = rows([sfedhp], [record])
     assert (row.ours_last, row.ours_best, row.diverged) == (0.0, 50.0, 1)
-    (detail,) = text_tables([row], ["table2"])
-    assert detail.lines[0][-1] == "1, 1 diverged"
+    (detail,) = text_tables([row], ["table2"], whole=False)
+    assert detail.lines[0][-2] == "1, 1 diverged"
 
 
 def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
@@ -137,12 +115,32 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
     (row,) = rows([sfedhp], [ended, replace(ended, seed=1)])
     assert (row.metric, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
     assert row.diverged == 2
-    assert text_tables([row], ["table2"])[0].lines[0][2:] == ("–", "–", "–", "–", "2, 2 diverged")
+    (detail,) = text_tables([row], ["table2"], whole=False)
+    assert detail.lines[0][2:] == ("–", "–", "–", "–", "–", "2, 2 diverged", "–")
     assert (row_to_dict(row)["ours_last"], row_to_dict(row)["gap"]) == (None, None)
     personal, common = rows([sfedhp], [ended, whole])
     assert (personal.last, common.last) == ({0: 0.0, 1: 90.0}, {0: 0.0, 1: 80.0})
     assert common.diverged == 1
 
 
-def test_what_is_not_run_is_not_shown():
+def test_of_a_table_without_any_run_nothing_is_shown():
     assert text_tables([], ["table1", "table2", "fig2"]) == []
+
+
+def test_cells_of_the_paper_that_were_not_run_are_shown_as_such(study, made):
+    other = study("table2-neighbouring", reading="neighbouring", fedavg=[experiment("fedavg")])
+    main = study(fedavg=[experiment("fedavg")], hierfavg=[experiment("hierfavg")])
+    records = [made(other, "fedavg", seed, gm=[90.0 + seed]) for seed in range(3)]
+    records += [made(main, "hierfavg", seed, gm=[10.0] + 5 * [92.0 + seed]) for seed in range(3)]
+    overview, beside, detail, contrast = text_tables(rows([main, other], records), ["table1", "table2"])
+    assert overview.heads[-1] == "neighbouring"
+    assert len(overview.lines) == 30
+    assert overview.lines[0] == ("MNIST S1 FedAvg", "91.63 ± 0.12", "not run yet", *4 * "–", "0", "91.00")
+    # The mean of the last five, and the 95 % interval of three seeds one apart: 4.303/√3.
+    assert overview.lines[1][:4] == ("MNIST S1 HierFAVG", "93.22 ± 0.03", "93.00 ± 2.48", "93.00")
+    assert len(detail.lines) == 27
+    assert detail.lines[0] == ("FedAvg GM", "91.63", "not run yet", *4 * "–", "0", "91.00")
+    assert detail.lines[-1][:3] == ("sFedHP λ=30 GM", "95.63", "not run yet")
+    # Of the other readings only what was run.
+    assert [len(table.lines) for table in (beside, contrast)] == [1, 1]
+    assert text_tables(rows([main, other], records), ["table2"], whole=False)[0].lines == (detail.lines[1],)

@@ -15,14 +15,15 @@ from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.paths import check_writable
 from sfedhp.cli.progress import campaign_progress
 from sfedhp.core.errors import InputError
+from sfedhp.paper.agreement import reading_table, sign_tables
 from sfedhp.paper.campaign import run_studies
 from sfedhp.paper.jobs import FAST, Effort
 from sfedhp.paper.packaged import copy_records, packaged_experiments, packaged_records, records_folder
-from sfedhp.paper.page import make_page
+from sfedhp.paper.page import coverage, make_page
 from sfedhp.paper.results import Results, check_records, read_results
 from sfedhp.paper.rows import row_to_dict
 from sfedhp.paper.studies import MORE, experiments_folder, read_studies, studies_in, with_variants
-from sfedhp.paper.tables import TextTable, agreement, claims_table, text_tables
+from sfedhp.paper.tables import TextTable, claims_table, text_tables
 
 _FIRST = 24  # least width of the first column
 _TEXT = 13  # and of other columns of text: the longest verdict
@@ -152,11 +153,15 @@ def _print(every: Results, targets: Sequence[str], variants: Sequence[str], as_j
         print_json([row_to_dict(row) for rows in tables.values() for row in rows])
         return
     for name, rows in tables.items():
-        for table in text_tables(shown.rows if name == "table1" else rows, [name]):
+        whole = not variants and bool({"all", name} & set(targets))
+        for table in text_tables(shown.rows if name == "table1" else rows, [name], whole=whole):
             _print_table(table)
-    for line in agreement(every.rows):
-        results().print(line)
-    _print_table(claims_table(every.claims))
+    _print_table(reading_table(every.rows))
+    # What one wants to know in two minutes comes last, where a terminal ends.
+    _print_table(claims_table(every.claims, every.claims_beside))
+    for table in sign_tables(every.rows):
+        _print_table(table)
+    results().print(coverage(every))
 
 
 def _missing(shown: Results, targets: Sequence[str], variants: Sequence[str]) -> list[str]:

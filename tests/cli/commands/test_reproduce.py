@@ -64,7 +64,7 @@ def test_run_then_show(small, sfedhp):
     assert done.exit_code == 0, done.output
     assert "Table 2: MNIST, Setting 1, balanced" in done.output
     assert (small / "results" / "table2.jsonl").exists()
-    assert "fedavg GM" in (small / "runs" / "reproduction.html").read_text(encoding="utf-8")
+    assert "FedAvg GM" in (small / "runs" / "reproduction.html").read_text(encoding="utf-8")
     shown = sfedhp("reproduce", "table1", "table2", "--show", "--json")
     rows = json.loads(shown.stdout)
     assert all(set(row) >= KEYS for row in rows)
@@ -78,7 +78,7 @@ def test_run_then_show(small, sfedhp):
     assert [row["method"] for row in rows if row["table"] == "table1"] == ["fedavg", "sfedhp"]
     everything = sfedhp("reproduce", "--show", "--markdown", "page.md")
     assert everything.exit_code == 0
-    assert "| fedavg GM |" in (small / "page.md").read_text(encoding="utf-8")
+    assert "| FedAvg GM |" in (small / "page.md").read_text(encoding="utf-8")
 
 
 def test_fast_has_records_of_its_own(small, sfedhp):
@@ -92,7 +92,7 @@ def test_fast_has_a_page_of_its_own(ran, sfedhp):
     page = (ran / "runs" / "reproduction.html").read_bytes()
     done = sfedhp("reproduce", "table2", "--fast", "--only", "fedavg")
     assert done.stderr.endswith("The page: runs/reproduction-fast.html\n")
-    assert "fedavg GM" in (ran / "runs" / "reproduction-fast.html").read_text(encoding="utf-8")
+    assert "FedAvg GM" in (ran / "runs" / "reproduction-fast.html").read_text(encoding="utf-8")
     assert (ran / "runs" / "reproduction.html").read_bytes() == page
     assert sfedhp("reproduce", "--fast", "--show", "--html", "own.html").exit_code == 0
     assert (ran / "own.html").exists()
@@ -191,8 +191,8 @@ def test_some_variants_can_be_shown_alone(ran, sfedhp):
     shown = sfedhp("reproduce", "table2", "--show", "--only", "sfedhp", "--json")
     assert {row["method"] for row in json.loads(shown.stdout)} == {"sfedhp"}
     text = sfedhp("reproduce", "table2", "--show", "--only", "sfedhp").stdout
-    assert "sfedhp λ=20 GM" in text
-    assert "fedavg GM" not in text
+    assert "sFedHP λ=20 GM" in text
+    assert "FedAvg GM" not in text
 
 
 def test_records_go_to_a_new_folder_but_not_to_a_file(small, sfedhp):
@@ -232,9 +232,10 @@ def test_on_80_columns_the_tables_can_be_read(ran, sfedhp, monkeypatch):
     lines = text.splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert "…" not in text
-    [row] = [line for line in lines if line.startswith("MNIST S1 sfedhp λ=20 ")]
-    # paper ± spread, last ± spread, best ± spread, gap, seeds
-    assert re.fullmatch(r"MNIST S1 sfedhp λ=20 +94.93 ± 0.03( +[\d.]+ ± [\d.]+){2} +[+-][\d.]+ +2", row)
+    [row] = [line for line in lines if line.startswith("MNIST S1 sFedHP λ=20 ")]
+    # paper ± spread, last five ± interval, last, best, gap, seeds, neighbouring
+    numbers = r" +[\d.]+ ± [\d.]+( +[\d.]+){2} +[+-][\d.]+ +2 +–"
+    assert re.fullmatch(rf"MNIST S1 sFedHP λ=20 +94.93 ± 0.03{numbers}", row)
     assert "(no room for: validated; a wider terminal or --json shows all)" in lines
 
 
@@ -345,7 +346,7 @@ def test_a_study_is_shown_alone_and_a_table_whole(several, sfedhp, targets, meth
     shown = sfedhp("reproduce", *targets, "--show", "--json")
     assert [row["method"] for row in json.loads(shown.stdout) if row["metric"] != "em"] == methods
     text = sfedhp("reproduce", *targets, "--show").stdout
-    assert ("hierfavg GM" in text, "fedavg GM" in text.replace("hierfavg", "")) == (
+    assert ("HierFAVG GM" in text, "FedAvg GM" in text) == (
         "hierfavg" in methods,
         "fedavg" in methods,
     )

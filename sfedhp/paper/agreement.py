@@ -1,0 +1,141 @@
+"""How near our numbers are to the paper's, and on which side."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sfedhp.paper.published import METHOD_NAMES, TABLES, cells
+from sfedhp.paper.rows import METRICS, Row
+from sfedhp.paper.studies import MAIN_READING, READINGS
+from sfedhp.paper.tables import TextTable
+
+WITHIN: Final = (0.5, 1.0, 2.0, 2.5)  # points
+# The tables of the fully connected networks, and those of CIFAR-10.
+GROUPS: Final = {"tables 2–5": tuple(TABLES)[:4], "tables 6–7 (CIFAR-10)": tuple(TABLES)[4:]}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Some cells of the paper, and those of our rows that stand beside them."""
+
+    wanted: int  # cells that the paper has
+    rows: Sequence[Row]
+
+    @property
+    def gaps(self) -> list[float]:
+        """Ours − paper, by the best round."""
+        return [row.gap for row in self.rows if row.gap is not None]
+
+    @property
+    def missing(self) -> int:
+        """Cells that were not run yet."""
+        return self.wanted - len(self.rows)
+
+    def within(self, points: float) -> int:
+        """How many cells are at most this far from the paper's; a cell that was not run is not."""
+        return sum(abs(gap) <= points for gap in self.gaps)
+
+
+def agreement(
+    rows: Sequence[Row],
+    tables: Iterable[str] = TABLES,
+    methods: Iterable[str] = METHOD_NAMES,
+    metrics: Iterable[str] = METRICS,
+    reading: str = MAIN_READING,
+) -> Agreement:
+    """The cells of these tables, methods and tiers under one reading."""
+    tables, methods, metrics = set(tables), set(methods), set(metrics)
+    places = {TABLES[table] for table in tables}
+    mine = [cell for cell in cells() if (cell.dataset, cell.setting) in places and cell.method in methods]
+    wanted = sum(getattr(cell, metric) is not None for cell in mine for metric in metrics)
+    return Agreement(
+        wanted,
+        [
+            row
+            for row in rows
+            if row.paper is not None
+            and row.reading == reading
+            and (row.table in tables and row.method in methods and row.metric in metrics)
+        ],
+    )
+
+
+def sign_tables(rows: Sequence[Row], reading: str = MAIN_READING) -> list[TextTable]:
+    """Ours − paper by method and tier, so that a bias to one side shows."""
+    found = []
+    for group, tables in GROUPS.items():
+        lines = [
+            _sign_line(f"{name} {metric.upper()}", agreement(rows, tables, [method], [metric], reading))
+            for method, name in METHOD_NAMES.items()
+            for metric in METRICS
+        ]
+        lines += [
+            _sign_line(f"all {metric.upper()}", agreement(rows, tables, metrics=[metric], reading=reading))
+            for metric in METRICS
+        ]
+        every = agreement(rows, tables, reading=reading)
+        lines = [*lines, _sign_line("all", every)] if every.rows else [_sign_line("all", every)]
+        note = (
+            "Gaps by the best round, the paper's likely convention; those of the last five evaluations in "
+            "the last column. A cell that was not run is not within any distance."
+        )
+        heads = ("method, tier", "run", "mean", "median", "above", "below", *_within_heads(), "last five")
+        kept = tuple(line for line in lines if line)
+        found.append(TextTable(f"Ours − paper, {group}, {reading}", heads, kept, note))
+    return found
+
+
+def reading_table(rows: Sequence[Row]) -> TextTable:
+    """How near each reading of the paper is to its numbers."""
+    lines = []
+    for reading in READINGS:
+        for group, tables in GROUPS.items():
+            for whose, methods in (("all methods", tuple(METHOD_NAMES)), ("sFedHP", ("sfedhp",))):
+                found = agreement(rows, tables, methods, reading=reading)
+                size = f"{statistics.fmean(map(abs, found.gaps)):.2f}" if found.gaps else "–"
+                lines.append((f"{reading}, {group}, {whose}", _run(found), size, *_shares(found)))
+    return TextTable(
+        "Agreement by reading",
+        ("cells of the paper", "run", "mean distance", *_within_heads()),
+        tuple(lines),
+        "Best round. Cells within so many points of the paper, and their share of those that were run.",
+    )
+
+
+def _sign_line(name: str, found: Agreement) -> tuple[str, ...]:
+    """A line of the sign table; empty if the paper has no such cell."""
+    if not found.wanted:
+        return ()
+    if not found.rows:
+        return (name, _run(found), *("–",) * (5 + len(WITHIN)))
+    gaps = found.gaps
+    tails = [row.ours_tail - (row.paper or 0.0) for row in found.rows]
+    return (
+        name,
+        _run(found),
+        f"{statistics.fmean(gaps):+.2f}",
+        f"{statistics.median(gaps):+.2f}",
+        str(sum(gap > 0 for gap in gaps)),
+        str(sum(gap < 0 for gap in gaps)),
+        *(str(found.within(points)) for points in WITHIN),
+        f"{statistics.fmean(tails):+.2f}",
+    )
+
+
+def _run(found: Agreement) -> str:
+    return f"{len(found.rows)} of {found.wanted}"
+
+
+def _shares(found: Agreement) -> list[str]:
+    run = len(found.rows)
+    return [
+        f"{found.within(points)} ({100 * found.within(points) / run:.0f} %)" if run else "–"
+        for points in WITHIN
+    ]
+
+
+def _within_heads() -> list[str]:
+    return [f"≤ {points:g}" for points in WITHIN]
