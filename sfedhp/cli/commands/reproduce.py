@@ -27,7 +27,7 @@ from sfedhp.paper.tables import TextTable, claims_table, text_tables
 
 _FIRST = 24  # least width of the first column
 _TEXT = 13  # and of other columns of text: the longest verdict
-_LEAST_NEEDED = "validated"  # the column to drop first: the paper reports the best round, we the last
+_SPARE = {"validated": 3, "last": 2, "seeds": 1}  # columns to drop where there is no room, the highest first
 
 
 @click.command(epilog=f"NAME is an experiment file: {', '.join(MORE)}.")
@@ -181,7 +181,7 @@ def _print_table(table: TextTable) -> None:
         Column(
             head,
             words=0 if not table.is_text(place) else _TEXT if place else _FIRST,
-            spare=int(head == _LEAST_NEEDED),
+            spare=_SPARE.get(head, 0),
         )
         for place, head in enumerate(table.heads)
     ]
