@@ -13,8 +13,9 @@ PUBLIC = {
     "run": "Experiment run resume sweep load LoadedModels Run Outcome Progress DivergenceError InputError",
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions LossOptions "
     "EngineOptions CheckpointOptions ScheduleOptions",
-    "methods": "ALGORITHMS FedAvg FedProx HeurFedAMP HierFAVG Local PFedGP PFedMe PerFedAvg Pooled "
-    "SFedHPPlus SFedHP",
+    "methods": "ALGORITHMS APFL Ditto FedALA FedAvg FedAvgTuned FedBABU FedBN FedDyn FedPer FedProx "
+    "FedRep HeurFedAMP HierFAVG LGFedAvg Local PFedGP PFedMe PerFedAvg Pooled SFedHPPlus "
+    "SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",
     "data, newcomers, theory": "Federation from_arrays from_dataset personalize check",

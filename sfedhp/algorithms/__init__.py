@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from sfedhp.algorithms.apfl import APFL
 from sfedhp.algorithms.base import Algorithm, ClientResult
+from sfedhp.algorithms.ditto import Ditto
+from sfedhp.algorithms.fedala import FedALA
 from sfedhp.algorithms.fedavg import FedAvg
+from sfedhp.algorithms.fedavg_tuned import FedAvgTuned
+from sfedhp.algorithms.fedbabu import FedBABU
+from sfedhp.algorithms.fedbn import FedBN
+from sfedhp.algorithms.feddyn import FedDyn
+from sfedhp.algorithms.fedper import FedPer
 from sfedhp.algorithms.fedprox import FedProx
+from sfedhp.algorithms.fedrep import FedRep
 from sfedhp.algorithms.heurfedamp import HeurFedAMP
 from sfedhp.algorithms.hierfavg import HierFAVG
+from sfedhp.algorithms.lgfedavg import LGFedAvg
 from sfedhp.algorithms.local import Local
 from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.algorithms.own import import_method
@@ -33,6 +43,16 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "local": Local,
     "pooled": Pooled,
     "sfedhp-plus": SFedHPPlus,
+    "fedavg-tuned": FedAvgTuned,
+    "ditto": Ditto,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "lgfedavg": LGFedAvg,
+    "fedbn": FedBN,
+    "fedbabu": FedBABU,
+    "apfl": APFL,
+    "fedala": FedALA,
+    "feddyn": FedDyn,
 }
 
 # Those that `sfedhp compare` runs unless told otherwise: the paper's, the two that do not federate, and ours.
@@ -61,14 +81,24 @@ def method_class(name: str) -> type[Algorithm]:
 
 __all__ = [
     "ALGORITHMS",
+    "APFL",
     "COMPARED",
     "FEDERATED",
     "Algorithm",
     "ClientResult",
+    "Ditto",
+    "FedALA",
     "FedAvg",
+    "FedAvgTuned",
+    "FedBABU",
+    "FedBN",
+    "FedDyn",
+    "FedPer",
     "FedProx",
+    "FedRep",
     "HeurFedAMP",
     "HierFAVG",
+    "LGFedAvg",
     "Local",
     "LocalSGD",
     "Option",

@@ -68,8 +68,9 @@ class Algorithm(ABC):
         return initial
 
     def cloud_message(self, state: Any, members: int) -> Tensor:
-        """What the cloud sends to each member."""
-        return spread(state, members)
+        """What the cloud sends to each member: its global model, or its state where there is none."""
+        model = self.global_model(state)
+        return spread(state if model is None else model, members)
 
     def cloud_step(self, state: Any, uploads: Upload, weights: Tensor, clock: Clock) -> Any:
         """The cloud's state after its members answered."""

@@ -16,7 +16,6 @@ from sfedhp.algorithms.base import ClientResult
 from sfedhp.algorithms.finish import Finishing
 from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.algorithms.server_step import ServerSteps
-from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
@@ -33,7 +32,3 @@ class FedAvg(ServerSteps, Finishing, LocalSGD):
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w after the finishing steps, if there are any: fine-tuned FedAvg."""
         return self.finished(received, task, clock) if self.finish_steps else None
-
-    def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps, and the finishing steps."""
-        return (self.local_step_rule(), *self.finishing_rules())

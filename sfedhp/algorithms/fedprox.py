@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sfedhp.algorithms.base import ClientResult
 from sfedhp.algorithms.local_sgd import LocalSGD
-from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.options import Help, Strength
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
@@ -31,7 +30,3 @@ class FedProx(LocalSGD):
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(x; D) + μ/2 ‖x − w‖², from w, a new D each step."""
         return ClientResult(minimize(task, clock, received, self.descent(self.proximity)))
-
-    def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps, pulled to w."""
-        return (self.local_step_rule(pull=self.option("proximity")),)

@@ -50,8 +50,12 @@ class Finishing(Algorithm):
         anchor = start if near is None else near
         return minimize(rows, clock, anchor, descent, start=start, role="finish")
 
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The steps of the method, and the finishing steps."""
+        return (*super().step_rules(), *self.finishing_rules())
+
     def finishing_rules(self) -> tuple[StepRule, ...]:
-        """The finishing steps, for `step_rules`."""
+        """The finishing steps, for a method with rules of its own."""
         pull = self.option("finish_proximity")
         rule = StepRule("a finishing step", self.option("finish_rate"), pull if pull.value else None)
         return (rule,) if self.finish_steps else ()

@@ -16,7 +16,6 @@ from torch.nn.functional import normalize
 
 from sfedhp.algorithms.base import ClientResult, Upload
 from sfedhp.algorithms.local_sgd import LocalSGD
-from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Help, Share, Strength
 from sfedhp.core.types import Clock
@@ -67,10 +66,6 @@ class HeurFedAMP(LocalSGD):
         """SGD on ℓ(x; D) + λ/(2α) ‖x − u_i‖², from u_i, a new D each step."""
         model = minimize(task, clock, received, self.descent(self.proximity))
         return ClientResult(model, model)
-
-    def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps; σ belongs to the cloud."""
-        return (self.local_step_rule(pull=self.option("proximity")),)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w_i of this round, the model the client uploaded."""

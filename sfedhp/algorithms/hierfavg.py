@@ -16,7 +16,6 @@ from sfedhp.algorithms.base import ClientResult
 from sfedhp.algorithms.finish import Finishing
 from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.algorithms.server_step import ServerSteps
-from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.options import Count, Help
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import minimize
@@ -39,7 +38,3 @@ class HierFAVG(ServerSteps, Finishing, LocalSGD):
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w after the finishing steps, if there are any."""
         return self.finished(received, task, clock) if self.finish_steps else None
-
-    def step_rules(self) -> tuple[StepRule, ...]:
-        """The SGD steps, and the finishing steps."""
-        return (self.local_step_rule(), *self.finishing_rules())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
+from torch import Tensor
+
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.algorithms.steps import Option, StepRule
+from sfedhp.algorithms.steps import StepRule
+from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, CountOrOff, Help, Rate, Share, Strength
 from sfedhp.core.scalars import Scalar
-from sfedhp.inner.minimize import Descent
+from sfedhp.core.types import Clock
+from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.nn.task import Task
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,36 @@ class LocalSGD(Algorithm):
         field(default=0.0, kw_only=True)
     )
 
+    def sgd(
+        self,
+        anchor: Tensor,
+        task: Task,
+        clock: Clock,
+        proximity: Scalar = 0.0,
+        *,
+        start: Tensor | None = None,
+        steps: int = 0,
+        first_batch: int = 0,
+        part: Tensor | None = None,
+        linear: Tensor | None = None,
+    ) -> Tensor:
+        """The model after the SGD steps of a round on ℓ(x; D) + ⟨y, x⟩ + μ/2 ‖x − anchor‖².
+
+        Args:
+            anchor: (..., d), and where the steps start.
+            task: of the client, or of a stack of them.
+            clock: decides the mini-batches.
+            proximity: μ.
+            start: where the steps start instead.
+            steps: how many; 0: `local_steps`. With `local_epochs` it is not used.
+            first_batch: the number of the first mini-batch, or epoch.
+            part: (d,) bool, the weights that move; None: all.
+            linear: y, (..., d).
+        """
+        descent = replace(self.descent(proximity), part=part, linear=linear)
+        descent = replace(descent, steps=steps) if steps else descent
+        return dense(minimize(task, clock, anchor, descent, start=start, first_batch=first_batch))
+
     def descent(self, proximity: Scalar = 0.0) -> Descent:
         """The SGD steps of a round on ℓ(x; D), or on ℓ(x; D) + μ/2 ‖x − w‖² with a proximity μ."""
         return Descent(
@@ -41,10 +76,8 @@ class LocalSGD(Algorithm):
         )
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The rule of the SGD steps, which have no pull."""
-        return (self.local_step_rule(),)
-
-    def local_step_rule(self, pull: Option | None = None) -> StepRule:
-        """A step of the SGD, for `step_rules`."""
+        """The rule of the SGD steps, pulled by `proximity` where the method has this option."""
+        pull = self.option("proximity") if hasattr(self, "proximity") else None
         momentum, clipped = self.option("momentum"), self.option("clip").value > 0
-        return StepRule("a local step", self.option("local_rate"), pull, momentum=momentum, clipped=clipped)
+        rate = self.option("local_rate")
+        return (StepRule("a local step", rate, pull, momentum=momentum, clipped=clipped),)

@@ -17,7 +17,7 @@ from sfedhp.algorithms.base import Algorithm, Upload
 from sfedhp.core.options import Help, Rate, Share, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
-from sfedhp.core.vectors import spread, weighted_mean
+from sfedhp.core.vectors import weighted_mean
 
 Server = Literal["none", "momentum", "adam"]
 
@@ -86,10 +86,6 @@ class ServerSteps(Algorithm):
     def cloud_start(self, initial: Tensor, members: int) -> Tensor | ServerState:
         """w, with what a server step keeps."""
         return initial if self.server == "none" else self._server_step.start(initial)
-
-    def cloud_message(self, state: Tensor | ServerState, members: int) -> Tensor:
-        """w."""
-        return spread(self.global_model(state), members)
 
     def cloud_step(
         self, state: Tensor | ServerState, uploads: Upload, weights: Tensor, clock: Clock

@@ -44,16 +44,31 @@ class Descent:
     )
     momentum: Scalar = 0.0  # of `torch.optim.SGD`; the velocity starts at zero
     clip: Scalar = 0.0  # a client's longest gradient, as `torch.nn.utils.clip_grad_norm_`; 0: any length
+    part: Tensor | None = None  # (d,) bool: the weights that move; None: all
+    linear: Tensor | None = None  # y (..., d): ⟨y, θ⟩ is added to the loss; None: nothing
 
     def __post_init__(self) -> None:
         plain = self.solver == "gradient" and self.penalty == "smooth" and not self.tolerance
         if self.sgd and not (plain and self.lookahead is None):
             raise ValueError("epochs, momentum and clip are for plain steps: leave out the other solvers")
+        if self.restricted and self.lookahead is not None:
+            raise ValueError("part and linear are for steps without a lookahead")
 
     @property
     def sgd(self) -> bool:
         """Whether it needs more than steps of one length on drawn mini-batches: epochs, momentum, clip."""
         return bool(self.epochs) or not absent(self.momentum) or not absent(self.clip)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether only some weights move, or the loss has a linear term."""
+        return self.part is not None or self.linear is not None
+
+    def of(self, gradient: Tensor) -> Tensor:
+        """The gradient with that of the linear term, and zeros where weights do not move."""
+        if self.linear is not None:
+            gradient = gradient + self.linear
+        return gradient if self.part is None else torch.where(self.part, gradient, 0.0)
 
     @property
     def sparse(self) -> bool:
@@ -80,7 +95,7 @@ def minimize(
         anchor: (..., d), the center of the pull.
         descent: which steps to take.
         start: θ before the first step; None: the anchor.
-        first_batch: the number of the first mini-batch; each further one has the next number.
+        first_batch: the number of the first mini-batch, or epoch; each further one has the next number.
         factored: whether the caller can work with a `Factored`; without it the result is a tensor.
         role: what the mini-batches are drawn for, as in `Task.batch`.
 
@@ -93,7 +108,8 @@ def minimize(
         return task.batch(clock, first_batch + number, role)
 
     if descent.sgd:
-        return _sgd_steps(task, clock, batch, anchor, anchor if start is None else dense(start), descent)
+        begin = anchor if start is None else dense(start)
+        return _sgd_steps(task, clock, batch, anchor, begin, descent, first_batch)
     if path(task, descent) == "plain" or not descent.steps:
         return _plain_steps(task, batch, anchor, anchor if start is None else dense(start), descent)
     return gradient_descent(_stacked_problem(task, batch, anchor, start, descent, factored))
@@ -108,6 +124,8 @@ def path(task: Task, descent: Descent) -> Path:
     """
     exact_l1 = descent.sparse and descent.penalty == "l1"
     if not task.layers or descent.solver != "gradient" or descent.tolerance or exact_l1 or descent.sgd:
+        return "plain"
+    if descent.restricted:
         return "plain"
     looks_ahead = descent.lookahead is not None
     if looks_ahead and task.weight_decay:
@@ -124,7 +142,9 @@ def _plain_steps(
     active: Tensor | bool = True  # which clients have not stopped
     for step in range(descent.steps):
         here = _extrapolated(point, previous, step) if descent.solver == "nesterov" else point
-        moved = _moved(here, _loss_gradient(task, batch, here, step, descent), anchor, descent)
+        moved = _moved(here, descent.of(_loss_gradient(task, batch, here, step, descent)), anchor, descent)
+        if descent.part is not None:
+            moved = torch.where(descent.part, moved, here)
         if descent.tolerance:
             # ∇H(θ), or the gradient mapping where the exact ℓ1 has no gradient
             gradient = (here - moved) / descent.rate
@@ -141,6 +161,7 @@ def _sgd_steps(
     anchor: Tensor,
     start: Tensor,
     descent: Descent,
+    first_epoch: int,
 ) -> Tensor:
     """Steps as a loop over `torch.optim.SGD` takes them, on flat vectors:
 
@@ -149,7 +170,7 @@ def _sgd_steps(
     where μ is the weight decay, which torch adds behind the clipping, and m the momentum. With epochs, a
     client whose mini-batches are used up stays where it is, and so do its running statistics.
     """
-    epochs = Epochs.of(task, clock, descent.epochs) if descent.epochs else None
+    epochs = Epochs.of(task, clock, descent.epochs, first_epoch) if descent.epochs else None
     batch, steps = (epochs.batch, epochs.steps) if epochs else (batch, descent.steps)
     short = epochs is not None and epochs.may_pad
     undecayed = replace(task, weight_decay=0.0, min_rows=0 if short else task.min_rows)
@@ -162,10 +183,12 @@ def _sgd_steps(
             gradient = gradient + descent.proximity * (point - anchor)
         if descent.sparse:
             gradient = gradient + descent.sparsity * smooth_l1_grad(point, descent.smoothing)
+        gradient = descent.of(gradient)
         if not absent(descent.clip):
             gradient = _clipped(gradient, descent.clip)
         if task.weight_decay:
             gradient = gradient + task.weight_decay * point
+            gradient = gradient if descent.part is None else torch.where(descent.part, gradient, 0.0)
         velocity = gradient if absent(descent.momentum) else descent.momentum * velocity + gradient
         moved = point - descent.rate * velocity
         if short:

@@ -27,9 +27,9 @@ class Epochs:
     batch_size: int  # B
 
     @classmethod
-    def of(cls, task: Task, clock: Clock, count: int) -> Epochs:
+    def of(cls, task: Task, clock: Clock, count: int, first: int = 0) -> Epochs:
         """The epochs of a task, in an order drawn by (seed, client id, clock, epoch) and nothing else."""
-        epochs = torch.arange(count, device=task.labels.device)
+        epochs = torch.arange(first, first + count, device=task.labels.device)
         keys = key(task.stream.unsqueeze(-1), ROLES["epoch"], clock.cloud_round, clock.edge_round, epochs)
         order = shuffle(keys, task.sizes.unsqueeze(-1), task.rows)
         return cls(task, clock, count, order.flatten(-2), min(task.batch_size or task.rows, task.rows))

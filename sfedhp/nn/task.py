@@ -21,6 +21,7 @@ from sfedhp.nn.kernels import available
 from sfedhp.nn.losses import Loss, cross_entropy, loss_grad_by_autograd, loss_grad_of
 from sfedhp.nn.mlp import Layers, distinct_models
 from sfedhp.nn.network import Network
+from sfedhp.nn.parts import part
 from sfedhp.nn.rows import take_rows
 
 DENSITY_THRESHOLD = 5e-4  # the default of τ
@@ -182,6 +183,10 @@ class Task:
         else:
             grads = self._autograd_gradient(dense(model), batch, loss)
         return grads.add_(dense(model), alpha=self.weight_decay) if self.weight_decay else grads
+
+    def part(self, name: str) -> Tensor:
+        """Which of the weights (d,) belong to `head`, `body`, `norm`, or to a part named like parameters."""
+        return part(self.network, name, self.inputs.device)
 
     def density(self, model: Tensor | Factored) -> Tensor:
         """The share (...) of weights of models (..., d) that do not count as zero."""

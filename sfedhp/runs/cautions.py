@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.algorithms import Algorithm
+from sfedhp.algorithms.partly_personal import PartlyPersonal
 from sfedhp.config import Experiment
 from sfedhp.data import Federation
 from sfedhp.nn.network import Network, split
+from sfedhp.nn.parts import part
 from sfedhp.runs.prepare import Prepared
 
 _SCORED: Final = ("classification", "multilabel")  # problems whose losses turn scores into probabilities
@@ -63,7 +65,22 @@ def cautions(
             return network.run(weights, statistics, inputs, torch.Size(), train=False)[0]
 
         found.append(probabilities(scores, rows.to(model.device), tokens=tokens))
+    if isinstance(experiment.algorithm, PartlyPersonal):
+        found.append(nothing_to_share(experiment.algorithm_name, experiment.algorithm, network))
     return [sentence for sentence in found if sentence is not None]
+
+
+def nothing_to_share(name: str, algorithm: PartlyPersonal, network: Network) -> str | None:
+    """A model without one of the two parts that the method needs."""
+    own = part(network, algorithm.own, torch.device("cpu"))
+    if not own.any():
+        return f"The model has no {algorithm.own} layers for {name} to keep at clients: here it is FedAvg."
+    if own.all():
+        return (
+            f"All weights of the model are in its {algorithm.own}, which {name} keeps at clients, so that "
+            f"nothing is shared: choose a model with more layers."
+        )
+    return None
 
 
 def large_inputs(algorithm: Algorithm, rows: Tensor, names: tuple[str, ...] = ()) -> str | None:

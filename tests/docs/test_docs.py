@@ -127,7 +127,7 @@ def test_readme_lists_the_methods_with_the_models_they_have() -> None:
             # With finishing steps every method has personal models: by default FedAvg takes none.
             kind.personalize is not Algorithm.personalize and name not in ("fedavg", "hierfavg"),
             kind.tiers == 3,
-            kind().global_model(torch.zeros(1)) is not None,
+            kind().global_model(kind().cloud_start(torch.zeros(1), 1)) is not None,
         ]
         assert int(tiers) == kind.tiers, name
         assert [model != "–" for model in models] == has, name

@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from torch import nn
 
 from sfedhp import Experiment, ModelOptions
-from sfedhp.algorithms import FedAvg, SFedHP
+from sfedhp.algorithms import FedAvg, FedBN, FedPer, LGFedAvg, SFedHP
 from sfedhp.data import DataOptions
 from sfedhp.runs.cautions import cautions_of, large_inputs, probabilities
 from sfedhp.runs.prepare import prepare, prepare_stack
@@ -106,3 +106,22 @@ def test_raw_columns_of_real_tables(load: Callable[[], Any], model: str) -> None
     assert cautions_of(prepare(standard, data)) == []
     digits = load_digits()  # 0 to 16, which trains as it is
     assert cautions_of(prepare(experiment, {"inputs": digits.data, "labels": digits.target})) == []
+
+
+def test_methods_that_share_a_part_say_what_the_model_lacks() -> None:
+    data, own = arrays(), nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 3))
+    for method in (FedBN(), FedPer(), LGFedAvg()):
+        assert cautions_of(prepare(replace(SMALL, algorithm=method), data, own)) == []
+    one_layer = replace(SMALL, model=ModelOptions(name="mlr"))
+    found = {
+        kind.__name__: cautions_of(prepare(replace(one_layer, algorithm=kind()), data))
+        for kind in (FedBN, FedPer, LGFedAvg)
+    }
+    assert found == {
+        "FedBN": ["The model has no norm layers for fedbn to keep at clients: here it is FedAvg."],
+        "FedPer": [
+            "All weights of the model are in its head, which fedper keeps at clients, so that nothing is "
+            "shared: choose a model with more layers."
+        ],
+        "LGFedAvg": ["The model has no body layers for lgfedavg to keep at clients: here it is FedAvg."],
+    }

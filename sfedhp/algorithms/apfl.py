@@ -1,0 +1,60 @@
+"""APFL, Algorithm 1 of:
+
+Adaptive Personalized Federated Learning.
+Y. Deng, M. M. Kamani, M. Mahdavi. 2020.
+https://arxiv.org/abs/2003.13461
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from sfedhp.algorithms.base import ClientResult
+from sfedhp.algorithms.under_edges import UnderEdges
+from sfedhp.core.options import Count, Help, Rate, Share
+from sfedhp.core.types import Clock
+from sfedhp.nn.task import Task
+
+
+class Mixture(NamedTuple):
+    """What a client keeps."""
+
+    own: Tensor  # v, (..., d)
+    share: Tensor  # α, (..., 1)
+
+
+@final
+@dataclass(frozen=True)
+class APFL(UnderEdges):
+    """A client predicts with a mixture of FedAvg's model and one of its own, whose share it learns."""
+
+    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
+    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
+    share: Annotated[Share, Help("α before the first round, share of a client's own model")] = 0.5
+
+    def client_start(self, initial: Tensor, task: Task) -> Mixture:
+        """v = w and the same α for all."""
+        return Mixture(initial, self.share * torch.ones_like(initial[..., :1]))
+
+    def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
+        """With v̄ = α v + (1 − α) w: v ← v − η α ∇ℓ(v̄; D) and w ← w − η ∇ℓ(w; D), a new D each step."""
+        model, (own, share) = received, personal
+        for step in range(self.local_steps):
+            rows = task.batch(clock, step)
+            gradient = task.gradient(share * own + (1 - share) * model, rows)
+            if step == 0:
+                # α ← α − η ⟨v − w, ∇ℓ(v̄; D)⟩, within 0 and 1
+                slope = ((own - model) * gradient).sum(-1, keepdim=True)
+                share = (share - self.local_rate * slope).clamp(0, 1)
+            own = own - self.local_rate * (share * gradient)
+            model = model - self.local_rate * task.gradient(model, rows)
+        return ClientResult(model, Mixture(own, share))
+
+    def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:
+        """v̄ = α v + (1 − α) w."""
+        mixture: Mixture = personal
+        return mixture.share * mixture.own + (1 - mixture.share) * received

@@ -1,0 +1,127 @@
+"""Today's methods against their transcriptions in NumPy, in float64, with full batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sfedhp import algorithms
+from sfedhp.algorithms import Algorithm, FedAvg, FedAvgTuned, FedBN, FedPer, HierFAVG
+from sfedhp.algorithms.under_edges import UnderEdges
+from sfedhp.core.errors import InputError
+from tests.algorithms.test_against_reference import Case, case, run_case
+from tests.reference import today
+from tests.reference.agreement import close
+from tests.reference.data import SMALL_NETWORKS, federation, initial_model
+from tests.reference.networks import Network
+from tests.support.simulation import simulate
+
+STEPS: dict[str, Any] = {"local_rate": 0.1, "local_steps": 4}
+FINISH: dict[str, Any] = {"finish_steps": 3, "finish_rate": 0.07}
+METHODS = {
+    "fedavg-tuned": case(algorithms.FedAvgTuned, today.fedavg_tuned, **STEPS, **FINISH),
+    "ditto": case(algorithms.Ditto, today.ditto, **STEPS, proximity=0.5),
+    "fedper": case(algorithms.FedPer, today.fedper, **STEPS),
+    "lgfedavg": case(algorithms.LGFedAvg, today.lgfedavg, **STEPS),
+    "fedbn": case(algorithms.FedBN, today.fedbn, **STEPS),
+    "fedrep": case(algorithms.FedRep, today.fedrep, **STEPS, head_steps=3),
+    "fedbabu": case(algorithms.FedBABU, today.fedbabu, **STEPS, **FINISH),
+    "apfl": case(algorithms.APFL, today.apfl, **STEPS, share=0.3),
+    "fedala": case(algorithms.FedALA, today.fedala, **STEPS, weight_rate=0.9, weight_steps=3),
+    "feddyn": case(algorithms.FedDyn, today.feddyn, **STEPS, proximity=0.5),
+}
+FLAT = [name for name, each in METHODS.items() if isinstance(each.algorithm, UnderEdges)]
+ROUNDS, SHORT_EDGE = 3, ((5, 9, 3), (7, 4))
+
+each_network = pytest.mark.parametrize("network", SMALL_NETWORKS[1:3], ids=str)
+each_method = pytest.mark.parametrize("name", METHODS)
+
+
+@each_network
+@each_method
+def test_method(network: Network, name: str) -> None:
+    run_case(network, federation(), METHODS[name])
+
+
+@each_network
+@each_method
+def test_method_where_some_clients_are_drawn(network: Network, name: str) -> None:
+    run_case(network, federation(), METHODS[name], sampled=2)
+
+
+@each_method
+def test_method_with_an_empty_seat(name: str) -> None:
+    run_case(SMALL_NETWORKS[2], federation(SHORT_EDGE), METHODS[name])
+
+
+@each_method
+def test_method_with_a_lone_client(name: str) -> None:
+    run_case(SMALL_NETWORKS[2], federation(((5,),)), METHODS[name])
+
+
+def changed(method: Algorithm, **options: Any) -> Any:
+    """The method with other options."""
+    return type(method)(**{**vars(method), "tiers": None, **options})
+
+
+def run(method: Algorithm, network: Network, batch_size: int = 0) -> Any:
+    return simulate(method, network, federation(), initial_model(network), ROUNDS, batch_size=batch_size)
+
+
+def under_edges(name: str, rounds: int) -> Any:
+    chosen: Case = METHODS[name]
+    kind: Callable[..., Any] = type(chosen.algorithm)
+    return kind(**chosen.options, under_edges=True, edge_rounds=rounds)
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.parametrize("batch_size", [0, 2])
+def test_two_means_instead_of_one_are_the_same_with_one_edge_round(name: str, batch_size: int) -> None:
+    network = SMALL_NETWORKS[2]
+    flat, edged = (run(each, network, batch_size) for each in (METHODS[name].algorithm, under_edges(name, 1)))
+    close(edged.personals, flat.personals, 1e-12)
+    assert (edged.model is None) == (flat.model is None)
+    if flat.model is not None:
+        close(edged.model, flat.model, 1e-12)
+    twice = run(under_edges(name, 2), network, batch_size)
+    assert np.abs(np.array(twice.personals) - np.array(flat.personals)).max() > 1e-4
+
+
+def test_tuned_fedavg_under_edges_is_hierfavg_with_finishing_steps() -> None:
+    network, options = SMALL_NETWORKS[2], {**STEPS, **FINISH, "edge_rounds": 3}
+    one = run(FedAvgTuned(**options, under_edges=True), network, 2)
+    other = run(HierFAVG(**options), network, 2)
+    close(one.model, other.model, 1e-13)
+    close(one.edge_personals, other.edge_personals, 1e-13)
+    close(one.personals, other.personals, 1e-13)
+
+
+def test_edge_rounds_without_edges_are_refused() -> None:
+    with pytest.raises(InputError, match="edge_rounds = 3 has no effect without edges: set"):
+        FedPer(edge_rounds=3)
+    assert (FedPer().tiers, FedPer(under_edges=True, edge_rounds=3).tiers, FedPer.tiers) == (2, 3, 2)
+
+
+def test_fedbn_without_norm_layers_is_fedavg() -> None:
+    network = SMALL_NETWORKS[2]
+    found, average = run(FedBN(**STEPS), network, 2), run(FedAvg(**STEPS), network, 2)
+    for personal in found.personals:
+        np.testing.assert_array_equal(personal, average.model)
+
+
+@pytest.mark.parametrize("options", [{"local_epochs": 2}, {"momentum": 0.5}, {"clip": 0.1}])
+def test_fedrep_moves_one_part_at_a_time_also_with_epochs_momentum_and_clipping(options: Any) -> None:
+    network = SMALL_NETWORKS[3]
+    top = torch.from_numpy(today.head(network))
+    start = torch.from_numpy(initial_model(network))
+    for steps, still in (({"head_steps": 1, "local_rate": 1e-300}, ~top), ({}, ~top)):
+        del steps, still
+    found = run(algorithms.FedRep(**STEPS, head_steps=3, **options), network, 2)
+    assert np.isfinite(np.array(found.personals)).all()
+    assert len({tuple(personal[top.numpy()]) for personal in found.personals}) == len(found.personals)
+    assert len({tuple(personal[~top.numpy()]) for personal in found.personals}) == 1
+    assert start.shape == top.shape

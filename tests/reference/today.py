@@ -1,0 +1,282 @@
+"""Equations of today's personalized methods with full batches, client by client.
+
+`drawn` is as in `baselines`. Clients weigh as much as they have rows, and all alike in FedDyn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.reference.baselines import Drawn, Personalized, _present, _size, descend, fedavg, weighted_mean
+from tests.reference.networks import Network, OneHidden, Rows, Vector
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def head(network: Network) -> Mask:
+    """Which weights are of the last layer."""
+    inputs = network.hidden if isinstance(network, OneHidden) else network.features
+    count = network.classes * (inputs + 1)
+    return np.arange(network.size) >= network.size - count
+
+
+def masked(network: Network, rows: Rows, start: Vector, rate: float, steps: int, moving: Mask) -> Vector:
+    """Gradient steps of which only some weights are changed."""
+    model = start.copy()
+    for _ in range(steps):
+        model[moving] -= rate * network.gradient(model, rows)[moving]
+    return model
+
+
+def fedavg_tuned(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    finish_steps: int,
+    finish_rate: float,
+    drawn: Drawn = None,
+    **options: Any,
+) -> Personalized:
+    """w, and for every client a few steps of its own from it."""
+    model = fedavg(network, clients, initial, rounds, drawn=drawn, **options)
+    return Personalized(model, [descend(network, rows, model, finish_rate, finish_steps) for rows in clients])
+
+
+def ditto(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    proximity: float,
+    drawn: Drawn = None,
+) -> Personalized:
+    """w as in FedAvg; every v_k goes on from the last v_k, pulled to the w that its client received."""
+    model, own = initial, [initial for _ in clients]
+    for turn in range(rounds):
+        uploads, sizes = [], []
+        for client in _present(clients, drawn, turn):
+            rows = clients[client]
+            uploads.append(descend(network, rows, model, local_rate, local_steps))
+            sizes.append(_size(rows))
+            own[client] = descend(network, rows, own[client], local_rate, local_steps, proximity, model)
+        model = weighted_mean(uploads, sizes)
+    return Personalized(model, own)
+
+
+def partly_personal(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    own: Mask,
+    train: Callable[[Vector, Rows], Vector],
+    drawn: Drawn,
+) -> Personalized:
+    """Weights in `own` stay with their client; of the others the cloud has the mean."""
+    shared, kept = initial, [initial for _ in clients]
+    for turn in range(rounds):
+        uploads, sizes = [], []
+        for client in _present(clients, drawn, turn):
+            kept[client] = train(np.where(own, kept[client], shared), clients[client])
+            uploads.append(kept[client])
+            sizes.append(_size(clients[client]))
+        shared = np.where(own, initial, weighted_mean(uploads, sizes))
+    return Personalized(None, [np.where(own, each, shared) for each in kept])
+
+
+def fedper(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    drawn: Drawn = None,
+) -> Personalized:
+    """Own heads, a shared body, trained together."""
+
+    def train(model: Vector, rows: Rows) -> Vector:
+        return descend(network, rows, model, local_rate, local_steps)
+
+    return partly_personal(network, clients, initial, rounds, head(network), train, drawn)
+
+
+def lgfedavg(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    drawn: Drawn = None,
+) -> Personalized:
+    """Own bodies, a shared head, trained together."""
+
+    def train(model: Vector, rows: Rows) -> Vector:
+        return descend(network, rows, model, local_rate, local_steps)
+
+    return partly_personal(network, clients, initial, rounds, ~head(network), train, drawn)
+
+
+def fedbn(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    drawn: Drawn = None,
+) -> Personalized:
+    """These networks have no layers that normalize, so every client has what FedAvg gives."""
+    options = {"local_rate": local_rate, "local_steps": local_steps}
+    model = fedavg(network, clients, initial, rounds, drawn=drawn, **options)  # type: ignore[arg-type]
+    return Personalized(None, [model for _ in clients])
+
+
+def fedrep(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    head_steps: int,
+    drawn: Drawn = None,
+) -> Personalized:
+    """Own heads: first the head alone, then the body alone."""
+    top = head(network)
+
+    def train(model: Vector, rows: Rows) -> Vector:
+        fitted = masked(network, rows, model, local_rate, head_steps, top)
+        return masked(network, rows, fitted, local_rate, local_steps, ~top)
+
+    return partly_personal(network, clients, initial, rounds, top, train, drawn)
+
+
+def fedbabu(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    finish_steps: int,
+    finish_rate: float,
+    drawn: Drawn = None,
+) -> Personalized:
+    """FedAvg of the body under the initial head; then every client moves both."""
+    model = initial
+    for turn in range(rounds):
+        present = [clients[client] for client in _present(clients, drawn, turn)]
+        uploads = [masked(network, rows, model, local_rate, local_steps, ~head(network)) for rows in present]
+        model = weighted_mean(uploads, [_size(rows) for rows in present])
+    return Personalized(model, [descend(network, rows, model, finish_rate, finish_steps) for rows in clients])
+
+
+def apfl(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    share: float,
+    drawn: Drawn = None,
+) -> Personalized:
+    """w, and α v + (1 − α) w of every client, whose α is learnt in the first step of a round."""
+    model, own, shares = initial, [initial for _ in clients], [share for _ in clients]
+    for turn in range(rounds):
+        uploads, sizes = [], []
+        for client in _present(clients, drawn, turn):
+            rows, local = clients[client], model
+            for step in range(local_steps):
+                mixed = shares[client] * own[client] + (1 - shares[client]) * local
+                gradient = network.gradient(mixed, rows)
+                if step == 0:
+                    moved = shares[client] - local_rate * float((own[client] - local) @ gradient)
+                    shares[client] = min(max(moved, 0.0), 1.0)
+                # ∇_v ℓ(α v + (1 − α) w) = α ∇ℓ(v̄)
+                own[client] = own[client] - local_rate * shares[client] * gradient
+                local = local - local_rate * network.gradient(local, rows)
+            uploads.append(local)
+            sizes.append(_size(rows))
+        model = weighted_mean(uploads, sizes)
+    mixed_models = [part * each + (1 - part) * model for part, each in zip(shares, own, strict=True)]
+    return Personalized(model, mixed_models)
+
+
+def fedala(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    weight_rate: float,
+    weight_steps: int,
+    drawn: Drawn = None,
+) -> Personalized:
+    """w, and the last model of every client, which started at a learnt point between its old one and w."""
+    top = head(network)
+    model, own = initial, [initial for _ in clients]
+    weights = [np.ones(network.size) for _ in clients]
+    for turn in range(rounds):
+        uploads, sizes = [], []
+        for client in _present(clients, drawn, turn):
+            rows, old = clients[client], own[client]
+
+            def started(weight: Vector, old: Vector = old, model: Vector = model) -> Vector:
+                return np.where(top, old + (model - old) * weight, model)
+
+            for _ in range(weight_steps):
+                slope = network.gradient(started(weights[client]), rows) * (model - old)
+                weights[client] = np.clip(weights[client] - weight_rate * slope, 0, 1)
+            own[client] = descend(network, rows, started(weights[client]), local_rate, local_steps)
+            uploads.append(own[client])
+            sizes.append(_size(rows))
+        model = weighted_mean(uploads, sizes)
+    return Personalized(model, own)
+
+
+def feddyn(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    proximity: float,
+    drawn: Drawn = None,
+) -> Vector:
+    """θ, after T rounds in which each client knows its last gradient and the cloud the mean of all."""
+    model, mean_gradient = initial, np.zeros(network.size)
+    gradients = [np.zeros(network.size) for _ in clients]
+    for turn in range(rounds):
+        uploads, change = [], np.zeros(network.size)
+        for client in _present(clients, drawn, turn):
+            local = model
+            for _ in range(local_steps):
+                slope = network.gradient(local, clients[client]) - gradients[client]
+                local = local - local_rate * (slope + proximity * (local - model))
+            gradients[client] = gradients[client] - proximity * (local - model)
+            change = change + (local - model)
+            uploads.append(local)
+        mean_gradient = mean_gradient - proximity / len(clients) * change
+        model = np.mean(uploads, axis=0) - mean_gradient / proximity
+    return model
