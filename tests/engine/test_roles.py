@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from sfedhp.algorithms import PFedMe, SFedHP
+from sfedhp.algorithms import HierFAVG, PFedMe, SFedHP
 from sfedhp.core.types import Clock
 from sfedhp.engine.roles import Client, Cloud, Edge, Reply
 
@@ -69,6 +69,17 @@ def test_an_edge_goes_on_from_any_of_its_rounds(case):
     assert torch.equal(found.upload, expected.upload)
     assert found.weight == expected.weight
     assert list(second.run(last, Clock(0))) == [], "nothing is left to do"
+
+
+def test_an_edge_whose_last_round_is_lost_weighs_as_in_its_last_real_one(case):
+    method = HierFAVG(edge_rounds=3, local_steps=1)
+    edge = edge_of(case, method)
+    first, second = (member.task.sizes.item() for member in edge.clients)
+    edge.clients[0].silent = lambda clock: clock.edge_round == 2
+    edge.clients[1].silent = lambda clock: clock.edge_round >= 1
+    assert edge.reply(case.initial, Clock(0)).weight == first
+    edge.clients[1].silent = lambda clock: clock.edge_round == 2
+    assert edge.reply(case.initial, Clock(1)).weight == first + second
 
 
 def test_a_cloud_goes_on_from_its_round(case):
