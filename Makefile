@@ -6,7 +6,7 @@ WORKERS ?= auto
 EXTRAS = dev,docs,ray,deploy,monitor,onnx,tensorboard,mlflow,wandb,parquet,images,huggingface
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo docs dist release test test-slow test-gpu test-lowest lint audit sbom lock clean
+.PHONY: install demo docs dist release test test-slow test-siege test-gpu test-lowest lint audit sbom lock clean
 
 # What the demo needs: the package and its own dependencies.
 .venv/package: pyproject.toml constraints.txt
@@ -48,6 +48,11 @@ test: lint
 
 test-slow: install
 	$(BIN)/pytest -q -m slow
+
+# A federation of processes with one malicious member, while others are killed; python -m tools.malicious_member
+# does it for as long as one likes.
+test-siege: install
+	$(BIN)/python -m tools.malicious_member --minutes 2 --kill-every 20
 
 test-gpu: install
 	$(BIN)/pytest -q -m gpu

@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -541,20 +542,26 @@ def fuzz(
         fuzzers = [Fuzzer(found[name], seed, kept_inputs(corpus, name)) for name in (names or found)]
         for fuzzer in fuzzers:
             for data in fuzzer.pool:
-                fuzzer.try_input(data)
+                failures += _fails(fuzzer, partial(fuzzer.try_input, data), corpus)
         for number in range(inputs // len(fuzzers)):
             if time.monotonic() > end:
                 break
             for fuzzer in fuzzers:
-                try:
-                    fuzzer.step(number)
-                except (Exception, Hang):
-                    failures += 1
-                    path = corpus / fuzzer.reader.name / f"{zlib.crc32(fuzzer.current):08x}"
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(fuzzer.current)
-                    print(f"{fuzzer.reader.name}: {path}\n{traceback.format_exc(limit=-6)}", flush=True)
+                failures += _fails(fuzzer, partial(fuzzer.step, number), corpus)
     return fuzzers, failures
+
+
+def _fails(fuzzer: Fuzzer, attempt: Callable[[], None], corpus: Path) -> bool:
+    """Whether an input fails; it is printed then, and kept."""
+    try:
+        attempt()
+    except (Exception, Hang):
+        path = corpus / fuzzer.reader.name / f"{zlib.crc32(fuzzer.current):08x}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(fuzzer.current)
+        print(f"{fuzzer.reader.name}: {path}\n{traceback.format_exc(limit=-6)}", flush=True)
+        return True
+    return False
 
 
 def main() -> int:

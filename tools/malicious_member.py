@@ -1,7 +1,7 @@
 """A federation on this machine with one malicious member, while random others are killed.
 
-    python tools/malicious_member.py --minutes 30       what SECURITY.md promises, for half an hour
-    python tools/malicious_member.py --minutes 1 --kill-every 0
+    python -m tools.malicious_member --minutes 30       what SECURITY.md promises, for half an hour
+    python -m tools.malicious_member --minutes 1 --kill-every 0
 
 It ends with exit code 1 if the rounds stop, memory grows, an honest member is left out for longer than it was
 down, or the global model is worse than that of the same run without the attacker.

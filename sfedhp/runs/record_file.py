@@ -24,6 +24,7 @@ Row = dict[str, Any]
 # What the names in a history begin with: a metric that is not finite is written as null, a cost never is.
 _METRICS: Final = {"pm", "em", "gm", "train", "density"}
 _COSTS: Final = {"bytes", "formula", "link", "seconds"}
+_LARGEST: Final = 10**300  # of whole numbers, whose sums then fit a float
 
 
 class RecordFile:
@@ -111,7 +112,8 @@ def _row(line: bytes) -> Row:
         raise ValueError("it has no round")
     for name, value in row.items():
         kind = name.partition("_")[0]
-        is_number = isinstance(value, float | int) and abs(value) < math.inf
+        most = _LARGEST if isinstance(value, int) else math.inf
+        is_number = isinstance(value, float | int) and abs(value) < most
         if "seconds" in row and (
             (kind in _COSTS and not is_number) or (kind in _METRICS and not is_number and value is not None)
         ):

@@ -20,6 +20,7 @@ from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
 from sfedhp.runs.federation import federation_of
 from sfedhp.runs.prepare import prepare, prepare_stack
+from sfedhp.wire.codec import encoded_length
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
@@ -332,6 +333,24 @@ def test_batch_norm_keeps_statistics_at_the_clients_and_their_mean_above(method)
         assert (own != case.statistics).any(-1).all()
         assert len(own.unique(dim=0)) == 12
         assert close(state.served.statistics, own.mean(0), 1e-12)
+
+
+def test_an_upload_with_statistics_is_a_difference_to_what_was_received():
+    """A step of length zero changes no weight, so there is nothing to send but the statistics."""
+    case = normed(5, torch.full((3, 4), 10))
+    lengths = []
+
+    class Watched(Link):
+        def carry(self, messages, size, base=None):
+            found = super().carry(messages, size, base)
+            lengths.append((found.lengths.max().item(), encoded_length(messages[0, size:]), size))
+            return found
+
+    up = Watched(WireOptions(difference=True, count="size"))
+    method = FedAvg(local_steps=1, local_rate=1e-30)
+    next(case.simulator(method, links={Direction.CLIENT_CLOUD: up}).run(1))
+    ((longest, of_statistics, size),) = lengths
+    assert longest - of_statistics < 2 * size, "a weight has eight bytes"
 
 
 def test_statistics_of_edges_one_after_the_other_are_their_own():

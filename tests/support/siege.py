@@ -118,7 +118,7 @@ def besiege(
         "rounds": len(rows),
         "kills": len(kills),
         "gm": _last_gm(rows),
-        "gm_without": _last_gm(sfedhp.run(besieged_experiment(rounds=min(len(rows), 60))).history),
+        "gm_without": _last_gm(sfedhp.run(besieged_experiment(rounds=len(rows))).history),
         "attacks": tried,
         "refused": sorted({line["reason"][:60] for line in refused}),
         "log_bytes": logs,

@@ -1,4 +1,4 @@
-"""One malicious member of a deployed federation; `tools/malicious_member.py` does it for half an hour."""
+"""One malicious member of a deployed federation; `python -m tools.malicious_member` goes on for longer."""
 
 from __future__ import annotations
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from sfedhp.deploy.messaging.acceptance import Acceptance
+from sfedhp._version import __version__
+from sfedhp.deploy.messaging.acceptance import Acceptance, check_header
 from sfedhp.deploy.messaging.member import Member
-from sfedhp.deploy.messaging.protocol import Kind
+from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind
 from sfedhp.deploy.messaging.request import RefusedError
 
 MODEL = torch.tensor([3.0, 4.0])
@@ -25,6 +27,16 @@ def member():
 def test_a_weight_is_positive_and_finite(member, claimed, equal):
     with pytest.raises(RefusedError, match=r"its weight is"):
         Acceptance(equal_weights=equal).weight(member, claimed)
+
+
+def test_a_member_with_another_config_is_refused_with_both_versions(member):
+    """New config keys at their defaults keep the hash, and versions that differ in these alone fit."""
+    hello = Envelope(Kind.HELLO, NO_RUN, "a" * 16, 0, metadata={"version": "7.0\x1b[2J"})
+    check_header(hello, member, "a" * 16)
+    with pytest.raises(RefusedError, match=rf"runs sfedhp 7\.0\\x1b\[2J, this server {__version__}"):
+        check_header(hello, member, "b" * 16)
+    with pytest.raises(RefusedError, match="of an unknown version"):
+        check_header(replace(hello, metadata={}), member, "b" * 16)
 
 
 def test_equal_is_equal(member):

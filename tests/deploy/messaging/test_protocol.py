@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfedhp._version import __version__
 from sfedhp.core.types import Clock
-from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
 from sfedhp.wire import DecodeError
 
 WHOLE = Envelope(
@@ -56,5 +57,9 @@ def test_what_is_longer_or_of_another_kind_is_refused():
 def test_another_protocol_is_named():
     data = bytearray(encode_message(WHOLE))
     data[4] = 9
-    with pytest.raises(DecodeError, match="protocol 9"):
+    with pytest.raises(DecodeError, match=f"protocol 9; this side, sfedhp {__version__}, supports 1"):
         decode_message(bytes(data))
+    hello = bytearray(encode_message(Envelope(Kind.HELLO, NO_RUN, NO_RUN, 0, metadata={"version": "7.0"})))
+    hello[4] = 9
+    with pytest.raises(DecodeError, match=r"protocol 9 of sfedhp 7\.0; this side"):
+        decode_message(bytes(hello))
