@@ -6,15 +6,18 @@ A subcommand is imported when it is used, so that `sfedhp --help` is fast.
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from sfedhp import __version__
 
@@ -42,6 +45,8 @@ COMMANDS: Final = {
     "client": "Run a client of a federation, with its own data.",
     "deploy": "Run a whole federation on this machine.",
     "status": "Show the status of a site of a federation.",
+    "new": "Make a starter project: data, model, method with a test, config.",
+    "doctor": "Look at what this installation can do.",
     "data": "List, download, verify and show datasets.",
     "bench": "Measure speed against a plain loop over the clients.",
 }
@@ -87,6 +92,13 @@ class Commands(click.Group):
         """Write the list of commands, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, without importing any; and the options."""
+        items = [
+            CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; turn an error into a sentence and an exit code."""
@@ -152,8 +164,26 @@ def _printed_notes() -> Iterator[None]:
         yield
 
 
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the version, and what a bug report needs beside it; torch is not imported for it."""
+    if not value or ctx.resilient_parsing:
+        return
+    click.echo(f"sfedhp, version {__version__}")
+    below = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "safetensors"))
+    click.echo(f"Python {platform.python_version()}, {below}")
+    click.echo(platform.platform())
+    ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="sfedhp")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the versions of sfedhp and of what it runs on, and exit.",
+)
 def main() -> None:
     """Federated learning with a model for every client, every edge server and the cloud.
 

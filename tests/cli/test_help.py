@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 import re
 import typing
 
 import click
+import numpy
 import pytest
+import torch
 
 from sfedhp import __version__
 from sfedhp.algorithms import ALGORITHMS, FEDERATED
@@ -22,7 +25,11 @@ from sfedhp.wire.cost import LinksOptions
 
 
 def test_the_version(sfedhp):
-    assert sfedhp("--version").stdout == f"sfedhp, version {__version__}\n"
+    first, libraries, machine = sfedhp("--version").stdout.splitlines()
+    assert first == f"sfedhp, version {__version__}"
+    assert f"torch {torch.__version__}, numpy {numpy.__version__}, safetensors " in libraries
+    assert libraries.startswith(f"Python {platform.python_version()}")
+    assert machine == platform.platform()
 
 
 def test_the_help_lists_the_commands(sfedhp):

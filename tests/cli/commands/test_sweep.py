@@ -145,7 +145,7 @@ def test_a_method_may_lack_what_varies_for_another(sfedhp, tiny):
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)) == 4
     assert (
-        "algorithm.client_proximity is ignored: it is a key of sfedhp, pfedme, not of fedavg."
+        "algorithm.client_proximity is ignored: it is a key of sfedhp, pfedme, sfedhp-plus, not of fedavg."
         in result.stderr
     )
 
