@@ -64,9 +64,10 @@ class Sums:
         """
         center = parts[0].center
         known = np.broadcast_to(parts[0].count > 0, np.shape(parts[0].total))
-        for part in parts[1:]:
-            center = np.where(known, center, part.center)
-            known = known | (part.count > 0)
+        if not all(np.array_equal(part.center, center) for part in parts):  # those of pixels have no axes
+            for part in parts[1:]:
+                center = np.where(known, center, part.center)
+                known = known | (part.count > 0)
         moved = [part._about(center) for part in parts]
         return cls(
             sum((part.count for part in moved[1:]), moved[0].count),

@@ -92,6 +92,16 @@ class FederationFile:
     contact: Annotated[str, Help("whom to ask, in the readme of every kit: a name, an address")] = ""
     inputs: Annotated[tuple[int, ...], Help("shape of one input, if all clients have their own data")] = ()
     classes: Annotated[int, Bounds(0), Help("number of labels, if all clients have their own data")] = 0
+    outputs: Annotated[
+        int, Bounds(0), Help("in place of classes: how many numbers or labels are predicted of each row")
+    ] = 0
+    sums: Annotated[
+        bool,
+        Help(
+            "scale by sums of the clients' own training rows, and not by the data that the kits are made "
+            "with; always so where they are made without data"
+        ),
+    ] = False
     cloud: Address = field(default_factory=Address)
     edges: Annotated[
         tuple[Address, ...],
@@ -143,8 +153,13 @@ def read_federation(path: Path) -> FederationFile:
     if not isinstance(inputs, list) or any(type(size) is not int or size < 1 for size in inputs):
         raise InputError(f"inputs = {inputs!r} cannot be used: write the shape of one input, as [784].")
     values["inputs"] = tuple(inputs)
-    if bool(values["inputs"]) != bool(values.get("classes", 0)):
-        raise InputError("inputs and classes go together: give both, or neither if the data is here.")
+    predicted = [name for name in ("classes", "outputs") if values.get(name)]
+    if bool(values["inputs"]) != bool(predicted):
+        raise InputError(
+            "inputs and classes (or outputs) go together: give both, or neither if the data is here."
+        )
+    if len(predicted) > 1:
+        raise InputError("classes and outputs exclude each other: a network predicts one or the other.")
     federation: FederationFile = _section(FederationFile, values, "")
     if not federation.name.replace("-", "").isalnum() or not federation.name.isascii():
         raise InputError(f"name = {federation.name!r} cannot be used: take letters, digits and hyphens.")

@@ -60,6 +60,7 @@ class Site:
     schema: Schema | None = field(default=None, compare=False)
     added: tuple[str, ...] = ()  # the names of clients below a server that were added later, in that order
     outputs: int = 0  # of the network, where they are no classes
+    sums: bool = False  # inputs and targets are scaled by totals that the clients tell before the first round
 
     @property
     def width(self) -> int:
@@ -93,6 +94,7 @@ class Site:
         values = _hashed(self.experiment)
         values |= {"shape": self.shape, "classes": self.classes, "federation": self.federation}
         values |= {"outputs": self.outputs} if self.outputs else {}
+        values |= {"sums": True} if self.sums else {}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -133,6 +135,8 @@ def write_site(site: Site, kit: Path) -> None:
     }
     if not site.monitor:
         del values["monitor"]  # a kit without it can be read by earlier versions
+    if not site.sums:
+        del values["sums"]
     if site.schema is not None:
         values["schema"] = site.schema.to_dict()
     values |= {"experiment": to_dict(site.experiment), "limits": dataclasses.asdict(site.limits)}

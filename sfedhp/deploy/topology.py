@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +17,9 @@ from sfedhp.data.pool import NO_NAMES, Names
 from sfedhp.data.registry import FILES
 from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.roles.loading import check_own_data
+from sfedhp.deploy.roles.loading import needs_totals
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
-from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS
+from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem, problem_of
 from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
 from sfedhp.runs.federation import federation_of
@@ -78,8 +79,9 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     shape, classes, names, schema = tuple(file.inputs), file.classes, NO_NAMES, None
     federation = None
     outputs, problem = 0, CLASSIFICATION
-    if classes:
-        check_own_data(experiment)
+    if file.inputs:
+        outputs, problem = file.outputs, problem_of(experiment.problem)
+        _check_predicted(file, problem)
         ids = iter(range(experiment.clients))
         seats = [[next(ids) for _ in range(size)] for size in experiment.edge_sizes]
     else:
@@ -129,7 +131,8 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     if len(set(servers)) < len(servers):
         raise InputError("Two servers on one host have the same port: give each [[edges]] a port of its own.")
     edges = edges if tiers == 3 else ()
-    sites = [replace(site, outputs=outputs) for site in (cloud, *edges, *clients)]
+    sums = file.sums or (bool(file.inputs) and needs_totals(experiment))
+    sites = [replace(site, outputs=outputs, sums=sums) for site in (cloud, *edges, *clients)]
     cloud, *members = _with_monitors(sites, file.monitor.port)
     edges, clients = tuple(members[: len(edges)]), tuple(members[len(edges) :])
     return Layout(
@@ -150,10 +153,26 @@ def with_edges_of_data(file: FederationFile, experiment: Experiment) -> tuple[Ex
         InputError: the data cannot be used.
     """
     source = experiment.data.source
-    if file.classes or not source.endswith(FILES):
+    if file.inputs or not source.endswith(FILES):
         return experiment, ()
     federation, resolved = federation_of(experiment)
     return resolved, federation.notes
+
+
+def _check_predicted(file: FederationFile, problem: Problem) -> None:
+    """Refuse kits without data whose numbers do not fit the problem.
+
+    Raises:
+        InputError: says what to write.
+    """
+    wanted = "classes" if problem is CLASSIFICATION else "outputs"
+    if not getattr(file, wanted):
+        raise InputError(f"problem = {problem.name} needs {wanted} in the federation file, beside inputs.")
+    if problem is PROBLEMS["reconstruction"] and file.outputs != math.prod(file.inputs):
+        raise InputError(
+            f"outputs = {file.outputs} cannot be used: a reconstruction predicts the "
+            f"{math.prod(file.inputs)} values of an input."
+        )
 
 
 def _names_below(edge: int, row: Sequence[int], names: Names) -> dict[str, str]:

@@ -96,15 +96,23 @@ def check_problem(experiment: Experiment, problem: Problem) -> None:
         raise InputError(f"{name} has a loss of its own: leave [loss] out.")
 
 
-def build_loss(experiment: Experiment, federation: Federation) -> RowLoss:
+def build_loss(
+    experiment: Experiment, federation: Federation, class_rows: Sequence[int] | None = None
+) -> RowLoss:
     """The loss of a row, checked on some training rows.
+
+    Args:
+        experiment: names the loss.
+        federation: has the rows.
+        class_rows: training rows of each class over all clients; None: those of the federation.
 
     Raises:
         InputError: it cannot be used.
     """
     training = np.concatenate(federation.train)
-    class_rows: list[int] = []
-    if federation.classes:
+    if class_rows is None:
+        class_rows = []
+    if federation.classes and not class_rows:
         class_rows = np.bincount(federation.labels[training], minlength=federation.classes).tolist()
     loss = row_loss_of(experiment.loss, PROBLEMS[federation.problem], class_rows)
     labels = torch.from_numpy(federation.targets(training[:_PROBED], experiment.dtype))

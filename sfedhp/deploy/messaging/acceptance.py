@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sfedhp._version import __version__
 from sfedhp.core.text import printable
+from sfedhp.data.totals import Totals, TotalsShape
 from sfedhp.deploy.messaging.member import Member
 from sfedhp.deploy.messaging.protocol import Envelope, Kind
 from sfedhp.deploy.messaging.request import RefusedError
@@ -49,6 +50,7 @@ class Acceptance:
     clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
     variances: Tensor | None = None  # (s,) bool: statistics that cannot be negative
     sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of what clients count
+    totals_of: TotalsShape | None = None  # of the totals that are asked for; None: of none
 
     def metadata_bytes(self, seat: int) -> dict[Kind, int]:
         """The longest metadata of each kind of message from a member."""
@@ -58,6 +60,9 @@ class Acceptance:
             Kind.REPLY: 2**12 + 2**9 * below,
             Kind.SCORES: 2**16 + (2**14 + self._bytes_of_sums) * max(below, 1),
             Kind.BYE: 2**12,
+            Kind.SUMS: 2**12
+            + 2**9 * below
+            + _LONGEST_NUMBER * (self.totals_of.numbers if self.totals_of else 0),
         }
 
     def hello(self, member: Member, hello: dict[str, Any]) -> None:
@@ -128,6 +133,22 @@ class Acceptance:
             raise RefusedError("its running statistics are too large")
         if self.variances is not None and bool((statistics[self.variances] < 0).any()):
             raise RefusedError("a running variance of it is negative")
+
+    def totals(self, member: Member, totals: Any) -> Totals:
+        """The totals of a member's training rows.
+
+        Raises:
+            RefusedError: they cannot be those of rows like the federation's, or of that many.
+        """
+        assert self.totals_of is not None, "nobody asked for totals"
+        below = self._below(member.seat)
+        most = self.max_rows * max(below, 1)
+        if not below and member.rows is not None:
+            most = member.rows[0]
+        try:
+            return Totals.from_dict(totals, self.totals_of, most)
+        except ValueError as error:
+            raise RefusedError(f"its totals cannot be used: {error}") from None
 
     def scores(self, member: Member, scores: dict[str, Any]) -> None:
         """Check the rows that scores are of.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,6 +33,10 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 
 POLL: Final = 0.1  # s between two looks at the time while no message arrives
+_NEEDED: Final = (Kind.WORK, Kind.SUM)  # requests without whose replies there is no run
+# Under which flow messages are counted.
+_DOWN: Final = {Kind.WORK: "down", Kind.SCORE: "score_down", Kind.SUM: "sum_down"}
+_UP: Final = {Kind.REPLY: "up", Kind.SCORES: "score_up", Kind.SUMS: "sum_up"}
 
 
 @dataclass
@@ -68,6 +72,8 @@ class MemberExchange:
         self._request: Request | None = None
         self._late = LateReplies(self.late)
         self._failing: set[int] = set()  # seats whose last answer was that they have no reply
+        self.totals: dict[str, Any] | None = None  # of all training rows, by which members scale theirs
+        self._informed: set[int] = set()  # seats that have them
         self._rejections = RejectionLog(self.log, self.clock)
 
     def __len__(self) -> int:
@@ -97,11 +103,17 @@ class MemberExchange:
         for member in self.members:
             member.hello = member.rows = member.first_weight = None
         self._failing.clear()
+        self._informed.clear()
 
     def take_traffic(self) -> Traffic:
         """The traffic since the last call, and who missed how many requests."""
         taken, self.traffic = self.traffic, Traffic(len(self.names))
         return taken
+
+    def _totals_for(self, seats: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """The metadata with the totals, for the seats that do not have them yet."""
+        new = () if self.totals is None else set(seats) - self._informed
+        return {seat: {"totals": self.totals} for seat in new}
 
     def _open(self, request: Request) -> None:
         self._request = request
@@ -162,8 +174,7 @@ class MemberExchange:
         request.started_at.setdefault(seat, request.sent_at[seat])
         member.on(MemberEvent.SENT)
         if request.kind is not Kind.FAREWELL:
-            flow = "down" if request.kind is Kind.WORK else "score_down"
-            self.traffic.add(flow, seat, len(data), 1, request.nonzeros.get(seat, 0))
+            self.traffic.add(_DOWN[request.kind], seat, len(data), 1, request.nonzeros.get(seat, 0))
         self.transport.send(member.name, data)
 
     def _receive(self, timeout: float) -> None:
@@ -216,8 +227,8 @@ class MemberExchange:
 
     def _on_reply(self, member: Member, envelope: Envelope, size: int) -> None:
         seat, request = member.seat, self._request
-        if envelope.kind in (Kind.REPLY, Kind.SCORES):
-            self.traffic.add("up" if envelope.kind is Kind.REPLY else "score_up", seat, size, 1, 0)
+        if envelope.kind in _UP:
+            self.traffic.add(_UP[envelope.kind], seat, size, 1, 0)
         if member.progress is MemberState.LATE:
             member.on(MemberEvent.FREED)
             if request is not None and seat in request.messages and seat not in request.started_at:
@@ -237,8 +248,10 @@ class MemberExchange:
             raise UnexpectedReplyError("it is a second reply, or one that was not requested")
         request.replies[seat] = request.read(seat, envelope)
         request.failed.discard(seat)
-        if request.kind is Kind.WORK:
+        if request.kind in _NEEDED:
             self._failing.discard(seat)
+        if self.totals is not None:
+            self._informed.add(seat)
         member.on(MemberEvent.ACCEPTED)
 
     def _read_reply(self, seat: int, envelope: Envelope, sent: Tensor) -> Reply:
@@ -275,7 +288,8 @@ class MemberExchange:
         member.on(MemberEvent.REJECTED)
         if isinstance(error, MemberFailedError):
             request.failed.add(member.seat)
-            if request.kind is Kind.WORK:  # a run does not depend on its scores
+            self._informed.discard(member.seat)  # it may have lost the totals
+            if request.kind in _NEEDED:  # a run does not depend on its scores
                 self._failing.add(member.seat)
                 if request.messages.keys() <= request.failed and self._all_failing():
                     raise AllMembersFailedError(str(error)) from None

@@ -10,11 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from sfedhp.core.types import Clock
+from sfedhp.data.totals import Totals
 from sfedhp.deploy.messaging.exchange import POLL, MemberExchange
 from sfedhp.deploy.messaging.metadata import scores_of
 from sfedhp.deploy.messaging.payload import pack_rows
-from sfedhp.deploy.messaging.protocol import Envelope, Kind
-from sfedhp.deploy.messaging.request import Request
+from sfedhp.deploy.messaging.protocol import START, Envelope, Kind
+from sfedhp.deploy.messaging.request import AllMembersFailedError, Request
 from sfedhp.engine.roles import Reply
 from sfedhp.wire.link import WireOptions
 
@@ -38,7 +39,15 @@ class MemberGroup(MemberExchange):
         nonzeros = {seat: int((held[:size] != 0).sum()) for seat, (_, held) in packed.items()}
         parts = {seat: pieces for seat, (pieces, _) in packed.items()}
         request = Request.of_parts(
-            Kind.WORK, self.run, self.config, clock, parts, read, nonzeros=nonzeros, metadata=self.notice()
+            Kind.WORK,
+            self.run,
+            self.config,
+            clock,
+            parts,
+            read,
+            nonzeros=nonzeros,
+            metadata=self.notice(),
+            more=self._totals_for(parts),
         )
         found = self._wait(request, self.quorum, self.timeout)
         replies = self._late.taken(int(clock.cloud_round)) | found
@@ -75,9 +84,37 @@ class MemberGroup(MemberExchange):
             self._pass_on(seat, envelope.metadata)
             return scores
 
-        request = Request.of_parts(Kind.SCORE, self.run, self.config, clock, parts, read, metadata=metadata)
+        more = self._totals_for(parts)
+        request = Request.of_parts(
+            Kind.SCORE, self.run, self.config, clock, parts, read, metadata=metadata, more=more
+        )
         replies = self._wait(request, 0, timeout)
         return dict(sorted(replies.items()))  # sums over it must not depend on who was first
+
+    def sum_up(self) -> Totals:
+        """Request the totals of the members' training rows, and add them.
+
+        Raises:
+            AllMembersFailedError: no member has any.
+        """
+        nothing: dict[int, tuple[bytes, ...]] = dict.fromkeys(range(len(self)), ())
+
+        def read(seat: int, envelope: Envelope) -> Totals:
+            self._check_result(seat, envelope.metadata)
+            totals = self.accept.totals(self.members[seat], envelope.metadata.get("totals"))
+            self._pass_on(seat, envelope.metadata)
+            return totals
+
+        request = Request.of_parts(Kind.SUM, self.run, self.config, START, nothing, read)
+        found = self._wait(request, self.quorum, self.timeout)
+        if not found:
+            raise AllMembersFailedError("no member told its totals")
+        if missing := [member.name for member in self.members if member.seat not in found]:
+            self.log.write("unsummed", missing=missing)
+        try:
+            return Totals.add([found[seat] for seat in sorted(found)])
+        except ValueError as error:
+            raise AllMembersFailedError(str(error)) from None
 
     def farewell(self, timeout: float) -> None:
         """Tell all members that the run is over, and wait until those that ever came have received it."""

@@ -18,7 +18,7 @@ from sfedhp.deploy.messaging.shape import (
     text,
     tuple_of,
 )
-from sfedhp.deploy.messaging.traffic import FLOWS
+from sfedhp.deploy.messaging.traffic import FLOWS, SUMMING
 from sfedhp.wire import DecodeError
 
 _ERROR_LENGTH: Final = 500  # characters of a member's error message that are kept
@@ -38,6 +38,7 @@ _COLUMN: Final = list_of(count)  # a number for each member
 _TRAFFIC: Final = Record(
     {**dict.fromkeys(FLOWS, tuple_of(_COLUMN, _COLUMN, _COLUMN)), "missing": dict_of(count)}, exact=True
 )
+_SUMMING: Final = Record(dict.fromkeys(SUMMING, tuple_of(_COLUMN, _COLUMN, _COLUMN)))
 
 
 def _score(value: Any) -> bool:
@@ -90,8 +91,11 @@ def check_traffic(metadata: dict[str, Any]) -> None:
     """
     if "books" not in metadata:
         return
-    traffic = metadata["books"]
-    if not _TRAFFIC(traffic) or len({len(column) for flow in FLOWS for column in traffic[flow]}) != 1:
+    traffic = metadata["books"] if isinstance(metadata["books"], dict) else {}
+    others = {name: value for name, value in traffic.items() if name not in SUMMING}
+    flows = (*FLOWS, *(traffic.keys() & SUMMING))
+    known = _TRAFFIC(others) and _SUMMING(traffic)
+    if not known or len({len(column) for flow in flows for column in traffic[flow]}) != 1:
         raise DecodeError("The message is malformed: its traffic counters ('books') are invalid.")
 
 

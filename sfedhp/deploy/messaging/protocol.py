@@ -41,10 +41,17 @@ class Kind(IntEnum):
     SCORES = 4  # a member's scores
     FAREWELL = 5  # the run is over
     BYE = 6  # a member has received that
+    SUM = 7  # a server requests the totals of the members' training rows, by which inputs are scaled
+    SUMS = 8  # a member's totals
 
 
 # The kind of reply to each kind of request.
-REPLIES: Final = {Kind.WORK: Kind.REPLY, Kind.SCORE: Kind.SCORES, Kind.FAREWELL: Kind.BYE}
+REPLIES: Final = {
+    Kind.WORK: Kind.REPLY,
+    Kind.SCORE: Kind.SCORES,
+    Kind.FAREWELL: Kind.BYE,
+    Kind.SUM: Kind.SUMS,
+}
 
 
 @dataclass(frozen=True)

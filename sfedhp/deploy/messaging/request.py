@@ -58,10 +58,14 @@ class Request:
         *,
         nonzeros: dict[int, int] | None = None,
         metadata: dict[str, Any] | None = None,
+        more: Mapping[int, dict[str, Any]] | None = None,
     ) -> Request:
-        """A request that sends each seat its parts, and all the same metadata."""
+        """A request that sends each seat its parts, and all the same metadata; some seats get `more`."""
+        metadata, more = metadata or {}, more or {}
         messages = {
-            seat: encode_message(Envelope(kind, run, config, seat, clock, 0.0, metadata or {}, pieces))
+            seat: encode_message(
+                Envelope(kind, run, config, seat, clock, 0.0, metadata | more.get(seat, {}), pieces)
+            )
             for seat, pieces in parts.items()
         }
         return cls(kind, run, clock, messages, nonzeros or {}, read)

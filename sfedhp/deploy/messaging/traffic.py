@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from sfedhp.wire.ledger import Entry
 
 FLOWS: Final = ("down", "up", "score_down", "score_up")  # training, and evaluation of models
+SUMMING: Final = ("sum_down", "sum_up")  # totals before the first round; left out where there are none
 
 
 class Traffic:
@@ -19,7 +20,8 @@ class Traffic:
 
     def __init__(self, members: int, saved: Mapping[str, Any] | None = None):
         saved = saved or {}
-        self._columns = {flow: saved.get(flow) or [[0] * members for _ in Entry._fields] for flow in FLOWS}
+        flows = (*FLOWS, *SUMMING)
+        self._columns = {flow: saved.get(flow) or [[0] * members for _ in Entry._fields] for flow in flows}
         self.missing = Counter(saved.get("missing", {}))  # requests that each member missed, by name
 
     def add(self, flow: str, seat: int, size: int, messages: int, nonzeros: int) -> None:
@@ -29,14 +31,15 @@ class Traffic:
 
     def merge(self, saved: Mapping[str, Any]) -> None:
         """Add the counters of another `to_dict` with the same members."""
-        for flow in FLOWS:
+        for flow in (*FLOWS, *(flow for flow in SUMMING if flow in saved)):
             for column, more in zip(self._columns[flow], saved[flow], strict=True):
                 column[:] = [one + another for one, another in zip(column, more, strict=True)]
         self.missing.update(saved["missing"])
 
     def to_dict(self) -> dict[str, Any]:
         """The counters as JSON values, for a message or a file."""
-        return {**self._columns, "missing": dict(self.missing)}
+        used = {flow: self._columns[flow] for flow in SUMMING if any(self._columns[flow][0])}
+        return {**{flow: self._columns[flow] for flow in FLOWS}, **used, "missing": dict(self.missing)}
 
     def entry(self, flow: str) -> Entry:
         """The counters of one flow, (members,) each."""

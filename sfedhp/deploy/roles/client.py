@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,15 +16,17 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
+from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
-from sfedhp.deploy.roles.loading import load_client, load_model
+from sfedhp.deploy.roles.loading import load_client, load_model, totals_shape
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
+from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Before, Client
 from sfedhp.runs.build import Rows
@@ -65,8 +68,9 @@ class ClientRole:
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
-        loaded = load_client(site, self._network, data)
-        self._task, self._test, self._validation, self._schema, self._counting = loaded
+        self._data, self._totals_file = data, TotalsFile(self.folder)
+        self._totals: Any = None  # of all clients' rows as the server told them, where inputs are scaled so
+        self._load()
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
@@ -104,13 +108,44 @@ class ClientRole:
     def reply_to(self, request: Envelope) -> None:
         """Reply to one request."""
         if request.run != self._run:
+            self._totals = None
             self._run, self._client = request.run, self._new()  # nothing of an earlier run is used
+        self._hear_totals(request)
         if request.kind is Kind.SCORE:
             self._responder.reply(Kind.SCORES, request, metadata=self._score(request))
+        elif request.kind is Kind.SUM:
+            self._responder.reply(Kind.SUMS, request, metadata={"totals": self._own_totals.to_dict()})
         elif request.kind is Kind.WORK:
             if self._last is None or self._last[:2] != (request.run, request.clock):
                 self._last = (request.run, request.clock, self._step(request))
             self._responder.reply(Kind.REPLY, request, **self._last[2])
+
+    def _load(self) -> None:
+        """Load the client's rows, scaled by the totals if they are known."""
+        site, known = self.site, None
+        if self._totals is not None:
+            known = Totals.from_dict(self._totals, totals_shape(site), math.inf)
+        loaded = load_client(site, self._network, self._data, known)
+        self._task, self._test, self._validation, self._schema, self._counting, self._own_totals = loaded
+
+    def _hear_totals(self, request: Envelope) -> None:
+        """Keep the totals of all rows that a request brings, and scale the own ones by them.
+
+        Raises:
+            InputError: a model is to be trained or scored, and they are not known.
+        """
+        told = request.metadata.get("totals") if self.site.sums else None
+        if told is not None and told != self._totals:
+            self._totals = told
+            try:
+                self._load()
+            except ValueError as error:
+                self._totals = None
+                raise InputError(f"The server's totals cannot be used ({error}).") from None
+            self._client = self._new()
+            self.log.try_write(lambda: self._totals_file.write(request.run, told))
+        if self.site.sums and self._totals is None and request.kind is not Kind.SUM:
+            raise InputError("The totals of all clients' rows have not come yet.")
 
     def _step(self, request: Envelope) -> dict[str, Any]:
         """The content of the reply after one step of the method."""
@@ -212,6 +247,12 @@ class ClientRole:
         if found is None:
             return
         trees, about = found
+        self._totals = self._totals_file.read(about["run"])
+        if self.site.sums and self._totals is None:
+            return  # without them the state is of no use
+        if self._totals is not None:
+            self._load()
+            fresh = self._client = self._new()
         clock = Clock(int(about["cloud_round"]), int(about["edge_round"]))
         fresh.personal, fresh.statistics = trees["personal"], trees["statistics"]
         fresh.before = Before(clock, trees["before_personal"], trees["before_statistics"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.late import NOBODY_LATE
+from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
@@ -21,11 +23,13 @@ from sfedhp.deploy.roles.cloud_evaluation import evaluate
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
 from sfedhp.deploy.roles.cut_log import CutLog
-from sfedhp.deploy.roles.loading import acceptance, load_model
+from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.loss_watch import LossWatch
+from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
+from sfedhp.nn.problems import problem_of
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import save_model
 from sfedhp.runs.record_file import Row
@@ -87,6 +91,7 @@ class CloudRole:
         self._last_row: Row = {"round": 0}
         self._losses = LossWatch()
         self._tracking = tracking or Tracking()
+        self._totals: Totals | None = None  # of all clients' training rows, where inputs are scaled so
 
     def work(self) -> None:
         """Run all rounds that are left, save the model, and tell the members that the run is over."""
@@ -96,15 +101,18 @@ class CloudRole:
         if not self._round:
             self._members.wait_for_all(self.site.limits.start_seconds)
         self._last_row = history.last or {"round": self._round}
+        error = self._know_totals() if self.site.sums else None
         self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
-        error = self._run_rounds(history)
+        error = error or self._run_rounds(history)
         history.close()
         model = self.site.experiment.algorithm.global_model(self._finite.state)
         if model is not None:
             path = self._folder.path / "models" / "global.safetensors"
             module = self._model.network.build(model, self._finite.statistics)
-            metrics = {"accuracy": self._last_row["gm"]} if "gm" in self._last_row else {}
-            card = site_card(self.site, self.site.schema, self._round, metrics)
+            main = problem_of(self.site.experiment.problem).main
+            value = self._last_row.get(main.column("gm"))
+            metrics = {} if value is None else {main.name: value}
+            card = site_card(self.site, schema_of(self.site, self._totals), self._round, metrics)
             save_model(path, module, self.site.classes, card)
         self._tracking.close()
         if error:
@@ -113,6 +121,20 @@ class CloudRole:
         self._members.farewell(self.site.limits.start_seconds)
         self._write_status(now=True, finished=True, trouble=error)
         self.log.write("over", round=self._round)
+
+    def _know_totals(self) -> str | None:
+        """Ask for the totals of all clients' rows before the first round; a sentence where there are none."""
+        file, run = TotalsFile(self._folder.path), self._members.run
+        told = file.read(run)
+        try:
+            if told is None:
+                told = self._members.sum_up().to_dict()
+                self.log.try_write(lambda: file.write(run, told))
+            self._totals = Totals.from_dict(told, totals_shape(self.site), math.inf)
+        except (AllMembersFailedError, ValueError) as error:
+            return f"no round could begin: {error}"
+        self._members.totals = told
+        return None
 
     def _run_rounds(self, history: History) -> str | None:
         """Run the rounds that are left; a sentence where the run diverged, else None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
+from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
@@ -24,7 +26,8 @@ from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
-from sfedhp.deploy.roles.loading import acceptance, load_model
+from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
+from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
@@ -56,7 +59,7 @@ class EdgeRole:
         self._network, self._initial, self._statistics = load_model(site, kit)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
-        self._state = EdgeState(self.folder)
+        self._state, self._totals_file = EdgeState(self.folder), TotalsFile(self.folder)
         experiment, limits = site.experiment, site.limits
         self._members = MemberGroup(
             transport,
@@ -101,6 +104,7 @@ class EdgeRole:
             if "revoked" in request.metadata:
                 self._adopt_revoked(request.metadata["revoked"])
             self._enter(request.run)
+            self._hear_totals(request)
             try:
                 reply = self._reply_to(request)
             except SupersededError:
@@ -135,11 +139,25 @@ class EdgeRole:
         if self._members.run:
             self._members.forget()  # clients of the last run may be restarting
         self._members.run, self._progress, self._round = run, None, 0
+        self._members.totals = self._totals_file.read(run)
         self._members.take_traffic()
         if self._state.run() != run:
             self._members.wait_for_all(self.site.limits.start_seconds)
 
+    def _hear_totals(self, request: Envelope) -> None:
+        """Keep the totals of all clients' rows that a request brings, to pass them on."""
+        told = request.metadata.get("totals") if self.site.sums else None
+        if told is not None and told != self._members.totals:
+            self._members.totals = told
+            self.log.try_write(lambda: self._totals_file.write(request.run, told))
+
     def _reply_to(self, request: Envelope) -> bytes:
+        if request.kind is Kind.SUM:
+            totals = self._members.sum_up().to_dict()
+            books = self._members.take_traffic().to_dict()
+            return self._encoded(request, metadata={"totals": totals, "books": books})
+        if request.kind in (Kind.WORK, Kind.SCORE) and self.site.sums and self._members.totals is None:
+            raise InputError("The totals of all clients' rows have not come yet.")
         if request.kind is Kind.FAREWELL:
             self._members.farewell(self.site.limits.start_seconds)
             return self._encoded(request)
@@ -247,7 +265,9 @@ class EdgeRole:
         if model is not None:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
             module = self._network.build(model, served.statistics)
-            card = site_card(self.site, self.site.schema, self._round + 1)
+            known = self._members.totals
+            totals = None if known is None else Totals.from_dict(known, totals_shape(self.site), math.inf)
+            card = site_card(self.site, schema_of(self.site, totals), self._round + 1)
             self.log.try_write(lambda: save_model(path, module, self.site.classes, card))
 
     def _save(self, request: Envelope, progress: EdgeProgress) -> None:

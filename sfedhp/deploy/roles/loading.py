@@ -12,7 +12,9 @@ from torch import Tensor
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, federate
+from sfedhp.data.scaling import NEEDS_SUMS
 from sfedhp.data.schema import Schema
+from sfedhp.data.totals import Totals, TotalsShape
 from sfedhp.deploy.messaging.acceptance import Acceptance
 from sfedhp.deploy.site import INITIAL, Site
 from sfedhp.nn.models import load_initial
@@ -33,7 +35,6 @@ from sfedhp.runs.build import (
 )
 from sfedhp.runs.counting import Counting
 
-_TOGETHER = frozenset(("standard", "per_pixel"))  # scales computed from the images of all clients
 # data options that a client takes from the federation unless it sets them
 SHARED = ("scale", "test_share", "validation_per_label")
 
@@ -54,6 +55,7 @@ class ClientData(NamedTuple):
     validation: Rows
     schema: Schema
     counting: Counting
+    totals: Totals  # of its training rows
 
 
 def load_model(site: Site, kit: Path) -> Model:
@@ -74,15 +76,25 @@ def acceptance(site: Site, network: Network) -> Acceptance:
         clients=[site.clients_of(edge) for edge in range(site.experiment.edges)] if of_edges else (),
         variances=network.variances,
         sums=counting_of(site.experiment).shapes(site.width),
+        totals_of=totals_shape(site) if site.sums else None,
     )
 
 
-def counting_of(experiment: Experiment, federation: Federation | None = None) -> Counting:
+def totals_shape(site: Site) -> TotalsShape:
+    """What the clients of a site's federation tell of their rows."""
+    is_regression = problem_of(site.experiment.problem) is PROBLEMS["regression"]
+    return TotalsShape(site.shape, site.width if is_regression else 0, site.classes)
+
+
+def counting_of(
+    experiment: Experiment, federation: Federation | None = None, totals: Totals | None = None
+) -> Counting:
     """What is counted to evaluate models.
 
     Args:
         experiment: as resolved.
         federation: the client's data; None for a server, which needs to know what, and not in which unit.
+        totals: of the rows of all clients, where its data is not that of all.
 
     Raises:
         InputError: a metric or the loss does not fit.
@@ -90,38 +102,66 @@ def counting_of(experiment: Experiment, federation: Federation | None = None) ->
     problem = problem_of(experiment.problem)
     if federation is None:
         return build_counting(experiment, problem, row_loss_of(LossOptions(), problem, ()), None)
-    return build_counting(experiment, problem, build_loss(experiment, federation), target_unit(federation))
+    loss = build_loss(experiment, federation, totals.classes if totals else None)
+    return build_counting(experiment, problem, loss, target_unit(federation))
 
 
-def check_own_data(experiment: Experiment, schema: Schema | None = None) -> None:
-    """Refuse clients with data of their own where training needs figures of the rows of all.
+def needs_totals(experiment: Experiment) -> bool:
+    """Whether training needs figures of the rows of all clients: for scaling, or for the loss."""
+    return (
+        experiment.data.scale in NEEDS_SUMS
+        or problem_of(experiment.problem) is PROBLEMS["regression"]
+        or experiment.loss.class_weights == "balanced"
+    )
+
+
+def schema_of(site: Site, totals: Totals | None) -> Schema | None:
+    """What a server knows of the data: from its kit, and from the totals of the clients.
 
     Args:
-        experiment: of the federation.
-        schema: of the data that was read when the kits were made, which has the mean of the targets.
+        site: the server's.
+        totals: of all training rows; None: none are needed.
+    """
+    schema = site.schema
+    if totals is None:
+        return schema
+    if schema is None:
+        own = site.experiment.data.scale
+        schema = Schema(
+            shape=site.shape,
+            classes=site.classes,
+            scaling=totals.scaling(own, None),
+            problem=problem_of(site.experiment.problem).name,
+            targets=site.outputs,
+        )
+    are_numbers = None if schema.encoding is None else schema.encoding.are_numbers
+    scaling = totals.scaling(schema.scaling.kind, are_numbers)
+    return replace(schema, scaling=scaling, target_scaling=totals.target_scaling)
+
+
+def check_own_data(experiment: Experiment) -> None:
+    """Refuse clients with data of their own where the loss needs figures of the rows of all.
 
     Raises:
-        InputError: says what needs them.
+        InputError: it does.
     """
-    needs = ""
-    if problem_of(experiment.problem) is PROBLEMS["regression"] and schema is None:
-        needs = "problem = regression standardizes its targets"
-    elif experiment.loss.class_weights == "balanced":
-        needs = "loss.class_weights = 'balanced' counts classes"
-    if needs:
+    if experiment.loss.class_weights == "balanced":
         raise InputError(
-            f"{needs} by the rows of all clients, which no site with data of its own has: give all data to "
-            f"`sfedhp provision`, or simulate with `sfedhp run`."
+            "loss.class_weights = 'balanced' counts the classes of all clients, and this data is that of one: "
+            "set sums = true in the federation file, and make new kits."
         )
 
 
-def load_client(site: Site, network: Network, options: DataOptions | None) -> ClientData:
+def load_client(
+    site: Site, network: Network, options: DataOptions | None, totals: Totals | None = None
+) -> ClientData:
     """Load the data of a client.
 
     Args:
         site: the client's.
         network: the run's.
         options: of the client's own data; None: its share of the experiment's data.
+        totals: of the training rows of all clients, where the federation scales by them; None: not known yet.
 
     Raises:
         InputError: the data cannot be read, or do not fit the federation's model.
@@ -138,24 +178,29 @@ def load_client(site: Site, network: Network, options: DataOptions | None) -> Cl
         like=schema.table if own and schema is not None and schema.encoding is not None else None,
         problem=experiment.problem,
     )
-    if own:
-        check_own_data(experiment, schema)
+    if own and not site.sums:
+        check_own_data(experiment)
     client = 0 if own else site.client
     _check(site, federation, client, own)
-    if own and schema is not None and schema.scaling.kind == federation.scale:
+    found = Totals.of(federation, federation.train[client])
+    if totals is not None:
+        known = schema_of(site, totals)
+    else:
+        known = schema if own and not site.sums else None
+    if known is not None and known.scaling.kind == federation.scale:
         # The rows of one client must not decide how they are scaled.
-        federation = replace(federation, given_scaling=schema.scaling)
-    if own and schema is not None and schema.target_scaling is not None:
-        federation = replace(federation, given_target_scaling=schema.target_scaling)
+        federation = replace(federation, given_scaling=known.scaling)
+    if known is not None and known.target_scaling is not None:
+        federation = replace(federation, given_target_scaling=known.target_scaling)
     train, test, validation = (
         client_rows(federation, held[client], experiment.dtype)
         for held in (federation.train, federation.test, federation.validation)
     )
     check_tokens(network, train, test, validation)
     keys = client_keys(experiment, torch.tensor(site.client))
-    counting = counting_of(experiment, federation)
+    counting = counting_of(experiment, federation, totals)
     task = build_task(experiment, network, train, keys, site.classes, counting.loss)
-    return ClientData(task, test, validation, Schema.of(federation, resolved), counting)
+    return ClientData(task, test, validation, Schema.of(federation, resolved), counting, found)
 
 
 def client_data_options(options: DataOptions, source: str) -> DataOptions:
@@ -181,13 +226,11 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
             f"The data has labels up to {federation.classes - 1}, but the federation's go to "
             f"{site.classes - 1}: give data with these labels."
         )
-    if not own:
-        return
-    if site.schema is not None:
+    if own and site.schema is not None:
         site.schema.scaling.check("The client's data", federation.inputs)
-    for scale in _TOGETHER.intersection((site.experiment.data.scale, federation.scale)):
-        if site.schema is None or site.schema.scaling.kind != scale:
-            raise InputError(
-                f"data.scale = {scale!r} needs the rows of all clients, which no site has: make the kits "
-                f"where all data is (data.source=…), use unit or none, or scale the rows yourself."
-            )
+    needed = federation.scale in NEEDS_SUMS and not site.sums
+    if own and needed and (site.schema is None or site.schema.scaling.kind != federation.scale):
+        raise InputError(
+            f"data.scale = {federation.scale!r} needs the rows of all clients, which no site has: set it in "
+            f"the experiment of the federation, make new kits, and leave it out here."
+        )

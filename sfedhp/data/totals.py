@@ -1,0 +1,158 @@
+"""What a client tells of its training rows before the first round, so that all scale alike: sums, no row.
+
+Mean and deviation of the inputs and targets follow from sums, and balanced class weights from counts. Those
+of several clients can be added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfedhp.data.federation import Federation
+from sfedhp.data.options import Scale
+from sfedhp.data.pool import Rows
+from sfedhp.data.scaling import NEEDS_SUMS, Scaling
+from sfedhp.data.sums import Sums
+
+_FIELDS = ("count", "center", "total", "squares")  # of `Sums`
+_LARGEST = 1e100
+
+
+@dataclass(frozen=True)
+class TotalsShape:
+    """How many numbers the totals of a federation have; all its clients must have the same."""
+
+    inputs: tuple[int, ...]  # of one input
+    targets: int  # numbers to be predicted; 0: none
+    classes: int  # 0: no classes are predicted
+
+    @property
+    def numbers(self) -> int:
+        """The numbers of a message, at most."""
+        return len(_FIELDS) * (math.prod(self.inputs) + self.targets) + self.classes
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Figures of training rows, of one client or of several together."""
+
+    pixels: bool  # inputs are uint8
+    inputs: Sums
+    targets: Sums | None  # of numbers to be predicted
+    classes: tuple[int, ...]  # rows of each class
+
+    @classmethod
+    def of(cls, federation: Federation, rows: Rows) -> Self:
+        """The totals of a client's training rows.
+
+        Args:
+            federation: that has them.
+            rows: their numbers.
+        """
+        inputs, labels = federation.inputs[rows], federation.labels[rows]
+        classes = np.bincount(labels, minlength=federation.classes).tolist() if federation.classes else []
+        return cls(
+            inputs.dtype == np.uint8,
+            Sums.of(inputs, to_add=True),
+            Sums.of(labels, to_add=True) if federation.problem == "regression" else None,
+            tuple(classes),
+        )
+
+    @classmethod
+    def add(cls, parts: Sequence[Self]) -> Self:
+        """The totals of the rows of all parts.
+
+        Raises:
+            ValueError: some are of pixels and some of floats.
+        """
+        if len({part.pixels for part in parts}) > 1:
+            raise ValueError("some clients have uint8 and some have floats")
+        targets = [part.targets for part in parts if part.targets is not None]
+        return cls(
+            parts[0].pixels,
+            Sums.add([part.inputs for part in parts]),
+            Sums.add(targets) if targets else None,
+            tuple(map(sum, zip(*(part.classes for part in parts), strict=True))),
+        )
+
+    def scaling(self, kind: Scale, are_numbers: NDArray[np.bool_] | None) -> Scaling:
+        """The scaling of the inputs.
+
+        Args:
+            kind: the option `scale`, as resolved.
+            are_numbers: which columns of a table are not just 0 or 1; None: it is no table.
+        """
+        if are_numbers is not None:
+            return Scaling.of_columns(kind, self.inputs, are_numbers)
+        sums = self.inputs if kind in NEEDS_SUMS else None
+        return Scaling.of_pixels(kind, sums) if self.pixels else Scaling.of_floats(kind, sums)
+
+    @property
+    def target_scaling(self) -> Scaling | None:
+        """The scaling of numbers to be predicted."""
+        return None if self.targets is None else Scaling.of_floats("standard", self.targets)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The totals as JSON can hold them."""
+        values = {"pixels": self.pixels, "inputs": self.inputs.to_dict(), "classes": list(self.classes)}
+        return values if self.targets is None else {**values, "targets": self.targets.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any, shape: TotalsShape, most: float) -> Self:
+        """The totals that `to_dict` wrote on another machine.
+
+        Args:
+            values: untrusted.
+            shape: of the federation.
+            most: rows that there may be.
+
+        Raises:
+            ValueError: they cannot be totals of that many rows; says why.
+        """
+        known = {"pixels", "inputs", "classes", *(["targets"] if shape.targets else [])}
+        if not isinstance(values, Mapping) or values.keys() != known or type(values["pixels"]) is not bool:
+            raise ValueError("they lack something")
+        pixels, classes = values["pixels"], _array(values["classes"], (shape.classes,), "iu")
+        if classes.size and (classes.min() < 0 or classes.sum() > most):
+            raise ValueError("they count rows of classes that there cannot be")
+        return cls(
+            pixels,
+            _sums(values["inputs"], shape.inputs, pixels, most),
+            _sums(values["targets"], (shape.targets,), False, most) if shape.targets else None,
+            tuple(classes.tolist()),
+        )
+
+
+def _sums(values: Any, shape: tuple[int, ...], pixels: bool, most: float) -> Sums:
+    if not isinstance(values, Mapping) or values.keys() != set(_FIELDS):
+        raise ValueError("a sum is missing")
+    one: tuple[int, ...] = ()
+    kinds = "iu" if pixels else "iuf"
+    shapes = {"count": one if pixels else shape, "center": one if pixels else shape}
+    count, center, total, squares = (
+        _array(values[name], shapes.get(name, shape), "iu" if name == "count" else kinds) for name in _FIELDS
+    )
+    if count.size and (count.min() < 0 or count.max() > most):
+        raise ValueError(f"they count {int(count.max())} rows, and there may be {most:g}")
+    if squares.size and squares.min() < 0:
+        raise ValueError("a sum of squares is negative")
+    return Sums(count, center, total, squares)
+
+
+def _array(values: Any, shape: tuple[int, ...], kinds: str) -> NDArray[Any]:
+    """An array of finite numbers of this shape.
+
+    Raises:
+        ValueError: it is none.
+    """
+    array = np.array(values) if values != [] else np.zeros(0, np.int64)  # ragged lists raise ValueError
+    # The comparison is False for NaN too; squares of sums within the limit are finite.
+    if array.shape != shape or array.dtype.kind not in kinds or not (np.abs(array) <= _LARGEST).all():
+        raise ValueError("a sum does not have the shape of the data, or is no number of a reasonable size")
+    return array
