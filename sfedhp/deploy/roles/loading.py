@@ -147,7 +147,7 @@ def check_own_data(experiment: Experiment) -> None:
     """
     if experiment.loss.class_weights == "balanced":
         raise InputError(
-            "loss.class_weights = 'balanced' counts the classes of all clients, and this data is that of one: "
+            "loss.class_weights = 'balanced' counts the classes of all clients, and this is the data of one: "
             "set sums = true in the federation file, and make new kits."
         )
 
@@ -183,10 +183,8 @@ def load_client(
     client = 0 if own else site.client
     _check(site, federation, client, own)
     found = Totals.of(federation, federation.train[client])
-    if totals is not None:
-        known = schema_of(site, totals)
-    else:
-        known = schema if own and not site.sums else None
+    from_kit = schema if own and not site.sums else None
+    known = from_kit if totals is None else schema_of(site, totals)
     if known is not None and known.scaling.kind == federation.scale:
         # The rows of one client must not decide how they are scaled.
         federation = replace(federation, given_scaling=known.scaling)

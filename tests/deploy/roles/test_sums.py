@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ FEATURES = (100.0, 0.01, 3.0)  # deviations
 SIZES = (9, 14, 30, 7)  # rows of each client
 
 
-def arrays(problem: str) -> dict[str, np.ndarray]:
+def arrays(problem: str) -> dict[str, Any]:
     """The rows of four clients, whose means and numbers differ."""
     random = np.random.default_rng(5)
     client = np.repeat(np.arange(len(SIZES)), SIZES)
-    inputs = random.normal(size=(len(client), len(FEATURES))) * FEATURES + 1000 * client[:, None]
-    labels = np.arange(len(client)) % 3
+    inputs: Any = random.normal(size=(len(client), len(FEATURES))) * FEATURES + 1000 * client[:, None]
+    labels: Any = np.arange(len(client)) % 3
     if problem == "regression":
         labels = inputs[:, :2] @ random.normal(size=(2, 2)) + 50
     elif problem == "pixels":
@@ -60,7 +61,7 @@ def files_of_clients(problem: str, folder: Path) -> dict[str, DataOptions]:
     return found
 
 
-def described(problem: str) -> dict[str, object]:
+def described(problem: str) -> dict[str, Any]:
     """What the federation file says of data that nobody has in one place."""
     shape = (4, 4) if problem == "pixels" else (3,)
     return {"inputs": shape, **({"outputs": 2} if problem == "regression" else {"classes": 3})}
