@@ -35,10 +35,10 @@ def target_of_table(
     for target in targets:
         if target.kind not in ("number", "boolean"):
             row = next(place for place, text in enumerate(target.texts) if numbers_of([text]) is None)
-            wanted = "several targets" if problem == "auto" else f"problem = {problem}"
+            wanted = "several targets need" if problem == "auto" else f"problem = {problem} needs"
             raise InputError(
                 f"{table.name}: the target {target.name!r} holds text ({target.texts[row]!r} in "
-                f"{table.place(row)}), and {wanted} need numbers: choose another column, or set "
+                f"{table.place(row)}), and {wanted} numbers: choose another column, or set "
                 f"problem=classification."
             )
     what = "the target " if one is not None else "the targets "

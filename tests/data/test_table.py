@@ -321,7 +321,7 @@ EXAMPLES = [
         {"problem": "classification"},
     ),
     (
-        "the target 'sick' holds text ('yes' in line 2), and problem = regression need numbers: choose",
+        "the target 'sick' holds text ('yes' in line 2), and problem = regression needs numbers: choose",
         PLAIN,
         {"problem": "regression"},
     ),
