@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
+import threading
 import time
 
 from sfedhp.cli import main
@@ -15,35 +17,30 @@ ROUNDS = 80
 MOST = 5  # rounds a process gets before it is killed: ten times as many are fewer than all
 
 
-def command(words):
-    """In the process."""
+def command(words, history, before, rounds, delay):
+    """In the process, which kills itself: another one might be late, and the run over."""
+    if rounds:
+        threading.Thread(target=kill_after, args=(history, before, rounds, delay), daemon=True).start()
     main(words, prog_name="sfedhp")
 
 
-def started(*words):
-    child = CONTEXT.Process(target=command, args=([*words],))
-    child.start()
-    return child
-
-
-def ended(child):
-    child.join(600)
-    assert child.exitcode == 0
-
-
-def wait_for(condition, child):
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert child.is_alive()
-        assert time.monotonic() < deadline
+def kill_after(history, before, rounds, delay):
+    """Wait until the process has begun its own history file and written so many rounds to it; then die."""
+    while not history.exists() or history.stat().st_ino == before:
         time.sleep(0.001)
-
-
-def advance(history, child, before, rounds):
-    """Wait until the process has begun its own history file and written so many rounds to it."""
-    wait_for(lambda: history.exists() and history.stat().st_ino != before, child)
     start = lines(history)
-    wait_for(lambda: lines(history) >= start + rounds, child)
+    while lines(history) < start + rounds:
+        time.sleep(0.001)
+    time.sleep(delay)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def code_of(*words, history=None, before=None, rounds=0, delay=0.0):
+    """The exit code of a command."""
+    child = CONTEXT.Process(target=command, args=([*words], history, before, rounds, delay))
+    child.start()
+    child.join()
+    return child.exitcode
 
 
 def lines(history):
@@ -67,22 +64,18 @@ def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     # The floor lies where the clients' densities are: what a client kept decides its next step.
     words += ["algorithm.client_sparsity=0.01", "algorithm.sparsity_floor=0.35", "density_threshold=0.3"]
     unbroken, broken = here / "unbroken", here / "broken"
-    ended(started("run", *words, "--out", str(unbroken)))
+    assert code_of("run", *words, "--out", str(unbroken)) == 0
     table = [json.loads(line) for line in (unbroken / "history.jsonl").read_text().splitlines()]
     one_round = sum(row["seconds"] for row in table) / ROUNDS
     draw = random.Random(0)
     history, inode, reached = broken / "history.jsonl", None, []
-    child = started("run", *words, "--out", str(broken))
     for _ in range(KILLS):
-        advance(history, child, inode, draw.randint(1, MOST))
-        time.sleep(draw.uniform(0, one_round))
-        child.kill()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
+        rounds, delay = draw.randint(1, MOST), draw.uniform(0, one_round)
+        again = ("resume", str(broken)) if inode else ("run", *words, "--out", str(broken))
+        assert code_of(*again, history=history, before=inode, rounds=rounds, delay=delay) == -signal.SIGKILL
         inode = history.stat().st_ino
         reached.append(lines(history))
-        child = started("resume", str(broken))
-    ended(child)
+    assert code_of("resume", str(broken)) == 0
     assert len(reached) == KILLS
     assert len(set(reached)) > 1, "the kills came at different moments"
     assert max(reached) < ROUNDS

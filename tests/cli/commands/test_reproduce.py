@@ -274,7 +274,7 @@ def test_figures_are_drawn_beside_the_markdown(small, sfedhp):
 
 
 def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
-    text = TINY.replace("rounds = 3", "rounds = 2000")
+    text = TINY.replace("rounds = 3", "rounds = 1000000")
     (small / "experiments" / "table2.toml").write_text(text, encoding="utf-8")
     child = process("reproduce", "table2", "--seeds", "1", "--only", "fedavg")
     for line in child.stderr:
