@@ -43,6 +43,7 @@ import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
 from sfedhp.data.npz import read_npz
+from sfedhp.data.pfllib_folder import read_pfllib_folder
 from sfedhp.data.registry import IMAGE_SETS, read_images
 from sfedhp.data.table import read_table
 from sfedhp.deploy.event_log import read_status
@@ -190,6 +191,7 @@ def readers(folder: Path) -> dict[str, Reader]:
         Reader("csv", _tables(), file("x.csv", lambda path: read_table(path, table))),
         Reader("npz", _archives(), file("x.npz", read_npz)),
         Reader("npy", _arrays(), file("y.npz", _read_array)),
+        Reader("pfllib", _pickled(), file("pfllib/train/0.npz", _read_pickled)),
         Reader(
             "idx",
             [gzip.compress(b"\0\0\x08\x03\0\0\0\x01\0\0\0\x1c\0\0\0\x1c" + bytes(784), mtime=0)],
@@ -373,6 +375,24 @@ def _read_array(path: Path) -> object:
         for name, content in arrays.items():
             archive.writestr(f"{name}.npy", content)
     return read_npz(path)
+
+
+def _pickled() -> list[bytes]:
+    target = io.BytesIO()
+    rows = {"x": np.ones((4, 1, 2, 2), np.float32), "y": np.arange(4) % 2}
+    np.save(target, np.array(rows), allow_pickle=True)
+    return [target.getvalue()]
+
+
+def _read_pickled(path: Path) -> object:
+    """A folder of PFLlib with this as the array of its only client, for training and for testing."""
+    content = path.read_bytes()
+    for part in ("train", "test"):
+        file = path.parents[1] / part / "0.npz"
+        file.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("data.npy", content)
+    return read_pfllib_folder(path.parents[1])
 
 
 def _plain(content: bytes) -> bytes:

@@ -42,7 +42,7 @@ def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
     # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_size(path, archive)
+            check_size(path, archive)
             damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"{damaged} is damaged")
@@ -57,7 +57,7 @@ def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path.name} is not a readable .npz file: it is corrupt or truncated.") from error
 
 
-def _check_size(path: Path, archive: zipfile.ZipFile) -> None:
+def check_size(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse a small file that claims to hold very large arrays, before anything is read.
 
     Raises:

@@ -27,7 +27,7 @@ class DataOptions:
         str,
         Help(
             "fmnist-mini (embedded), mnist, fmnist, cifar10, synthetic, a file (my.npz, my.csv, my.parquet), "
-            "or a folder of images (label/*.png, or client/label/*.png)"
+            "or a folder of images (label/*.png, or client/label/*.png) or of PFLlib"
         ),
     ] = "fmnist-mini"
     partition: Annotated[

@@ -13,6 +13,7 @@ from sfedhp.data import embedded
 from sfedhp.data.image_folder import read_image_folder
 from sfedhp.data.npz import read_npz
 from sfedhp.data.options import DataOptions
+from sfedhp.data.pfllib_folder import is_pfllib_folder, read_pfllib_folder
 from sfedhp.data.pool import Pool, with_problem
 from sfedhp.data.published_files import DataFile, State
 from sfedhp.data.sources import CIFAR10, FMNIST, MNIST, ImageSet, uncompressed
@@ -77,8 +78,10 @@ def load(
     if is_table(options.source):
         return read_table(Path(options.source).expanduser(), options, problem)
     if is_folder(options.source):
-        pictures = read_image_folder(Path(options.source).expanduser(), options.image_size)
-        return with_problem(pictures, problem)
+        root = Path(options.source).expanduser()
+        if is_pfllib_folder(root):
+            return read_pfllib_folder(root, problem)
+        return with_problem(read_image_folder(root, options.image_size), problem)
     raise _unknown(options.source)
 
 
@@ -184,6 +187,6 @@ def _unknown(name: str) -> InputError:
     hint = (
         f"did you mean {near[0]}?"
         if near
-        else f"use {', '.join(known)}, a file ending in {files}, or a folder of images."
+        else f"use {', '.join(known)}, a file ending in {files}, or a folder of images or of PFLlib."
     )
     return InputError(f"There is no data source {name!r}: {hint}")
