@@ -67,6 +67,11 @@ class HeurFedAMP(LocalSGD):
         model = minimize(task, clock, received, self.descent(self.proximity))
         return ClientResult(model, model)
 
+    @property
+    def needs_personal_state(self) -> bool:
+        """False: every round begins at u_i, and w_i is only predicted with."""
+        return False
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """w_i of this round, the model the client uploaded."""
         return personal

@@ -60,6 +60,11 @@ class PFedMe(ServerSteps, Finishing):
         """w ← (1 − β) w + β mean_i w_i."""
         return toward(model, weighted_mean(uploads, weights), self.cloud_mixing)
 
+    @property
+    def needs_personal_state(self) -> bool:
+        """False: every round begins at w, and θ_i is only predicted with."""
+        return False
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_i of this round, the personal model, after the finishing steps if there are any."""
         return self.finished(personal, task, clock)

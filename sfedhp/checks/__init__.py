@@ -1,5 +1,9 @@
 """The public battery: what every federated method must do, and the faults it must not have.
 
+It knows a method by its class and by what it does on a small federation, not by its paper. So it cannot know
+which of two models should be sent, how large a server's step should be, or a constant that is off:
+`docs/extend.md` says more.
+
 `check_algorithm(MyMethod())` raises a `CheckError` that names the first thing that is wrong.
 """
 
@@ -9,6 +13,12 @@ from collections.abc import Callable
 from typing import Final
 
 from sfedhp.algorithms.base import Algorithm
+from sfedhp.checks.declared import (
+    draws_change,
+    kept_state_is_used,
+    members_weigh_what_is_declared,
+    pull_changes_the_step,
+)
 from sfedhp.checks.equalities import (
     equal_after_resume,
     equal_in_a_batch_of_runs,
@@ -22,7 +32,6 @@ from sfedhp.checks.faults import (
     global_model_moves,
     inputs_unmodified,
     learns,
-    pull_changes_the_step,
     rests_without_gradient,
     zero_weight_is_not_read,
 )
@@ -46,6 +55,9 @@ CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
         equal_in_a_batch_of_runs,
         equal_after_resume,
         learns,
+        draws_change,
+        kept_state_is_used,
+        members_weigh_what_is_declared,
     )
 }
 

@@ -81,9 +81,15 @@ def zero_weight_is_not_read(algorithm: Algorithm) -> None:
     if algorithm.tiers == 3:
         message = algorithm.cloud_message(steps[0][2], EDGES)[0]
         steps.append(("edge", algorithm.edge_step, algorithm.edge_start(message, CLIENTS)))
+    task = replace(simulator.task, statistics=simulator.state.statistics)
+    result = algorithm.client_step(simulator.received(), simulator.state.personal, task, clock)
+    sent = dense(result.upload).shape[-1]
+    lengths = {"cloud": sent, "edge": sent}
+    if algorithm.tiers == 3:
+        lengths["cloud"] = algorithm.edge_upload(steps[1][2]).shape[-1]
     for tier, step, state in steps:
         members = CLIENTS if tier == "edge" else simulator.members
-        uploads = torch.randn(members, len(case.initial), dtype=case.initial.dtype)
+        uploads = torch.randn(members, lengths[tier], dtype=case.initial.dtype)
         weights = torch.ones(members, dtype=case.initial.dtype)
         weights[1] = 0
         spoilt = uploads.clone()
@@ -111,27 +117,6 @@ def rests_without_gradient(algorithm: Algorithm) -> None:
     upload = dense(method.client_step(received, simulator.state.personal, still, Clock(0)).upload)
     if not torch.allclose(upload, received, rtol=1e-12, atol=1e-12):
         raise CheckError("at rest: a client moves although its data has no gradient: a hidden decay?")
-
-
-def pull_changes_the_step(algorithm: Algorithm) -> None:
-    """A stronger pull gives another client model: a proximal term must have an effect."""
-    check_is_dataclass(algorithm)
-    # A step without data may be a server's.
-    pulls = {rule.pull for rule in algorithm.step_rules() if rule.uses_data and rule.pull is not None}
-    for name, strength in pulls:
-        results = []
-        for factor in (1.0, 2.0):
-            method = replace(algorithm, **{name: factor * (strength or 0.1)})
-            simulator = problem().simulator(method)
-            task = replace(simulator.task, statistics=simulator.state.statistics)
-            result = method.client_step(simulator.received(), simulator.state.personal, task, Clock(0))
-            personal = isinstance(result.personal, Tensor | Factored)
-            results.append(dense(result.personal if personal else result.upload))
-        if torch.allclose(results[0], results[1], rtol=1e-9, atol=0):
-            raise CheckError(
-                f"the pull: {name} does not change what a client computes. If it is not a pull, override "
-                f"step_rules()."
-            )
 
 
 def global_model_moves(algorithm: Algorithm) -> None:

@@ -39,8 +39,17 @@ class Problem:
         return Simulator(algorithm, self.task, self.ids, self.initial, self.statistics, stream, **options)
 
 
-def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CLASSES) -> Problem:
-    """Clients whose rows are separable, with sizes from 5 to 24 and labels that differ between clients."""
+def problem(
+    seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CLASSES, *, norm: bool = False
+) -> Problem:
+    """Clients whose rows are separable, with sizes from 5 to 24 and labels that differ between clients.
+
+    Args:
+        seed: of rows, weights and draws.
+        dtype: of rows and weights.
+        classes: how many.
+        norm: whether the network has a layer that normalizes.
+    """
     generator = torch.Generator().manual_seed(seed)
     lead = (EDGES, CLIENTS)
     ids = torch.arange(EDGES * CLIENTS).reshape(lead)
@@ -54,7 +63,9 @@ def problem(seed: int = 0, dtype: torch.dtype = torch.float64, classes: int = CL
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = Network(nn.Sequential(nn.Linear(INPUTS, 5), nn.ReLU(), nn.Linear(5, classes)).to(dtype))
+        between = [nn.LayerNorm(5)] if norm else []
+        layers = nn.Sequential(nn.Linear(INPUTS, 5), *between, nn.ReLU(), nn.Linear(5, classes))
+        network = Network(layers.to(dtype))
     task = Task(
         network,
         inputs.to(dtype),

@@ -11,6 +11,7 @@ from sfedhp.algorithms.base import Algorithm, ClientResult
 from sfedhp.checks import CheckError, check_algorithm
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Rate, Strength
+from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.inner.minimize import Descent, minimize
 
@@ -212,9 +213,149 @@ class DrawsNothing(Steps):
         return ClientResult(model)
 
 
+@dataclass(frozen=True)
+class Springs(Steps):
+    """FedProx and Ditto at once, written out: a model that is sent, and one of the client's own."""
+
+    proximity: Strength = 0.5
+
+    def client_start(self, initial, task):
+        return initial
+
+    def step(self, model, anchor, task, clock, step):
+        gradient = task.gradient(model, task.batch(clock, step)) + self.proximity * (model - anchor)
+        return model - self.local_rate * gradient
+
+    def client_step(self, received, personal, task, clock):
+        model = received
+        for step in range(self.local_steps):
+            model = self.step(model, received, task, clock, step)
+            personal = self.step(personal, received, task, clock, step)
+        return ClientResult(model, personal)
+
+    def personalize(self, received, personal, task, clock):
+        return personal
+
+
+@dataclass(frozen=True)
+class SpringToItself(Springs):
+    """Both models are pulled to where they are."""
+
+    def step(self, model, anchor, task, clock, step):
+        return super().step(model, model, task, clock, step)
+
+
+@dataclass(frozen=True)
+class PushedAway(Springs):
+    """The sign of the pull is wrong."""
+
+    def step(self, model, anchor, task, clock, step):
+        return super().step(model, 2 * model - anchor, task, clock, step)
+
+
+@dataclass(frozen=True)
+class OneMiniBatchForAllSteps(Springs):
+    """The number of the step is forgotten."""
+
+    def step(self, model, anchor, task, clock, step):
+        return super().step(model, anchor, task, clock, 0)
+
+
+@dataclass(frozen=True)
+class SameMiniBatchesEveryRound(Springs):
+    """The clock is forgotten."""
+
+    def step(self, model, anchor, task, clock, step):
+        return super().step(model, anchor, task, Clock(0), step)
+
+
+@dataclass(frozen=True)
+class SameMiniBatchesEveryEdgeRound(Springs):
+    """Of the clock only the cloud round is used."""
+
+    tiers = 3
+    edge_rounds = 2
+
+    def step(self, model, anchor, task, clock, step):
+        return super().step(model, anchor, task, Clock(clock.cloud_round), step)
+
+
+@dataclass(frozen=True)
+class RestartsFromTheReceived(Springs):
+    """Its own model begins anew in every round."""
+
+    def client_step(self, received, personal, task, clock):
+        return super().client_step(received, received, task, clock)
+
+
+@dataclass(frozen=True)
+class PredictsWithTheReceived(Springs):
+    """The client's own model is trained, kept and never used."""
+
+    def personalize(self, received, personal, task, clock):
+        return received
+
+
+@dataclass(frozen=True)
+class NeverUpdatesWhatItKeeps(Springs):
+    """A control that is read and never moved."""
+
+    proximity: Strength = 0.02
+
+    def client_step(self, received, personal, task, clock):
+        model = received
+        for step in range(self.local_steps):
+            model = self.step(model, personal, task, clock, step)
+        return ClientResult(model, personal)
+
+    def personalize(self, received, personal, task, clock):
+        return None
+
+
+@dataclass(frozen=True)
+class ReadsWhatItSaysItDoesNot(Springs):
+    """An engine may drop what the class says is not read."""
+
+    needs_personal_state = False
+
+
+@dataclass(frozen=True)
+class UnweightedMean(Steps):
+    """Members weigh alike, while the class says by size."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(uploads, (weights > 0).to(weights.dtype))
+
+
+@dataclass(frozen=True)
+class SquaredWeights(Steps):
+    """Weights are applied twice."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(uploads, weights.square())
+
+
+@dataclass(frozen=True)
+class ForgetsAMember(Steps):
+    """The last upload does not count."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(dense(uploads)[..., :-1, :], weights[..., :-1])
+
+
+@dataclass(frozen=True)
+class UnweightedEdges(Steps):
+    """The cloud weighs edges by their clients' rows, the edge its clients all alike."""
+
+    tiers = 3
+
+    def edge_step(self, state, uploads, weights, clock):
+        return weighted_mean(uploads, (weights > 0).to(weights.dtype))
+
+
 MUTANTS = {
     ProximityWithoutGradient: "the pull: proximity",
-    PulledToItself: "the pull: client_proximity",
+    PulledToItself: "the pull: a stronger client_proximity",
     NeverMixes: "the global model",
     HiddenDecay: "at rest",
     OneCloudModelForAll: "clients permuted",
@@ -228,6 +369,19 @@ MUTANTS = {
     AlwaysDouble: "dtype kept",
     Ascends: "learning",
     DrawsNothing: "another seed",
+    SpringToItself: "the pull: proximity does not change",
+    PushedAway: "the pull: a stronger proximity takes a client farther",
+    OneMiniBatchForAllSteps: "draws: all steps of a round use one mini-batch",
+    SameMiniBatchesEveryRound: "draws: every cloud round has the same",
+    SameMiniBatchesEveryEdgeRound: "draws: every edge round has the same",
+    RestartsFromTheReceived: "what is kept: client_step does not read",
+    PredictsWithTheReceived: "what is kept: a client predicts with what it received",
+    NeverUpdatesWhatItKeeps: "what is kept: a client's step never changes",
+    ReadsWhatItSaysItDoesNot: "what is kept: client_step reads what the client kept, but",
+    UnweightedMean: "weights: weighting is 'size', but a member of",
+    SquaredWeights: "weights: weighting is 'size', but a member of",
+    ForgetsAMember: "clients permuted",
+    UnweightedEdges: "of the edge's mean",
 }
 
 
@@ -237,8 +391,9 @@ def test_battery_rejects(mutant):
         check_algorithm(mutant())
 
 
-def test_the_skeleton_itself_is_sound():
+def test_the_skeletons_themselves_are_sound():
     check_algorithm(Steps())
+    check_algorithm(Springs())
 
 
 def test_a_sound_method_made_faulty_is_rejected_for_each_real_method():
