@@ -16,6 +16,7 @@ from sfedhp.report import config_section, content, sections
 from sfedhp.report.drawing import Drawing
 from sfedhp.report.facts import Facts
 from sfedhp.report.html import figures, paragraph, section
+from sfedhp.report.newcomers import newcomers
 from sfedhp.report.styles import chart_css, palette_css
 from sfedhp.runs.benefit import benefit_of
 
@@ -73,6 +74,7 @@ def render_content(facts: Facts, members: str = "") -> Content:
         section("The federation", _picker(facts), *_trees(facts)),
         "" if several else section("Curves", figures(curves)),
         *sections.details(facts),
+        newcomers(facts),
         section("Density, bytes and time", figures([*traffic, *times])),
         f'<div class="columns">{section("Config", config_section.config(facts))}'
         f"{section('Environment', config_section.environment(facts))}</div>",

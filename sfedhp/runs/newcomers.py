@@ -33,7 +33,8 @@ from sfedhp.runs.results import Run
 class Personalized:
     """A newcomer's model and how much it gained."""
 
-    model: nn.Module
+    own_model: nn.Module  # after the steps
+    start_model: nn.Module  # before them
     classes: int  # 0 where no classes are predicted
     start: str  # the model it was made from, by the name of its file: "global" or "edge-i"
     losses: dict[str, float]  # on the newcomer's training rows, of each model it could start from
@@ -44,6 +45,22 @@ class Personalized:
     test_rows: int
     halvings: int  # of the method's rates, before steps with them gave this model
     loss: float  # of its own model on its training rows; above that of the start where no rate lowers it
+
+    @property
+    def model(self) -> nn.Module:
+        """The better one on its test rows: its own, or the one that it was made from."""
+        return self.start_model if self.worse else self.own_model
+
+    @property
+    def worse(self) -> bool:
+        """Whether its own model is worse on its test rows than the one it was made from, which is kept."""
+        return self.metric.better(self.before, self.after)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON can hold them."""
+        names = ("start", "losses", "loss", "before", "after", "rows", "test_rows", "halvings")
+        kept = "start" if self.worse else "own"
+        return {name: getattr(self, name) for name in names} | {"metric": self.metric.name, "kept": kept}
 
 
 def personalize(
@@ -201,7 +218,8 @@ def adapt(
         evaluate(each, test_inputs, test_labels, counting).value for each in (models[chosen], found.model)
     )
     return Personalized(
-        model=found.model,
+        own_model=found.model,
+        start_model=models[chosen],
         classes=classes,
         start=chosen,
         losses=losses,

@@ -148,11 +148,12 @@ def test_where_no_rate_helps_the_runs_own_are_used(trained):
     found = adapt(replace(whole(run), algorithm=sparse), models, newcomer)
     assert found.halvings == 0
     inputs, labels = torch.from_numpy(newcomer.inputs), torch.from_numpy(newcomer.labels)
-    assert found.loss == pytest.approx(nn.functional.cross_entropy(found.model(inputs), labels).item())
+    assert found.loss == pytest.approx(nn.functional.cross_entropy(found.own_model(inputs), labels).item())
     assert found.losses["global"] < found.loss < np.log(10)
     start = dict(models["global"].named_parameters())
     moved = [
-        (value - start[name]).norm() / start[name].norm() for name, value in found.model.named_parameters()
+        (value - start[name]).norm() / start[name].norm()
+        for name, value in found.own_model.named_parameters()
     ]
     assert min(moved) > 0.5, "a smaller rate would have left it where it was"
 
@@ -462,3 +463,22 @@ def test_the_runs_loss_is_the_newcomers(trained):
     scores = shared_models(run)["global"](torch.from_numpy(newcomer.inputs))
     each = nn.functional.cross_entropy(scores, labels, weights, label_smoothing=0.2, reduction="none")
     assert found.losses["global"] == pytest.approx(each.mean().item(), rel=1e-6)
+
+
+def test_the_better_model_is_kept(trained):
+    run, newcomer = trained
+    models = shared_models(run)
+    found = adapt(whole(run), models, newcomer)
+    assert not found.worse
+    assert found.model is found.own_model
+    assert found.to_dict()["kept"] == "own"
+    # Test rows unlike the training rows: what fits these makes those worse.
+    labels = models[found.start](torch.from_numpy(newcomer.test_inputs)).argmax(-1).numpy()
+    other = newcomer._replace(test_labels=labels)
+    found = adapt(
+        replace(whole(run), algorithm=SFedHP(personal_steps=50, client_proximity=1.0)), models, other
+    )
+    assert found.worse
+    assert found.model is found.start_model
+    assert (found.before, found.to_dict()["kept"]) == (100, "start")
+    assert found.after < 100

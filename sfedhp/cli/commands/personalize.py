@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 from safetensors import SafetensorError, safe_open
 
-from sfedhp.cli.options import output_options
+from sfedhp.cli.execution import write_page
+from sfedhp.cli.options import output_options, report_option
 from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
@@ -18,6 +19,7 @@ from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import read_experiment, read_schema
 from sfedhp.runs.model_card import ModelCard, has_card
 from sfedhp.runs.models import save_model
+from sfedhp.runs.newcomer_records import FOLDER, write_newcomer
 from sfedhp.runs.newcomers import Personalized, newcomer_of
 from sfedhp.runs.newcomers import personalize as train_own_model
 from sfedhp.runs.provenance import METHOD, SOURCE
@@ -43,16 +45,19 @@ _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
     json="Print the result as one JSON object.",
     metavar="FILE",
 )
-def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool) -> None:
+@report_option
+def personalize(
+    folder: Path, words: tuple[str, ...], start: str, out: Path | None, as_json: bool, no_report: bool
+) -> None:
     """Train a model for a client that was not in the training.
 
     Uses the models of the run in RUNDIR and the newcomer's own rows: an npz with `inputs`, `labels` (what the
     run predicts), and optionally `test`, which marks the rows to test on, or a table with the columns of the
     run's. They are scaled as the run's. Chooses the global or an edge model by its loss on the newcomer's
     training rows, then takes the steps of the method's client: for sFedHP K steps of the inner problem, on
-    all rows of the newcomer. Prints the run's main metric before and after. No other client takes part. The
-    run's settings apply; KEY=VALUE changes those of the method (`algorithm.…`), batch_size, seed,
-    model.weight_decay or data.test_share.
+    all rows of the newcomer. Prints the run's main metric before and after; if it got worse, the model it
+    started from is kept. No other client takes part. The run's settings apply; KEY=VALUE changes those of the
+    method (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
 
     \b
     Examples:
@@ -69,7 +74,7 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
     settings = read_settings(words)
     source = _source(settings)
     _check_method(settings, run, folder)
-    path = folder / "newcomers" / f"{source.stem}.safetensors" if out is None else out
+    path = folder / FOLDER / f"{source.stem}.safetensors" if out is None else out
     _check_out(path)
     newcomer = newcomer_of(_with_test_share(run, settings), source, read_schema(folder))
     experiment = read_settings([str(folder / "config.toml"), *words]).experiment()
@@ -82,6 +87,10 @@ def personalize(folder: Path, words: tuple[str, ...], start: str, out: Path | No
         _print_json(own, path)
     else:
         _print(own, path, _rates_changed(settings, run), _is_sparse(experiment))
+    if out is None:
+        write_newcomer(path, own.to_dict())
+        if not no_report:
+            write_page(folder, as_json=as_json)
 
 
 def _source(settings: Settings) -> Path:
@@ -151,7 +160,8 @@ def _card(folder: Path, own: Personalized, name: str) -> ModelCard | None:
     metadata = read_metadata(start)
     if not has_card(metadata):
         return None
-    metrics = {own.metric.name: own.after, "test_rows": float(own.test_rows)}
+    figure = own.before if own.worse else own.after
+    metrics = {own.metric.name: figure, "test_rows": float(own.test_rows)}
     return replace(ModelCard.from_metadata(str(start), metadata), tier="client", name=name, metrics=metrics)
 
 
@@ -164,8 +174,7 @@ def _save(own: Personalized, path: Path, card: ModelCard | None) -> None:
 
 
 def _print_json(own: Personalized, path: Path) -> None:
-    names = ("start", "losses", "loss", "before", "after", "rows", "test_rows", "halvings")
-    print_json({name: getattr(own, name) for name in names} | {"metric": own.metric.name, "model": str(path)})
+    print_json(own.to_dict() | {"model": str(path)})
 
 
 def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> None:
@@ -192,4 +201,6 @@ def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> 
         unit = " %" if metric.percent else ""
         console.print(f"before     {metric.title} {metric.text(own.before)}{unit} on {test_rows}")
         console.print(f"after      {metric.title} {metric.text(own.after)}{unit}")
+    if own.worse:
+        console.print(f"kept       {own.start}: the steps made it worse on the test rows", soft_wrap=True)
     console.print(f"model      {path}", soft_wrap=True)

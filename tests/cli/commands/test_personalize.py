@@ -156,13 +156,13 @@ def test_people_are_told_of_other_rates(sfedhp, run):
 
 
 def test_the_runs_own_method_may_be_named(sfedhp, run):
-    base = ["personalize", "run", "data.source=newcomer.npz", "--json"]
+    base = ["personalize", "run", "data.source=newcomer.npz", "--json", "--no-report"]
     plain, named = sfedhp(*base), sfedhp(*base, "algorithm=sfedhp")
     assert (named.exit_code, named.stdout, named.stderr) == (0, plain.stdout, "")
 
 
 def test_a_key_that_the_runs_method_does_not_have_is_left_out_with_a_word(sfedhp, tiny, run):
-    base = ["personalize", "run", "data.source=newcomer.npz", "--json"]
+    base = ["personalize", "run", "data.source=newcomer.npz", "--json", "--no-report"]
     plain, more = sfedhp(*base), sfedhp(*base, "algorithm.local_steps=3")
     assert (more.exit_code, more.stdout, plain.stderr) == (0, plain.stdout, "")
     assert more.stderr.startswith("algorithm.local_steps is ignored: it is a key of fedavg, hierfavg, ")
@@ -252,3 +252,37 @@ def test_a_newcomer_with_a_table_of_numbers(sfedhp, here, target):
     assert f"before     RMSE {found['before']:.4g} on 10 test rows\n" in said
     predicted = sfedhp("predict", "--model", found["model"], "--data", "newcomer.csv")
     assert predicted.exit_code == 0, predicted.stderr
+
+
+def test_the_page_shows_newcomers_and_a_worse_model_is_not_kept(sfedhp, run):
+    result = sfedhp("personalize", "run", "data.source=newcomer.npz")
+    assert result.exit_code == 0, result.output
+    assert "Page: run/report.html" in result.stdout
+    assert "kept" not in result.stdout
+    # Training rows whose labels are exchanged: what fits them makes the test rows worse.
+    random = np.random.default_rng(5)
+    labels = np.arange(60) % 2
+    test = np.arange(60) >= 40
+    inputs = random.normal(size=(60, 4)) + 4 * np.eye(4)[labels]
+    np.savez("odd.npz", inputs=inputs, labels=np.where(test, labels, 1 - labels), test=test)
+    words = ["data.source=odd.npz", "algorithm.personal_steps=300", "algorithm.client_proximity=0.01"]
+    result = sfedhp("personalize", "run", *words)
+    assert result.exit_code == 0, result.output
+    known = json.loads((run / "newcomers" / "odd.json").read_text())
+    assert known["kept"] == "start"
+    assert f"kept       {known['start']}: the steps made it worse on the test rows" in result.stdout
+    saved, start = run / "newcomers" / "odd.safetensors", run / "models" / f"{known['start']}.safetensors"
+    for name, value in load_file(start).items():
+        assert load_file(saved)[name].equal(value)
+    card = json.loads(read_metadata(saved)["sfedhp"])
+    assert card["metrics"]["accuracy"] == known["before"] > known["after"]
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Clients that joined after training" in page
+    figures = f"odd: before {known['before']:.2f} %, after {known['after']:.2f} %"
+    assert f"{figures}, from {known['start']}, 20 test rows; its own model was worse" in page
+    (run / "newcomers" / "torn.json").write_text("{")
+    assert sfedhp("report", "run").exit_code == 0
+    for path in (run / "newcomers").glob("*.json"):
+        path.unlink()
+    assert sfedhp("report", "run").exit_code == 0
+    assert "Clients that joined" not in (run / "report.html").read_text(encoding="utf-8")
