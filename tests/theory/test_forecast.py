@@ -54,7 +54,7 @@ def test_the_density_of_real_runs_was_foreseen(record):
 @pytest.mark.parametrize("variant", ["λ=20", "λ=25", "λ=30"])
 def test_weights_cut_on_the_wire_are_gone_however_they_swing(variant):
     """Figure 4 with γ = 8e-3, whose messages are cut at 5e-4."""
-    lines = (RECORDS.parent / "fig4.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (RECORDS.parent / "fig4-neighbouring.jsonl").read_text(encoding="utf-8").splitlines()
     record = next(each for each in map(json.loads, lines) if (each["variant"], each["seed"]) == (variant, 0))
     experiment = from_dict(record["config"])
     assert experiment.wire.threshold == 5e-4
