@@ -184,7 +184,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def table(records: list[dict[str, Any]]) -> str:
     """A Markdown table with a line per variant: last GM, its gap to the dense run, and the saved bytes."""
     names = [name for name in VARIANTS if any(each["variant"] == name for each in records)]
-    mean = {name: _mean(records, name) for name in names}
+    mean = {name: mean_of(records, name) for name in names}
     lines = [
         "| variant | GM last | to dense | GM validated | PM last | density of w | fewer bytes | what |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -199,7 +199,8 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _mean(records: list[dict[str, Any]], name: str) -> dict[str, float]:
+def mean_of(records: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """The means over seeds of a variant's figures."""
     mine = [each for each in records if each["variant"] == name]
     summaries = [each["summary"] for each in mine]
 

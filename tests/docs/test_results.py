@@ -1,13 +1,21 @@
 """What the results page says is what the records say."""
 
 import json
+import re
+import statistics
+from collections import Counter, defaultdict
+from typing import get_args
 
 from click.testing import CliRunner
 
 from sfedhp.cli import main
+from sfedhp.paper import read_results, read_studies
+from sfedhp.paper.verdicts import Verdict
+from tests.support import recompute
 from tests.support.paths import ROOT
 from tests.support.tools import load_tool
 
+VERDICTS = get_args(Verdict)
 PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
 
 
@@ -57,3 +65,90 @@ def test_the_reproduction_page_is_written_from_the_records(tmp_path):
     done = CliRunner().invoke(main, [*words, *folders])
     assert done.exit_code == 0, done.output
     assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+
+
+MEASURED = (ROOT / "README.md").read_text(encoding="utf-8").split("## Measured results")[1].split("\n## ")[0]
+PAPER_POINT, SPEED_POINT, BYTES_POINT = (
+    MEASURED.split(f"- **{words}")[1].split("\n\n")[0] for words in ("The paper", "Speed", "Bytes")
+)
+
+
+def test_readme_and_the_results_page_are_written_from_the_records():
+    measured = load_tool("measured")
+    results = read_results(read_studies(ROOT / "experiments"), ROOT / "results")
+    for name in measured.PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert text.count("<!-- measured: ") == text.count("<!-- /measured -->") > 0
+        assert measured.fill(text, results) == text, f"{name} is stale: python tools/measured.py"
+
+
+def numbers(text: str) -> list[str]:
+    """The numbers of a text, without those in addresses, names and settings."""
+    plain = re.sub(r"\]\([^)]*\)|`[^`]*`|H200|CIFAR-10|T = 800", "", " ".join(text.split()))
+    return re.findall(r"(?<![\w.])\d+(?:[  ]\d{3})*(?:\.\d+)?", plain)
+
+
+def test_the_figures_of_readme_about_the_paper_are_computed_by_other_means():
+    every = recompute.every_run()
+    rows = recompute.rows(every)
+    nets = [row for row in rows if row.runs.table in ("table2", "table3", "table4", "table5")]
+    cifar = [row for row in rows if row.runs.table in ("table6", "table7")]
+    own = [row for row in nets if row.runs.method == "sfedhp"]
+    judged = recompute.claims(every, "balanced")
+    verdict_counts = Counter(verdict for verdict, _ in judged.values())
+    _, best = judged["Best global model"]
+    gaps = [recompute.distances(some, "balanced") for some in (nets, cifar, own)]
+
+    def near(some, points):
+        return sum(abs(gap) <= points for gap in some)
+
+    # The paper has 108 accuracies in tables 2 to 5 and 54 in tables 6 and 7.
+    said = [
+        *(108, len(gaps[0]), near(gaps[0], 2.5), 2.5, near(gaps[0], 1), 1, len(gaps[2]), near(gaps[2], 2), 2),
+        *(108 - len(gaps[0]), 54 - len(gaps[1]), 54, len(judged)),
+    ]
+    said += [verdict_counts[word] for word in VERDICTS if verdict_counts[word]]
+    known = [cell for cell in best if cell.mean is not None]
+    if known:
+        means = [cell.mean for cell in known]
+        said += [sum(cell.outcome == "true" for cell in known), len(known)]
+        said += [f"{abs(min(means)):.1f}", f"{abs(max(means)):.1f}"]
+    if len(known) < len(best):
+        said += [len(best) - len(known), len(best)]
+    assert numbers(PAPER_POINT) == [str(number) for number in said]
+
+
+def test_the_figures_of_readme_about_bytes_are_those_of_the_records():
+    lines = (ROOT / "results" / "tradeoff.jsonl").read_text(encoding="utf-8").splitlines()
+    by_variant = defaultdict(list)
+    for record in map(json.loads, lines):
+        by_variant[record["variant"]].append(record)
+
+    def fewer(name):
+        return statistics.fmean(record["dense_bytes"] / record["bytes"] for record in by_variant[name])
+
+    def accuracy(name):
+        return statistics.fmean(record["summary"]["gm_last"] for record in by_variant[name])
+
+    # 494 710 float32 weights: 20 clients in 20 edge rounds and 4 edges, up and down; pFedMe's 20 clients.
+    weights = 4 * 494_710 * 2 * 100 / 1e9
+    whole, cloud, rival = weights * (20 * 20 + 4), weights * 4, weights * 20
+    lost = accuracy("dense") - accuracy("literal-float16-difference")
+    assert abs(accuracy("dense") - accuracy("dense-float16-difference")) < 0.05
+    assert numbers(BYTES_POINT) == [
+        *(f"{whole / rival:.0f}", f"{whole:.1f}", f"{rival:.1f}", "100", f"{100 * cloud / whole:.0f}"),
+        *(f"{fewer('dense-float16-difference'):.1f}", f"{fewer('literal-float16-difference'):.0f}"),
+        f"{lost:.1f}",
+    ]
+
+
+def test_the_figures_of_readme_about_speed_are_on_the_performance_page():
+    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    for number in numbers(SPEED_POINT):
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.]\d)", page), number
+    # Of the loop's time: a tenth to a twentieth with fully connected networks, six tenths with vgg.
+    rows = [line.split("|") for line in page.split("| sFedHP, ")[1:]]
+    ratios = [float(cells[3]) for cells in rows[:3]]
+    assert 10 <= min(ratios) <= max(ratios) <= 20
+    _, vgg = page.split("| sFedHP | above | above | above |")
+    assert round(1 / float(vgg.split("|")[0]), 1) == 0.6

@@ -84,8 +84,8 @@ def reproduce(
     package: where there are none here, its files are used, and its records are copied to results/. A run
     that has a record is not repeated, so a campaign that was stopped continues where it was. Several of these
     commands may run at once with the same records, for example with different --only: small runs do not fill
-    a GPU. Table 1 consists of rows of tables 2 to 7. The whole paper takes about 100 minutes on one H200;
-    `--fast` is a preview.
+    a GPU. Table 1 consists of rows of tables 2 to 7. docs/results.md says how many minutes of an H200 all of
+    it took; `--fast` is a preview.
     Besides the tables in the terminal, one HTML page has all tables, the figures, and a verdict on each
     claim of the paper.
 

@@ -1,0 +1,302 @@
+"""Write the figures of README.md and docs/results.md from the records, between their marks.
+
+    python tools/measured.py           write them
+    python tools/measured.py --check   exit with 1 if a page says something else
+
+A block begins with `<!-- measured: NAME -->` and ends with `<!-- /measured -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import get_args
+
+from sfedhp.paper import STUDIES, Claim, Results, Row, read_records, read_results, read_studies
+from sfedhp.paper.agreement import GROUPS, agreement
+from sfedhp.paper.page import coverage
+from sfedhp.paper.published import METHOD_NAMES, TABLES, in_words, place_of
+from sfedhp.paper.rows import table1_rows
+from sfedhp.paper.studies import MAIN_READING, OTHER_READING
+from sfedhp.paper.verdicts import Verdict
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tradeoff
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/results.md")
+GB = 1e9
+# As `sfedhp check model.name=dnn rounds=100`: 494 710 float32 weights, 20 clients, 4 edges, R = 20.
+MODEL, CLIENTS, EDGES, EDGE_ROUNDS, ROUNDS = 4 * 494_710, 20, 4, 20, 100
+
+
+def readme_paper(results: Results) -> str:
+    """The first point of README's results."""
+    nets, cifar = (agreement(results.rows, tables) for tables in GROUPS.values())
+    own = agreement(results.rows, GROUPS["tables 2–5"], ["sfedhp"])
+    verdicts = Counter(claim.verdict for claim in results.claims)
+    judged = ", ".join(f"{word} {verdicts[word]}" for word in get_args(Verdict) if verdicts[word])
+    best = _claim(results, "Best global model")
+    return _point(
+        f"**The paper, reproduced** (T = 800, label-balanced edges): of the {nets.wanted} cells of its MNIST "
+        f"and Fashion-MNIST tables, {len(nets.rows)} were run, and {nets.within(2.5)} of them are within 2.5 "
+        f"points on the best round, {nets.within(1)} within 1. Of sFedHP's own {len(own.rows)} cells, "
+        f"{own.within(2)} are within 2. Not run yet: {nets.missing} of these cells, and {cifar.missing} of "
+        f"CIFAR-10's {cifar.wanted}. The paper's {len(results.claims)} [claims](docs/reproduction.md): "
+        f"{judged}. That sFedHP's global model is above each of four others, six times: {best.number}."
+    )
+
+
+def readme_bytes(results: Results) -> str:
+    """The last point of README's results."""
+    del results
+    whole, cloud, rival = traffic()
+    records = tradeoff.read(ROOT / tradeoff.RECORDS)
+    same, sparse = (
+        tradeoff.mean_of(records, name) for name in ("dense-float16-difference", "literal-float16-difference")
+    )
+    cost = sparse["gm"] - tradeoff.mean_of(records, "dense")["gm"]
+    return _point(
+        f"**Bytes**: in all, sFedHP sends {whole / rival:.0f} times as much as pFedMe ({whole / GB:.1f} "
+        f"against {rival / GB:.1f} GB in {ROUNDS} rounds of `dnn`), nearly all of it between clients and "
+        f"edges. On the cloud's links alone, {100 * cloud / whole:.0f} % of these bytes, short floats and "
+        f"differences send {same['factor']:.1f} times fewer at the same accuracy, and {sparse['factor']:.0f} "
+        f"times fewer at {-cost:.1f} points less. [Results](docs/results.md#accuracy-against-bytes)"
+    )
+
+
+def traffic() -> tuple[int, int, int]:
+    """Dense bytes of sFedHP on all links and on the cloud's, and of pFedMe."""
+    cloud = 2 * EDGES * MODEL * ROUNDS
+    return cloud + 2 * CLIENTS * EDGE_ROUNDS * MODEL * ROUNDS, cloud, 2 * CLIENTS * MODEL * ROUNDS
+
+
+def bytes_of_all_links(results: Results) -> str:
+    """What is sent in all, link by link."""
+    del results
+    whole, cloud, rival = traffic()
+    return "\n".join(
+        [
+            f"| dense messages, {ROUNDS} rounds of `dnn` | cloud's links | clients and edges | all |",
+            "| --- | ---: | ---: | ---: |",
+            f"| sFedHP | {cloud / GB:.1f} GB | {(whole - cloud) / GB:.1f} GB | {whole / GB:.1f} GB |",
+            f"| pFedMe | {rival / GB:.1f} GB | – | {rival / GB:.1f} GB |",
+        ]
+    )
+
+
+def short(results: Results) -> str:
+    """What was run and how near it is."""
+    lines = [
+        "| cells of the paper | run | within 0.5 | within 1 | within 2 | within 2.5 |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for reading in (MAIN_READING, OTHER_READING):
+        for group, tables in GROUPS.items():
+            for whose, methods in (("all methods", tuple(METHOD_NAMES)), ("sFedHP", ("sfedhp",))):
+                found = agreement(results.rows, tables, methods, reading=reading)
+                near = " | ".join(str(found.within(points)) for points in (0.5, 1, 2, 2.5))
+                run = f"{len(found.rows)} of {found.wanted}"
+                lines.append(f"| `{reading}`, {group}, {whose} | {run} | {near} |")
+    return "\n\n".join([_wrap(coverage(results)), "\n".join(lines)])
+
+
+def claims(results: Results) -> str:
+    """The verdicts."""
+    lines = [f"| claim | verdict | number | `{OTHER_READING}` |", "| --- | --- | --- | --- |"]
+    for claim, beside in zip(results.claims, results.claims_beside, strict=True):
+        lines.append(f"| {claim.title} | **{claim.verdict}** | {claim.number} | {beside.verdict} |")
+    return "\n".join(lines)
+
+
+def labels(results: Results) -> str:
+    """The cells that ran with two labels and with five."""
+    five = [row for row in results.rows if row.reading == "as-written" and row.paper is not None]
+    keys = {(row.table, row.variant, row.metric) for row in five if row.table in GROUPS["tables 2–5"]}
+    lines = ["| cells of tables 2–5 within 2.5 points of the paper | two labels | five labels |"]
+    lines.append("| --- | ---: | ---: |")
+    by_reading = {
+        reading: [
+            row
+            for row in results.rows
+            if row.reading == reading
+            and row.paper is not None
+            and (row.table, row.variant, row.metric) in keys
+        ]
+        for reading in (OTHER_READING, "as-written")
+    }
+    kinds: dict[str, Callable[[Row], bool]] = {
+        "all that ran both ways": lambda row: True,
+        "of these, Fashion-MNIST": lambda row: row.dataset == "fmnist",
+        "of these, sFedHP's global model": lambda row: (row.method, row.metric) == ("sfedhp", "gm"),
+    }
+    for words, wanted in kinds.items():
+        both = [[row for row in rows if wanted(row)] for rows in by_reading.values()]
+        near = [f"{sum(abs(row.gap or 0) <= 2.5 for row in rows)} of {len(rows)}" for rows in both]
+        lines.append(f"| {words} | {near[0]} | {near[1]} |")
+    return "\n".join(lines)
+
+
+def norms(results: Results) -> str:
+    """Global models on CIFAR-10 with both statistics, and with group norm."""
+    reading = MAIN_READING if _cifar(results.rows, MAIN_READING) else OTHER_READING
+    lines = [
+        f"| GM on CIFAR-10, last five, `{reading}` | local | averaged |",
+        "| --- | ---: | ---: |",
+    ]
+    for row in _cifar(results.rows, reading):
+        (other,) = [
+            each
+            for each in results.rows
+            if (each.table, each.variant, each.reading) == (row.table, row.variant, reading)
+            and each.statistics == "averaged"
+        ]
+        lines.append(
+            f"| {_place(row)} {in_words(row.variant)} | {row.ours_tail:.1f} | {other.ours_tail:.1f} |"
+        )
+    lines += ["", f"| GM with group norm, last five, `{OTHER_READING}` | |", "| --- | ---: |"]
+    lines += [
+        f"| {_place(row)} {in_words(row.variant)} | {row.ours_tail:.1f} |"
+        for row in results.rows
+        if "vgg-gn" in row.variant and row.metric == "gm" and row.reading == OTHER_READING
+    ]
+    return "\n".join(lines)
+
+
+def pixels(results: Results) -> str:
+    """Runs with standardized pixels."""
+    lines = [f"| standardized pixels, `{OTHER_READING}` | GM, last five | seeds |", "| --- | ---: | ---: |"]
+    for study in ("table2-per-pixel", "table3-per-pixel"):
+        for row in results.rows_by_study.get(study, ()):
+            if row.metric == "gm":
+                end = f"{row.ours_tail:.1f}" if row.diverged < row.seeds else "diverged"
+                lines.append(f"| {_place(row)} {in_words(row.variant)} | {end} | {row.seeds} |")
+    return "\n".join(lines)
+
+
+def newcomers(results: Results) -> str:
+    """Clients that join afterwards."""
+    reading = MAIN_READING if _joined(results.rows, MAIN_READING) else OTHER_READING
+    lines = [
+        f"| newcomers, `{reading}` | global model as is: sFedHP, HierFAVG | personalized from it: sFedHP, "
+        "HierFAVG |",
+        "| --- | ---: | ---: |",
+    ]
+    found = _joined(results.rows, reading)
+    for table in TABLES:
+        cells = []
+        for words in ("global model as is", "personalized from the global model"):
+            ends = {row.method: row.ours_last for row in found if row.table == table and words in row.variant}
+            cells.append(
+                ", ".join(f"{ends[name]:.1f}" if name in ends else "–" for name in ("sfedhp", "hierfavg"))
+            )
+        lines.append(f"| {place_of(table)} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def runtime(results: Results) -> str:
+    """How long the runs took, by the records."""
+    del results
+    taken = {
+        name: sum(
+            each.seconds
+            for each in read_records(ROOT / "results", [name])
+            if "H200" in each.versions["device"]
+        )
+        / 60
+        for name in STUDIES
+    }
+    groups = {
+        "tables 2–5": r"table[2-5]",
+        "tables 6–7": r"table[67]",
+        "figures and speed-up": r"fig\d|speedup",
+        "extras of all tables": r"table\d-extras",
+    }
+    lines = [f"| minutes on an H200 | `{MAIN_READING}` | `{OTHER_READING}` |", "| --- | ---: | ---: |"]
+    for words, pattern in groups.items():
+        minutes = [
+            sum(taken[name] for name in taken if re.fullmatch(f"({pattern}){suffix}", name))
+            for suffix in ("", f"-{OTHER_READING}")
+        ]
+        lines.append(f"| {words} | {minutes[0]:.0f} | {minutes[1]:.0f} |")
+    return "\n".join(lines)
+
+
+def _cifar(rows: Iterable[Row], reading: str) -> list[Row]:
+    return [row for row in table1_rows(list(rows), reading) if row.statistics == "local"]
+
+
+def _joined(rows: Iterable[Row], reading: str) -> list[Row]:
+    return [row for row in rows if "newcomer" in row.variant and row.reading == reading]
+
+
+def _place(row: Row) -> str:
+    return place_of(row.table)
+
+
+def _claim(results: Results, title: str) -> Claim:
+    return next(claim for claim in results.claims if claim.title == title)
+
+
+def _point(text: str) -> str:
+    return textwrap.fill(
+        f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+BLOCKS: dict[str, Callable[[Results], str]] = {
+    "readme-paper": readme_paper,
+    "readme-bytes": readme_bytes,
+    "all-links": bytes_of_all_links,
+    "short": short,
+    "claims": claims,
+    "labels": labels,
+    "norms": norms,
+    "pixels": pixels,
+    "newcomers": newcomers,
+    "runtime": runtime,
+}
+
+
+def fill(text: str, results: Results) -> str:
+    """The text of a page with its blocks written anew."""
+
+    def block(found: re.Match[str]) -> str:
+        return f"<!-- measured: {found[1]} -->\n\n{BLOCKS[found[1]](results)}\n\n<!-- /measured -->"
+
+    return re.sub(r"<!-- measured: ([\w-]+) -->.*?<!-- /measured -->", block, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write or check the pages."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    results = read_results(read_studies(ROOT / "experiments"), ROOT / "results")
+    stale = []
+    for name in PAGES:
+        path = ROOT / name
+        before = path.read_text(encoding="utf-8")
+        after = fill(before, results)
+        if before != after:
+            stale.append(name)
+            if not arguments.check:
+                path.write_text(after, encoding="utf-8")
+    print(f"{'stale' if arguments.check else 'written'}: {', '.join(stale) or 'nothing'}")
+    if arguments.check and stale:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
