@@ -110,7 +110,7 @@ def test_the_figures_of_readme_about_the_paper_are_computed_by_other_means():
     said += [verdict_counts[word] for word in VERDICTS if verdict_counts[word]]
     known = [cell for cell in best if cell.mean is not None]
     if known:
-        means = [cell.mean for cell in known]
+        means = [cell.mean or 0.0 for cell in known]
         said += [sum(cell.outcome == "true" for cell in known), len(known)]
         said += [f"{abs(min(means)):.1f}", f"{abs(max(means)):.1f}"]
     if len(known) < len(best):

@@ -49,7 +49,7 @@ class Runs:
 
     @property
     def options(self) -> dict[str, Any]:
-        return self.runs[0]["config"]["algorithm"]  # type: ignore[no-any-return]
+        return self.runs[0]["config"]["algorithm"]
 
     @property
     def method(self) -> str:
@@ -96,7 +96,7 @@ def every_run() -> list[Runs]:
 
 
 def columns_of(runs: Runs, metric: str) -> list[tuple[str, str | None]]:
-    curve = next((run["curve"] for run in runs.runs if run["curve"]), {})
+    curve: dict[str, Any] = next((run["curve"] for run in runs.runs if run["curve"]), {})
     if f"{metric}_local" in curve:
         return [(f"{metric}_local", "local"), (f"{metric}_averaged", "averaged")]
     return [(metric, None)] if metric in curve else []
@@ -107,7 +107,7 @@ def paper_number(runs: Runs, metric: str) -> float | None:
         same = (cell["dataset"], cell["setting"], cell["method"]) == (*PLACES[runs.table], runs.method)
         alpha = runs.options.get("self_weight")
         if same and cell["lam"] in (None, runs.lam) and cell["alpha"] in (None, alpha):
-            return cell[metric]  # type: ignore[no-any-return]
+            return cell[metric]
     return None
 
 
