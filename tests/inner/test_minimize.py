@@ -155,6 +155,7 @@ RATES = {"pulled": (0.1, 3.0), "free": (0.1, 0.0), "forgetful": (0.1, 10.0)}
 PER_RUN = {"each its own": (PerRun([0.1, 0.2]), PerRun([3.0, 1.0])), "only rates": (PerRun([0.1, 0.2]), 0.0)}
 
 
+@pytest.mark.no_cover  # thousands of runs of lines that other tests cover
 @pytest.mark.parametrize("weight_decay", [0.0, 0.2])
 @pytest.mark.parametrize("lead", SEATS.values(), ids=SEATS)
 @pytest.mark.parametrize("name", NETWORKS)

@@ -14,15 +14,17 @@ RESULTS = ROOT / "results"
 
 
 @pytest.mark.skipif(not os.environ.get("SFEDHP_DATA"), reason="SFEDHP_DATA names no folder with MNIST")
-def test_the_first_rounds_of_a_recorded_cell_come_again():
+@pytest.mark.parametrize("rounds", [20, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_first_rounds_of_a_recorded_cell_come_again(rounds):
     recorded = read_records(RESULTS, ["table2-neighbouring"])
     (record,) = [each for each in recorded if each.variant == "sfedhp λ=20" and each.seed == 0]
     assert record.config["model"]["name"] == "dnn"
     assert record.rounds == 800
-    experiment = replace(from_dict(record.config), rounds=40, device="cpu")
+    experiment = replace(from_dict(record.config), rounds=rounds, device="cpu")
     assert experiment.evaluation.every == 20
     run = sfedhp.run(experiment)
     found = [row for row in run.history if "gm" in row]
+    assert len(found) == rounds // 20
     for place, row in enumerate(found):
         assert row["round"] == record.curve["round"][place]
         for metric in ("gm", "pm"):

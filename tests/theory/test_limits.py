@@ -74,6 +74,7 @@ def test_chatter_is_told_and_is_no_alarm():
     assert "client_chatter" not in named(SFedHP(client_sparsity=1e-3, penalty="l1"))
 
 
+@pytest.mark.no_cover
 def test_nesterovs_steps_have_less_room():
     """On a parabola, five steps with momentum grow beyond the limit and shrink inside."""
     plain, quick = (named(SFedHP(solver=solver))["personal_rate"] for solver in ("gradient", "nesterov"))

@@ -11,6 +11,7 @@ from sfedhp.theory.overshoot import overshoot
 from tests.support.quadratics import quadratics, trajectory
 
 
+@pytest.mark.no_cover  # long runs of lines that other tests cover
 @pytest.mark.parametrize("spring", [5.0, 20.0, 30.0, 38.0])
 def test_algorithm_1_overshoots_as_far_as_is_said(spring):
     gamma: dict[str, Any] = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3, "sparsity_floor": 0.0}
@@ -32,6 +33,7 @@ def test_a_step_back_across_zero_is_the_least():
     assert overshoot(SFedHP()) == (0.0, 0.0)
 
 
+@pytest.mark.no_cover
 def test_springs_that_overshoot_without_end_swing_without_end():
     wild = SFedHP(client_proximity=400.0, client_sparsity=1e-3, personal_steps=1000)
     assert overshoot(wild).client == float("inf")

@@ -17,6 +17,8 @@ from sfedhp.theory import Constants, curvature
 from tests.support.envelope import data_loss, envelope
 from tests.support.quadratics import cloud_round, exact_method, least_squares, optimum, quadratics, trajectory
 
+pytestmark = pytest.mark.no_cover  # long runs of lines that other tests cover
+
 IDENTITY = torch.eye(10, dtype=torch.float64)
 ZERO = torch.zeros(10, dtype=torch.float64)
 

@@ -151,7 +151,7 @@ def hellos(metadata):
     "metadata",
     [
         {"members": {"x" * 1000: True}},
-        {"members": {f"client-{number}": True for number in range(100_000)}},
+        {"members": {f"client-{number}": True for number in range(5_000)}},
         {"members": {"\x1b[2J": True}},
         {"seen": ["\x1b[31m" * 5, 1, 1, 1]},
         {"junk": "x" * 10_000_000},
@@ -171,7 +171,7 @@ def test_a_hello_that_says_too_much_is_refused_and_kept_nowhere(tmp_path, metada
 
 def test_a_flood_of_wrong_replies_is_few_lines(tmp_path):
     def attack(envelope):
-        wrong = [replace(envelope, kind=Kind.REPLY, member=seat) for seat in range(300)]
+        wrong = [replace(envelope, kind=Kind.REPLY, member=seat) for seat in range(40)]
         return [encode_message(each) for each in [envelope, *wrong, *wrong]]
 
     federation, _ = ran(tmp_path, "hierfavg", attack)
