@@ -31,6 +31,7 @@ RUNNABLE = [
     DOCS / "tables.md",
     DOCS / "models.md",
     DOCS / "results.md",
+    DOCS / "tutorials" / "add-a-method.md",
 ]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"
