@@ -14,8 +14,8 @@ PUBLIC = {
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions LossOptions "
     "EngineOptions CheckpointOptions ScheduleOptions",
     "methods": "ALGORITHMS APFL Ditto FedALA FedAvg FedAvgTuned FedBABU FedBN FedDyn FedPer FedProx "
-    "FedRep HeurFedAMP HierFAVG LGFedAvg Local PFedGP PFedMe PerFedAvg Pooled SFedHPPlus "
-    "SFedHP",
+    "FedRep HeurFedAMP HierFAVG LGFedAvg Local MTGC PFedGP PFedMe PerFedAvg Pooled SCAFFOLD "
+    "SFedHPPlus SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",
     "data, newcomers, theory": "Federation from_arrays from_dataset personalize check",

@@ -21,11 +21,13 @@ from sfedhp.algorithms.hierfavg import HierFAVG
 from sfedhp.algorithms.lgfedavg import LGFedAvg
 from sfedhp.algorithms.local import Local
 from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.algorithms.mtgc import MTGC
 from sfedhp.algorithms.own import import_method
 from sfedhp.algorithms.perfedavg import PerFedAvg
 from sfedhp.algorithms.pfedgp import PFedGP
 from sfedhp.algorithms.pfedme import PFedMe
 from sfedhp.algorithms.pooled import Pooled
+from sfedhp.algorithms.scaffold import SCAFFOLD
 from sfedhp.algorithms.sfedhp import SFedHP
 from sfedhp.algorithms.sfedhp_plus import SFedHPPlus
 from sfedhp.algorithms.steps import Option, StepRule
@@ -53,6 +55,8 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "apfl": APFL,
     "fedala": FedALA,
     "feddyn": FedDyn,
+    "scaffold": SCAFFOLD,
+    "mtgc": MTGC,
 }
 
 # Those that `sfedhp compare` runs unless told otherwise: the paper's, the two that do not federate, and ours.
@@ -84,6 +88,8 @@ __all__ = [
     "APFL",
     "COMPARED",
     "FEDERATED",
+    "MTGC",
+    "SCAFFOLD",
     "Algorithm",
     "ClientResult",
     "Ditto",

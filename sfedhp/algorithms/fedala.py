@@ -35,17 +35,14 @@ class FedALA(UnderEdges, LocalSGD):
 
     weight_rate: Annotated[Rate, Help("η_W, learning rate of the weights")] = 1.0
     weight_steps: Annotated[Count, Help("steps of the weights per round, each on a new mini-batch")] = 5
-    weight_part: Annotated[str, Help("the part with weights: head, body, norm, or names of parameters")] = (
-        "head"
-    )
 
     def client_start(self, initial: Tensor, task: Task) -> Kept:
         """θ = w and W = 1, the received model."""
         return Kept(initial, torch.ones_like(initial))
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
-        """SGD from θ̂ = θ + (w − θ) ⊙ W in the part with weights and w elsewhere, a new D each step."""
-        (old, weights), learnt = personal, task.part(self.weight_part)
+        """SGD from θ̂ = θ + (w − θ) ⊙ W in the head and w elsewhere, a new D each step."""
+        (old, weights), learnt = personal, task.part("head")
         gap = received - old
         for step in range(self.weight_steps):
             # W ← W − η_W ∇ℓ(θ̂; D) ⊙ (w − θ), within 0 and 1

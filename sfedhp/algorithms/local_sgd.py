@@ -63,6 +63,13 @@ class LocalSGD(Algorithm):
         descent = replace(descent, steps=steps) if steps else descent
         return dense(minimize(task, clock, anchor, descent, start=start, first_batch=first_batch))
 
+    def steps_made(self, task: Task) -> int | Tensor:
+        """How many steps `sgd` makes: one number, or with epochs (..., 1) of every client."""
+        if not self.local_epochs:
+            return self.local_steps
+        batch = task.batch_size or task.rows
+        return self.local_epochs * ((task.sizes + batch - 1) // batch).clamp_min(1).unsqueeze(-1)
+
     def descent(self, proximity: Scalar = 0.0) -> Descent:
         """The SGD steps of a round on ℓ(x; D), or on ℓ(x; D) + μ/2 ‖x − w‖² with a proximity μ."""
         return Descent(

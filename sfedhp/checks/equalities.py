@@ -65,7 +65,7 @@ def equal_permuted(algorithm: Algorithm) -> None:
     finish(two)
     ranks = [simulator.ids.flatten().argsort() for simulator in (one, two)]
     for (name, first), (_, second) in zip(outcome(one), outcome(two), strict=True):
-        if name == "personal" or algorithm.state_per_member:
+        if name == "personal" or (algorithm.state_per_member and algorithm.tiers == 2):
             first, second = (
                 tensor.reshape(len(rank), -1)[rank]
                 for tensor, rank in zip((first, second), ranks, strict=True)

@@ -96,7 +96,7 @@ class Simulator:
             None,
             self.algorithm.client_start(self.spread_to_clients(self.initial), task),
             self.spread_to_clients(self.statistics).clone(),
-            late=at_start(self.initial, self.statistics, self.members) if self.late.quorum else None,
+            late=at_start(self._message_down(), self.statistics, self.members) if self.late.quorum else None,
         )
 
     def run(self, rounds: int) -> Iterator[State]:
@@ -129,6 +129,11 @@ class Simulator:
     def spread_to_clients(self, model: Tensor) -> Tensor:
         """A model of each run, (runs?, d), for every client, (*lead, d), without a copy."""
         return spread_over(model, self.task.lead, self.runs)
+
+    def _message_down(self) -> Tensor:
+        """The first message to one member of the cloud, (runs?, ...): uploads are as long."""
+        state = self.algorithm.cloud_start(self.initial, self.members)
+        return self.algorithm.cloud_message(state, self.members)[..., 0, :]
 
     @property
     def client_stack(self) -> ClientStack:

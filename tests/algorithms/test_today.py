@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from sfedhp import algorithms
 from sfedhp.algorithms import Algorithm, FedAvg, FedAvgTuned, FedBN, FedPer, HierFAVG
 from sfedhp.algorithms.under_edges import UnderEdges
 from sfedhp.core.errors import InputError
-from tests.algorithms.test_against_reference import Case, case, run_case
+from sfedhp.core.types import Clock
+from tests.algorithms.test_against_reference import FOUR_EDGES, Case, case, run_case
 from tests.reference import today
 from tests.reference.agreement import close
-from tests.reference.data import SMALL_NETWORKS, federation, initial_model
+from tests.reference.data import SIZES, SMALL_NETWORKS, federation, initial_model
 from tests.reference.networks import Network
-from tests.support.simulation import simulate
+from tests.support.simulation import drawn, finish, simulate, simulator
 
 STEPS: dict[str, Any] = {"local_rate": 0.1, "local_steps": 4}
 FINISH: dict[str, Any] = {"finish_steps": 3, "finish_rate": 0.07}
@@ -33,6 +35,7 @@ METHODS = {
     "apfl": case(algorithms.APFL, today.apfl, **STEPS, share=0.3),
     "fedala": case(algorithms.FedALA, today.fedala, **STEPS, weight_rate=0.9, weight_steps=3),
     "feddyn": case(algorithms.FedDyn, today.feddyn, **STEPS, proximity=0.5),
+    "scaffold": case(algorithms.SCAFFOLD, today.scaffold, **STEPS, server_rate=0.8),
 }
 FLAT = [name for name, each in METHODS.items() if isinstance(each.algorithm, UnderEdges)]
 ROUNDS, SHORT_EDGE = 3, ((5, 9, 3), (7, 4))
@@ -116,12 +119,36 @@ def test_fedbn_without_norm_layers_is_fedavg() -> None:
 @pytest.mark.parametrize("options", [{"local_epochs": 2}, {"momentum": 0.5}, {"clip": 0.1}])
 def test_fedrep_moves_one_part_at_a_time_also_with_epochs_momentum_and_clipping(options: Any) -> None:
     network = SMALL_NETWORKS[3]
-    top = torch.from_numpy(today.head(network))
-    start = torch.from_numpy(initial_model(network))
-    for steps, still in (({"head_steps": 1, "local_rate": 1e-300}, ~top), ({}, ~top)):
-        del steps, still
-    found = run(algorithms.FedRep(**STEPS, head_steps=3, **options), network, 2)
-    assert np.isfinite(np.array(found.personals)).all()
-    assert len({tuple(personal[top.numpy()]) for personal in found.personals}) == len(found.personals)
-    assert len({tuple(personal[~top.numpy()]) for personal in found.personals}) == 1
-    assert start.shape == top.shape
+    top, start = today.head(network), initial_model(network)
+    engine = simulator(algorithms.FedRep(**STEPS, head_steps=3, **options), network, federation(), start)
+    method, task = engine.algorithm, engine.task
+    assert isinstance(method, algorithms.FedRep)
+    for part, inside in (("head", top), ("body", ~top)):
+        moved = method.sgd(engine.received(), task, Clock(0), part=task.part(part)).numpy() != start
+        assert not moved[..., ~inside].any()
+        assert moved[..., inside].mean() > 0.5
+
+
+@each_network
+@pytest.mark.parametrize(("sizes", "sampled"), [(SIZES, 0), (FOUR_EDGES, 2), (SHORT_EDGE, 0)])
+def test_mtgc(network: Network, sizes: Any, sampled: int) -> None:
+    edges, initial, options = federation(sizes), initial_model(network), {**STEPS, "edge_rounds": 3}
+    engine = simulator(algorithms.MTGC(**options), network, edges, initial, sampled=sampled)
+    model, edge_models = today.mtgc(network, edges, initial, ROUNDS, **options, counted=drawn(engine, ROUNDS))
+    found = finish(engine, ROUNDS)
+    close(found.model, model, 1e-10)
+    close(found.edge_personals, edge_models, 1e-10)
+
+
+def test_scaffold_divides_by_the_steps_that_each_client_made() -> None:
+    engine = simulator(
+        algorithms.SCAFFOLD(local_epochs=2), SMALL_NETWORKS[2], federation(), initial_model(SMALL_NETWORKS[2])
+    )
+    method = engine.algorithm
+    assert isinstance(method, algorithms.SCAFFOLD)
+    assert method.steps_made(engine.task) is not None
+    few = replace(engine.task, batch_size=4)
+    made = torch.as_tensor(method.steps_made(few)).squeeze(-1)
+    assert made.tolist() == [2 * -(-size // 4) for size in engine.task.sizes.tolist()]
+    assert method.steps_made(engine.task).flatten().tolist() == [2] * 6  # type: ignore[union-attr]
+    assert algorithms.SCAFFOLD(local_steps=7).steps_made(few) == 7

@@ -280,3 +280,74 @@ def feddyn(
         mean_gradient = mean_gradient - proximity / len(clients) * change
         model = np.mean(uploads, axis=0) - mean_gradient / proximity
     return model
+
+
+def scaffold(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    server_rate: float,
+    drawn: Drawn = None,
+) -> Vector:
+    """x, after T rounds in which clients know c and their own c_i (option II)."""
+    model, control = initial, np.zeros(network.size)
+    controls = [np.zeros(network.size) for _ in clients]
+    for turn in range(rounds):
+        present = _present(clients, drawn, turn)
+        step, change = np.zeros(network.size), np.zeros(network.size)
+        for client in present:
+            local = model
+            for _ in range(local_steps):
+                slope = network.gradient(local, clients[client]) - controls[client] + control
+                local = local - local_rate * slope
+            own = controls[client] - control + (model - local) / (local_steps * local_rate)
+            step, change = step + (local - model), change + (own - controls[client])
+            controls[client] = own
+        model = model + server_rate / len(present) * step
+        control = control + change / len(clients)
+    return model
+
+
+def mtgc(
+    network: Network,
+    edges: Sequence[Sequence[Rows]],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    edge_rounds: int,
+    counted: Drawn = None,
+) -> tuple[Vector, list[Vector]]:
+    """x̄, and the last round's x̄_j; z_i begins at 0 in every cloud round."""
+    model, groups = initial, [np.zeros(network.size) for _ in edges]
+    edge_models: list[Vector] = []
+    for turn in range(rounds):
+        edge_models = []
+        for clients, group in zip(edges, groups, strict=True):
+            edge_model, own = model, [np.zeros(network.size) for _ in clients]
+            for _ in range(edge_rounds):
+                locals_ = []
+                for rows, correction in zip(clients, own, strict=True):
+                    local = edge_model
+                    for _ in range(local_steps):
+                        local = local - local_rate * (network.gradient(local, rows) + correction + group)
+                    locals_.append(local)
+                edge_model = np.mean(locals_, axis=0)
+                # z_i ← z_i + (x_i − x̄_j)/(H η)
+                own = [
+                    correction + (local - edge_model) / (local_steps * local_rate)
+                    for correction, local in zip(own, locals_, strict=True)
+                ]
+            edge_models.append(edge_model)
+        present = _present(edges, counted, turn)
+        model = np.mean([edge_models[edge] for edge in present], axis=0)
+        for edge in present:
+            # y_j ← y_j + (x̄_j − x̄)/(H E η)
+            drift = (edge_models[edge] - model) / (local_steps * edge_rounds * local_rate)
+            groups[edge] = groups[edge] + drift
+    return model, edge_models

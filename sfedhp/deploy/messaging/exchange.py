@@ -50,7 +50,7 @@ class MemberExchange:
     names: Sequence[str]  # by seat
     run: str
     config: str
-    model: Tensor  # (d,), any model of the run
+    model: Tensor  # any message to its members, without statistics
     statistics: Tensor  # (s,)
     link: WireOptions  # of messages to the members
     quorum: int  # replies to a training request, at least

@@ -70,8 +70,11 @@ class MemberGroup(MemberExchange):
         Returns:
             The scores of each member that replied, by seat.
         """
-        size = len(self.model)
-        rows = zip(*(pack_rows(model, size, WireOptions()) for model in models.values()), strict=True)
+        behind = len(self.statistics)
+        rows = zip(
+            *(pack_rows(model, model.shape[-1] - behind, WireOptions()) for model in models.values()),
+            strict=True,
+        )
         parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(rows)}
         if self.late.quorum:  # those that work on an older request are not waited for
             parts = {seat: part for seat, part in parts.items() if self.members[seat].free}

@@ -73,7 +73,7 @@ def unpack(parts: Sequence[bytes], like: Tensor, statistics: Tensor, base: Tenso
 
 
 def unpack_models(
-    names: Sequence[str], parts: Sequence[bytes], like: Tensor, statistics: Tensor
+    names: Sequence[str], parts: Sequence[bytes], like: Tensor, statistics: Tensor, message: Tensor
 ) -> dict[str, Tensor]:
     """Several models with their statistics (d + s,) of untrusted parts, by name.
 
@@ -82,12 +82,15 @@ def unpack_models(
         parts: of all models.
         like: as for `unpack`.
         statistics: as for `unpack`.
+        message: what "next" is like, which may be longer than a model.
 
     Raises:
         DecodeError: one of them is not a complete, finite model of this size and type.
     """
     width = len(parts) // max(len(names), 1)  # parts of one model
     return {
-        name: unpack(parts[width * index : width * (index + 1)], like, statistics)
+        name: unpack(
+            parts[width * index : width * (index + 1)], message if name == "next" else like, statistics
+        )
         for index, name in enumerate(names)
     }

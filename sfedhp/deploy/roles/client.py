@@ -28,6 +28,7 @@ from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
+from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Before, Client
 from sfedhp.runs.build import Rows
 from sfedhp.runs.metrics import metrics_of_reports
@@ -71,6 +72,8 @@ class ClientRole:
         self._data, self._totals_file = data, TotalsFile(self.folder)
         self._totals: Any = None  # of all clients' rows as the server told them, where inputs are scaled so
         self._load()
+        # Any message of the run on the client's link, without statistics.
+        self._message = blank_messages(site.experiment.algorithm, self._initial).of_clients
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
@@ -150,10 +153,10 @@ class ClientRole:
     def _step(self, request: Envelope) -> dict[str, Any]:
         """The content of the reply after one step of the method."""
         started = time.perf_counter()
-        received = unpack(request.parts, self._initial, self._statistics[:0])
+        received = unpack(request.parts, self._message, self._statistics[:0])
         reply = self._client.reply(received, request.clock)
         assert reply is not None
-        parts, _ = pack(reply.upload, len(self._initial), self._link, received)
+        parts, _ = pack(reply.upload, len(self._message), self._link, received)
         self._save(request.clock)
         self.log.write_status(
             run=self._run,
@@ -166,7 +169,7 @@ class ClientRole:
     def _score(self, request: Envelope) -> dict[str, Any]:
         """Scores of the models in the request, and of the client's own, on the client's rows."""
         names = request.metadata["models"]
-        models = unpack_models(names, request.parts, self._initial, self._statistics)
+        models = unpack_models(names, request.parts, self._initial, self._statistics, self._message)
         models |= {name: models[other] for name, other in request.metadata["same"].items()}
         size, own = len(self._initial), self._client.statistics
         local = self.site.experiment.evaluation.norm_statistics == "local"
@@ -175,7 +178,7 @@ class ClientRole:
             for kind in ("gm", "em")
             if kind in models
         }
-        personal = self._personal(models["next"][:size], request.clock)
+        personal = self._personal(models["next"][: len(self._message)], request.clock)
         if personal is not None:
             evaluated = {"pm": (personal, own), **evaluated}
         algorithm, task = self.site.experiment.algorithm, self._task

@@ -27,6 +27,7 @@ from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, total
 from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
+from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
 from sfedhp.nn.problems import problem_of
@@ -62,7 +63,7 @@ class CloudRole:
             site.below,
             run=self._folder.run_id(self._model),
             config=site.config,
-            model=self._model.initial,
+            model=blank_messages(algorithm, self._model.initial).of_cloud,
             statistics=self._model.statistics,
             link=link_of(experiment.wire, Direction.to_cloud(algorithm.tiers).down).options,
             quorum=limits.edge_quorum if three_tiers else limits.client_quorum,

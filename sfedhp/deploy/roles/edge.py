@@ -29,6 +29,7 @@ from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
+from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
 from sfedhp.runs.models import save_model
@@ -57,6 +58,7 @@ class EdgeRole:
         self.site, self.folder = site, kit / "run"
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
+        self._blank = blank_messages(site.experiment.algorithm, self._initial)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
         self._state, self._totals_file = EdgeState(self.folder), TotalsFile(self.folder)
@@ -66,7 +68,7 @@ class EdgeRole:
             site.below,
             run="",
             config=site.config,
-            model=self._initial,
+            model=self._blank.of_clients,
             statistics=self._statistics,
             link=link_of(experiment.wire, Direction.EDGE_CLIENT).options,
             quorum=limits.client_quorum,
@@ -169,7 +171,7 @@ class EdgeRole:
         """The reply after all edge rounds, continued from the state on disk."""
         started, clock = time.perf_counter(), request.clock
         experiment = self.site.experiment
-        received = unpack(request.parts, self._initial, self._statistics[:0])
+        received = unpack(request.parts, self._blank.of_cloud, self._statistics[:0])
         progress = self._progress = self._restored(request, self._edge.begin(received))
         self._round = int(clock.cloud_round)
         for progress in self._edge.run(progress, clock):  # noqa: B020
@@ -186,13 +188,13 @@ class EdgeRole:
         if reply is None:
             return self._encoded(request, metadata={**metadata, "trouble": "no client answered"})
         link = link_of(experiment.wire, Direction.EDGE_CLOUD).options
-        parts, _ = pack(reply.upload, len(self._initial), link, received)
+        parts, _ = pack(reply.upload, len(self._blank.of_cloud), link, received)
         return self._encoded(request, weight=reply.weight, metadata=metadata, parts=parts)
 
     def _score(self, request: Envelope) -> dict[str, Any]:
         """Scores of the cloud's and the edge's models on the clients' own rows."""
         sent, same = request.metadata["models"], request.metadata["same"]
-        given = unpack_models(sent, request.parts, self._initial, self._statistics)
+        given = unpack_models(sent, request.parts, self._initial, self._statistics, self._blank.of_cloud)
         models = self._models_for_clients(given, same)
         served = self._last_served(request)
         model = None if served is None else self.site.experiment.algorithm.edge_model(served.state)
@@ -211,7 +213,8 @@ class EdgeRole:
 
         Where that differs from what the cloud sent, models that were the same as the cloud's are sent too.
         """
-        algorithm, clients, size = self.site.experiment.algorithm, len(self._members), len(self._initial)
+        algorithm, clients = self.site.experiment.algorithm, len(self._members)
+        size = len(self._blank.of_cloud)
         received, statistics = given["next"][:size], given["next"][size:]
         message = algorithm.edge_message(algorithm.edge_start(received, clients), clients)
         models = {name: spread(model, clients) for name, model in given.items()}
@@ -224,7 +227,7 @@ class EdgeRole:
     def _last_served(self, request: Envelope) -> Served | None:
         """The edge's state after its last cloud round, from disk after a restart."""
         if self._progress is None:
-            saved = self._state.load(self._edge.begin(self._initial))
+            saved = self._state.load(self._edge.begin(self._blank.of_cloud))
             if saved is None or saved.run != request.run:
                 return None
             self._progress = saved.progress
