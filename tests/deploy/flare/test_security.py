@@ -260,9 +260,10 @@ os._exit(0)
 
 
 def _tried(process, seconds):
-    """What a process says before it is ended."""
+    """What a process and FLARE in it say before it is ended."""
     supervisor = Supervisor([process])
     supervisor.start()
     time.sleep(seconds)
     supervisor.stop()
-    return (process.folder / "output.txt").read_text(errors="replace")
+    texts = [process.folder / "output.txt", process.folder / "log.txt"]
+    return "".join(path.read_text(errors="replace") for path in texts if path.exists())
