@@ -155,23 +155,23 @@ def test_a_members_name_cannot_be_taken_with_another_certificate(cloud, tmp_path
 
 @pytest.mark.slow
 def test_a_clients_kit_is_no_administrators(tmp_path):
-    """FLARE's administration with a member's certificate: login and requests are refused and logged."""
+    """FLARE's administration with a member's certificate, under a name of its own: nothing is answered."""
     with Fleet(tmp_path / "kits", experiment("fedavg")) as fleet:
         fleet.start("cloud")
         fleet.until(lambda: fleet.events("cloud", "up"))
         kit = _admin_kit(tmp_path / "admin", fleet)
-        with _logged(fleet, "administrator's command"), _logged(fleet, "a request that no role sends"):
+        with _logged(fleet, "a message under another name"):
             done = subprocess.run(
                 [sys.executable, "-c", INTRUDER, str(kit)],
                 cwd=kit,
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=600,
                 check=False,
             )
         tried = [line for line in done.stdout.splitlines() if line.startswith(("tried", "done"))]
         assert [line.split(":")[0] for line in tried] == ["tried login", *["tried request"] * 5], done.stderr
-        assert all("no such service" in line for line in tried[1:]), tried
+        assert all("timeout" in line for line in tried[1:]), tried
         assert {line["member"] for line in fleet.events("cloud", "refused")} == {"client-0-0"}
         assert fleet.poll()
         assert fleet.processes["cloud"].starts == 1
