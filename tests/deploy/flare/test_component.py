@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sfedhp
-from sfedhp.deploy.federation_file import FederationFile
+from sfedhp.deploy.federation_file import Address, FederationFile
 from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
@@ -76,6 +76,18 @@ def same_bytes(fleet):
         sums = {f"bytes_{name}": int(np.sum(sizes)) for name, sizes in members.items() if name != "round"}
         assert sums == {name: row[name] for name in sums}
         assert len(sums) == (8 if layout.edges else 4)
+
+
+@SLOW
+def test_messages_over_http_give_the_simulators_models(tmp_path):
+    """WebSocket over TLS, for sites behind proxies."""
+    what = experiment("fedavg")
+    run = sfedhp.run(what)
+    with Fleet(tmp_path / "kits", what, file=FederationFile(cloud=Address(driver="http"))) as fleet:
+        fleet.start()
+        assert fleet.watch(LONGEST), fleet.story()
+        assert [row["missing"] for row in fleet.rows()] == [{}] * 3
+        same_models(fleet, run)
 
 
 @SLOW

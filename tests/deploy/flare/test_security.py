@@ -184,7 +184,7 @@ def test_the_http_driver_wants_a_certificate_too(tmp_path):
         fleet.start("cloud")
         fleet.until(lambda: fleet.events("cloud", "up"))
         upgrade = (
-            b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"GET /f3 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
 
