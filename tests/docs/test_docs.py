@@ -29,7 +29,6 @@ RUNNABLE = [
     DOCS / "extend.md",
     DOCS / "personalize.md",
     DOCS / "tables.md",
-    DOCS / "models.md",
     DOCS / "results.md",
     DOCS / "tutorials" / "add-a-method.md",
 ]
