@@ -24,7 +24,8 @@ from tests.support.pages import DOCS, Block, blocks
 from tests.support.paths import ROOT
 
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
-LONG = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("quickstart", "faq"))]
+LONG = [ROOT / "README.md"]
+LONG += [DOCS / f"{name}.md" for name in ("quickstart", "faq", "links", "robust")]
 SMALL = ["rounds=1", "model.name=mlr", "algorithm.edge_rounds=1", "algorithm.local_steps=1"]
 TAKE_KEYS = ("run", "compare", "sweep", "check")
 # What is not run here, and where it is.
