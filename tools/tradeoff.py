@@ -2,9 +2,12 @@
 
     python tools/tradeoff.py                 run what has no record in results/tradeoff.jsonl
     python tools/tradeoff.py --show          only table and plot, from the records
+    python tools/tradeoff.py --links all     the same with every link coded, in results/tradeoff-all.jsonl
 
 MNIST, Setting 2 (900/300 images per label and client), `dnn-small`, λ₁ = λ₂ = 25, R = 20, T = 800, three
-seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run.
+seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run. With
+`--links all` they are of all links, estimated on the device (`wire.count=estimate`), and edges hold all ten
+labels (`data.rule=blocks`).
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.loop import Progress
 from sfedhp.runs.results import Outcome
 from sfedhp.runs.sweep import plan
+from sfedhp.wire.cost import PRESETS
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions
 
 RECORDS = Path("results/tradeoff.jsonl")
+ALL_LINKS = Path("results/tradeoff-all.jsonl")
 BASE = Experiment(
     rounds=800,
     data=DataOptions(source="mnist", train_per_label=900, test_per_label=300),
@@ -38,6 +43,7 @@ BASE = Experiment(
     evaluation=EvaluationOptions(every=20),
 )
 COUNTED: dict[str, Any] = {"count": "size", "tiers": "cloud"}
+ESTIMATED: dict[str, Any] = {"count": "estimate", "tiers": "all"}
 CURVE = ("round", "gm", "em", "pm", "gm_validation", "train_loss", "density_global", "density_client")
 
 
@@ -88,13 +94,41 @@ VARIANTS: dict[str, Variant] = {
     "literal-float16-difference": _sparse("float16 and differences", FLOAT16 | DIFFERENCE),
     "l1-float16": _sparse("exact ℓ1, float16", FLOAT16, penalty="l1"),
 }
+BFLOAT16: dict[str, Any] = {"values": "bfloat16"}
+# On all links: nearly all bytes are between clients and edges, so fewer edge rounds send less too.
+OF_ALL_LINKS: dict[str, Variant] = {
+    **{
+        name: VARIANTS[name]
+        for name in (
+            *("dense", "dense-float16", "dense-float16-difference", "dense-bfloat16-difference"),
+            *("literal", "literal-float16", "literal-float16-difference", "eighth-float16"),
+        )
+    },
+    "eighth-float16-difference": _sparse(
+        "γ₁ = γ₂ = 1.25e-4, float16 and differences", FLOAT16 | DIFFERENCE, **_both(1.25e-4)
+    ),
+    "10-rounds-float16-difference": Variant(
+        "γ = 0, R = 10, float16 and differences", {"edge_rounds": 10}, FLOAT16 | DIFFERENCE
+    ),
+    "10-rounds-bfloat16-difference": Variant(
+        "γ = 0, R = 10, bfloat16 and differences", {"edge_rounds": 10}, BFLOAT16 | DIFFERENCE
+    ),
+    "5-rounds-float16-difference": Variant(
+        "γ = 0, R = 5, float16 and differences", {"edge_rounds": 5}, FLOAT16 | DIFFERENCE
+    ),
+}
+# Links that clients and edges might have: between client and edge, between edge and cloud.
+PLACES = {"lan": ("lan", "wan"), "wifi": ("wifi", "wan"), "lte-m": ("lte-m", "wan")}
 
 
-def experiment(variant: Variant, seed: int, rounds: int, device: str) -> Experiment:
+def experiment(
+    variant: Variant, seed: int, rounds: int, device: str, *, all_links: bool = False
+) -> Experiment:
     """The run of a variant."""
     method = SFedHP(client_proximity=25.0, edge_proximity=25.0, **variant.method)
-    wire = WireOptions(**COUNTED | variant.wire)
-    return replace(BASE, seed=seed, rounds=rounds, device=device, algorithm=method, wire=wire)
+    wire = WireOptions(**(ESTIMATED if all_links else COUNTED) | variant.wire)
+    data = replace(BASE.data, rule="blocks") if all_links else BASE.data
+    return replace(BASE, seed=seed, rounds=rounds, device=device, algorithm=method, wire=wire, data=data)
 
 
 def record(name: str, outcome: Outcome) -> dict[str, Any]:
@@ -108,7 +142,12 @@ def record(name: str, outcome: Outcome) -> dict[str, Any]:
     # Up and down, four edges, 79 510 float32 weights.
     edges = run.experiment.edges
     dense = 2 * edges * len(run.history) * 79_510 * 4
+    traffic = {
+        str(direction): sum(row.get(f"bytes_{direction}", 0) for row in run.history)
+        for direction in Direction
+    }
     return {
+        "traffic": traffic,
         "variant": name,
         "seed": run.experiment.seed,
         "rounds": run.experiment.rounds,
@@ -135,18 +174,21 @@ def main() -> None:
     parser.add_argument(
         "--show", action="store_true", help="only table and plot from the records; run nothing"
     )
-    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--links", choices=("cloud", "all"), default="cloud", help="links that are coded")
+    parser.add_argument("--records", type=Path, help="default: results/tradeoff.jsonl or tradeoff-all.jsonl")
     parser.add_argument("--plot", type=Path, default=Path("docs/images/tradeoff.svg"))
     parser.add_argument("--rounds", type=int, default=BASE.rounds)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="comma-separated variants")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
+    every = arguments.links == "all"
+    arguments.records = arguments.records or (ALL_LINKS if every else RECORDS)
     if not arguments.show:
         _run(arguments)
     records = read(arguments.records)
-    print(table(records))
-    if arguments.show:
+    print(table_of_all_links(records) if every else table(records))
+    if arguments.show and not every:
         draw(records, arguments.plot)
         print(f"plot: {arguments.plot}", file=sys.stderr)
 
@@ -154,9 +196,11 @@ def main() -> None:
 def _run(arguments: argparse.Namespace) -> None:
     """Run what has no record yet; the records of a stack are appended when it ends."""
     done = {(each["variant"], each["seed"], each["rounds"]) for each in read(arguments.records)}
-    names = arguments.only.split(",") if arguments.only else list(VARIANTS)
+    every = arguments.links == "all"
+    known = OF_ALL_LINKS if every else VARIANTS
+    names = arguments.only.split(",") if arguments.only else list(known)
     wanted = [
-        (name, experiment(VARIANTS[name], seed, arguments.rounds, arguments.device))
+        (name, experiment(known[name], seed, arguments.rounds, arguments.device, all_links=every))
         for name in names
         for seed in range(arguments.seeds)
         if (name, seed, arguments.rounds) not in done
@@ -197,6 +241,73 @@ def table(records: list[dict[str, Any]]) -> str:
             f"| {row['pm']:.2f} | {row['density']:.3f} | {row['factor']:.2f} × | {VARIANTS[name].about} |"
         )
     return "\n".join(lines)
+
+
+def table_of_all_links(records: list[dict[str, Any]]) -> str:
+    """A Markdown table: gaps to the dense run, bytes saved on all links and the cloud's, hours on real links.
+
+    Fewer bytes are against dense float32 messages of R = 20.
+    """
+    whole = {
+        direction: 4 * 79_510 * messages
+        for direction, messages in (
+            *((Direction.CLIENT_EDGE, 20 * 20), (Direction.EDGE_CLIENT, 20 * 20)),
+            *((Direction.EDGE_CLOUD, 4), (Direction.CLOUD_EDGE, 4)),
+        )
+    }
+    at_cloud = [direction for direction in whole if direction.at_cloud]
+    lines = [
+        "| variant | GM | PM | EM | fewer bytes, all links | cloud's links | "
+        + " | ".join(f"hours, {place}" for place in PLACES)
+        + " | what |",
+        f"| --- |{' ---: |' * (5 + len(PLACES))} --- |",
+    ]
+    names = [name for name in OF_ALL_LINKS if any(each["variant"] == name for each in records)]
+    first = _last_five(records, "dense") if "dense" in names else {}
+    for name in names:
+        mine = [each for each in records if each["variant"] == name]
+        ends = _last_five(records, name)
+        gaps = [
+            f"{ends[key]:.2f} ({ends[key] - first[key]:+.2f})" if first else f"{ends[key]:.2f}"
+            for key in ends
+        ]
+        saved = [
+            statistics.fmean(
+                each["rounds"] * sum(whole[key] for key in links) / sum(each["traffic"][key] for key in links)
+                for each in mine
+            )
+            for links in (list(whole), at_cloud)
+        ]
+        hours = [statistics.fmean(_hours(each, *place) for each in mine) for place in PLACES.values()]
+        lines.append(
+            f"| `{name}` | {' | '.join(gaps)} | {saved[0]:.2f} × | {saved[1]:.2f} × | "
+            f"{' | '.join(f'{each:.2f}' for each in hours)} | {OF_ALL_LINKS[name].about} |"
+        )
+    return "\n".join(lines)
+
+
+def _last_five(records: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """Means over seeds of the last five evaluations."""
+    mine = [each["curve"][-5:] for each in records if each["variant"] == name]
+    return {key: statistics.fmean(row[key] for curve in mine for row in curve) for key in ("gm", "pm", "em")}
+
+
+def _hours(record: dict[str, Any], client_edge: str, edge_cloud: str) -> float:
+    """How long all messages take on these links, if every member's are of the mean length."""
+    edges, clients = record["config"]["edges"], record["config"]["clients_per_edge"]
+    turns = record["rounds"] * record["config"]["algorithm"]["edge_rounds"]
+    spent = 0.0
+    for up, members, preset, messages in (
+        (Direction.CLIENT_EDGE, edges * clients, client_edge, 2 * turns),
+        (Direction.EDGE_CLOUD, edges, edge_cloud, 2 * record["rounds"]),
+    ):
+        channel = PRESETS[preset]
+        sent, received = (record["traffic"][direction] / members for direction in (up, up.down))
+        received_seconds = 8 * received / (channel.bandwidth * (1 - channel.loss))
+        spent += (
+            messages * channel.latency + 8 * sent / (channel.uplink * (1 - channel.loss)) + received_seconds
+        )
+    return spent / 3600
 
 
 def mean_of(records: list[dict[str, Any]], name: str) -> dict[str, float]:

@@ -14,6 +14,7 @@ from sfedhp.core.options import Bounds, Help
 from sfedhp.core.vectors import constant
 from sfedhp.wire.codec import decode, encode, encoded_length
 from sfedhp.wire.direction import Direction
+from sfedhp.wire.estimate import estimated_lengths
 from sfedhp.wire.values import BLOCK
 
 _ROUNDED_TO: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -31,8 +32,11 @@ class WireOptions:
         Help("type of the weights in a message; exact: lossless"),
     ] = "exact"
     count: Annotated[
-        Literal["off", "size", "encode"],
-        Help("how bytes are counted: as dense messages, by the size of the encoding, or by encoding them"),
+        Literal["off", "estimate", "size", "encode"],
+        Help(
+            "how bytes are counted: as dense messages, by an estimate of the encoding on the device, by the "
+            "size of the encoding, or by encoding them"
+        ),
     ] = "off"
     tiers: Annotated[Literal["all", "cloud"], Help("links to which the other [wire] settings apply")] = "all"
     difference: Annotated[
@@ -60,7 +64,7 @@ class Link:
 
     @property
     def on_host(self) -> bool:
-        """Whether messages are coded on the host."""
+        """Whether messages are coded on the host, or counted one by one: a round is then no CUDA graph."""
         return self.options.count != "off" or self.options.values == "int8" or self.options.difference
 
     def carry(self, messages: Tensor | Factored, size: int, base: Tensor | None = None) -> Carried:
@@ -99,13 +103,20 @@ class Link:
     def _code(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
         """What arrives and its lengths; message by message only where the codec must encode each."""
         values, count = self.options.values, self.options.count
-        if count != "off" or values == "int8":
+        if count in ("size", "encode") or values == "int8":
             return self._code_each(sent, size, base)
-        arrived, width = sent, sent.element_size()
+        arrived, width, weights = sent, sent.element_size(), sent[..., :size]
         if values != "exact" and _ROUNDED_TO[values].itemsize < width:
             width = _ROUNDED_TO[values].itemsize
-            weights = rounded(sent[..., :size], _ROUNDED_TO[values]).to(sent.dtype)
-            arrived = torch.cat([weights, sent[..., size:]], -1)
+            weights = rounded(weights, _ROUNDED_TO[values])
+            arrived = torch.cat([weights.to(sent.dtype), sent[..., size:]], -1)
+        if count == "estimate":
+            held = None if base is None else rounded(base, weights.dtype)
+            lengths = estimated_lengths(weights, held)
+            if sent.shape[-1] > size:
+                lengths = lengths + estimated_lengths(sent[..., size:])
+            # A run that diverged sends nothing; the loop of the run ends it after this round.
+            return arrived, torch.where(sent.isfinite().all(-1), lengths, 0)
         length = size * width + (sent.shape[-1] - size) * sent.element_size()
         return arrived, _filled(length, sent.shape[:-1], sent.device)
 

@@ -4,13 +4,22 @@ import json
 import re
 import statistics
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import get_args
 
+import pytest
 from click.testing import CliRunner
 
+import sfedhp
+from sfedhp import Experiment
+from sfedhp.algorithms import SFedHP
 from sfedhp.cli import main
+from sfedhp.data import DataOptions
+from sfedhp.nn.models import ModelOptions
 from sfedhp.paper import read_results, read_studies
 from sfedhp.paper.verdicts import Verdict
+from sfedhp.runs.results import Outcome
+from sfedhp.wire.link import WireOptions
 from tests.support import recompute
 from tests.support.paths import ROOT
 from tests.support.tools import load_tool
@@ -152,3 +161,29 @@ def test_the_figures_of_readme_about_speed_are_on_the_performance_page():
     assert 10 <= min(ratios) <= max(ratios) <= 20
     _, vgg = page.split("| sFedHP | above | above | above |")
     assert round(1 / float(vgg.split("|")[0]), 1) == 0.6
+
+
+def test_the_trade_off_over_all_links_counts_every_link():
+    tradeoff = load_tool("tradeoff")
+    base = Experiment(
+        rounds=1, data=DataOptions(source="fmnist-mini", rule="blocks"), model=ModelOptions(name="mlr")
+    )
+    outcomes = {}
+    for count in ("estimate", "size"):
+        wire = WireOptions(count=count, values="float16", difference=True)
+        method = SFedHP(client_proximity=25.0, edge_proximity=25.0, edge_rounds=2)
+        run = sfedhp.run(replace(base, wire=wire, algorithm=method))
+        outcomes[count] = tradeoff.record("dense", Outcome(run, None))
+    estimated, exact = (outcomes[count]["traffic"] for count in ("estimate", "size"))
+    for direction in ("client_edge", "edge_client", "edge_cloud", "cloud_edge"):
+        assert estimated[direction] == pytest.approx(exact[direction], rel=0.03), direction
+    assert estimated["client_edge"] > 5 * estimated["edge_cloud"]
+    assert estimated["client_cloud"] == 0
+    # The same run, whatever counts its bytes.
+    assert outcomes["estimate"]["curve"][-1]["gm"] == outcomes["size"]["curve"][-1]["gm"]
+    head, _, line = tradeoff.table_of_all_links([outcomes["estimate"]]).splitlines()
+    assert head.count("|") == line.count("|")
+    assert line.startswith("| `dense` |")
+    for name, variant in tradeoff.OF_ALL_LINKS.items():
+        made = tradeoff.experiment(variant, 0, 800, "cpu", all_links=True)
+        assert (made.wire.count, made.wire.tiers, made.data.rule) == ("estimate", "all", "blocks"), name
