@@ -23,6 +23,7 @@ BEYOND_THE_PAPER = {
     "server_beta1": 0.9,
     "server_beta2": 0.99,
     "server_tau": 1e-3,
+    "drift_correction": False,
     "finish_steps": 0,
     "finish_rate": 0.05,
     "finish_rows": "batch",

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import ClientResult, Upload
+from sfedhp.algorithms.edge_drift import DriftCorrection
 from sfedhp.algorithms.finish import Finishing
-from sfedhp.algorithms.server_step import ServerSteps
 from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
@@ -32,6 +32,7 @@ class Edge(NamedTuple):
     model: Tensor  # w_i
     personal: Tensor  # φ_i
     centers: Tensor | tuple[()]  # φ_ij (..., members, d) where anchor = "client", else nothing
+    correction: Tensor | tuple[()] = ()  # y_i where drift_correction is on, else nothing
 
 
 class Client(NamedTuple):
@@ -42,7 +43,7 @@ class Client(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SFedHP(ServerSteps, Finishing):
+class SFedHP(DriftCorrection, Finishing):
     """Clients keep sparse models near their edge's model, and edges keep models near the cloud's."""
 
     tiers = 3
@@ -94,7 +95,8 @@ class SFedHP(ServerSteps, Finishing):
 
     def edge_start(self, received: Tensor, members: int) -> Edge:
         """Both of the edge's models start from the cloud's: w_i = φ_i = w."""
-        return Edge(received, received, spread(received, members) if self.anchor == "client" else ())
+        model, correction = received.chunk(2, -1) if self.drift_correction else (received, ())
+        return Edge(model, model, spread(model, members) if self.anchor == "client" else (), correction)
 
     def edge_message(self, state: Edge, members: int) -> Tensor:
         """φ_i to every client, or each client's own φ_ij."""
@@ -135,18 +137,27 @@ class SFedHP(ServerSteps, Finishing):
         personal = toward(state.model, weighted_mean(uploads, weights), own / (own + pull))
         # w_i ← w_i − η₁ [λ₂ (w_i − φ_i) + γ₂ ∇φ_ρ(w_i)]
         model = toward(state.model, personal, self.edge_rate * pull)
+        if isinstance(state.correction, Tensor):
+            model = model - self.edge_rate * state.correction  # beyond the paper: + y_i in the brackets
         if absent(self.edge_sparsity):
-            return Edge(model, personal, centers)
+            return Edge(model, personal, centers, state.correction)
         sparsity = self._edge_sparsity(state.model, clock)
         if self.penalty == "l1":
             model = soft_threshold(model, self.edge_rate * sparsity)
         else:
             model = model - self.edge_rate * sparsity * smooth_l1_grad(state.model, self.smoothing)
-        return Edge(model, personal, centers)
+        return Edge(model, personal, centers, state.correction)
 
     def edge_upload(self, state: Edge) -> Tensor:
-        """w_i, the edge's copy of the global model."""
+        """w_i, the edge's copy of the global model, and y_i as it came."""
+        if isinstance(state.correction, Tensor):
+            return torch.cat([state.model, state.correction], -1)
         return state.model
+
+    @property
+    def drift_time(self) -> Scalar:
+        """η₁ R."""
+        return self.edge_rate * self.edge_rounds
 
     def edge_model(self, state: Edge) -> Tensor:
         """φ_i, the edge's personal model."""

@@ -49,8 +49,10 @@ def inputs_unmodified(algorithm: Algorithm) -> None:
         edge = algorithm.edge_start(algorithm.cloud_message(cloud, EDGES), CLIENTS)
         given.append(edge)
         before += [tensor.clone() for tensor in leaves(edge)]
-        algorithm.edge_step(edge, uploads, weights, Clock(0))
-        algorithm.cloud_step(cloud, uploads[:, 0], weights[:, 0], Clock(0))
+        sent = algorithm.edge_upload(algorithm.edge_step(edge, uploads, weights, Clock(0)))
+        given.append(sent)
+        before.append(sent.clone())
+        algorithm.cloud_step(cloud, sent, weights[:, 0], Clock(0))
     else:
         algorithm.cloud_step(cloud, uploads, weights, Clock(0))
     if any(not torch.equal(now, old) for now, old in zip(leaves(given), before, strict=True)):

@@ -72,7 +72,8 @@ class ReportedRun:
     def with_edges(self) -> bool:
         """Whether the method has edges between clients and cloud."""
         kind = ALGORITHMS.get(self.method)
-        return kind is None or kind.tiers == 3
+        below = self.record.config.get("algorithm.under_edges", False)
+        return kind is None or kind.tiers == 3 or bool(below)
 
     @property
     def deployed(self) -> bool:

@@ -64,6 +64,9 @@ VARIANTS = {
     "floor, l1": dataclasses.replace(SPARSE, sparsity_floor=0.9, density_threshold=0.03, penalty="l1"),
     "edge rounds of sparsity": dataclasses.replace(SPARSE, edge_sparsity_rounds=2),
     "edge rounds of sparsity, l1": dataclasses.replace(SPARSE, edge_sparsity_rounds=2, penalty="l1"),
+    "drift": dataclasses.replace(DENSE, drift_correction=True),
+    "drift, sparse, mixing": dataclasses.replace(SPARSE, drift_correction=True, cloud_mixing=0.6),
+    "drift, own centers": dataclasses.replace(DENSE, drift_correction=True, anchor="client"),
     "everything": dataclasses.replace(
         SPARSE,
         start="carried",
@@ -149,7 +152,7 @@ def test_tolerance_splits_the_clients(network: Network) -> None:
 
 
 @each_network
-@pytest.mark.parametrize("name", ["sparse", "mixing", "own centers, carried"])
+@pytest.mark.parametrize("name", ["sparse", "mixing", "own centers, carried", "drift"])
 def test_sfedhp_where_some_edges_count(network: Network, name: str) -> None:
     edges, initial, settings = federation(FOUR_EDGES), initial_model(network), VARIANTS[name]
     engine = engine_of(network, edges, initial, settings, sampled=2)
@@ -161,7 +164,7 @@ def test_sfedhp_where_some_edges_count(network: Network, name: str) -> None:
 
 
 @each_network
-@pytest.mark.parametrize("name", ["sparse", "own centers", "floor"])
+@pytest.mark.parametrize("name", ["sparse", "own centers", "floor", "drift"])
 def test_sfedhp_where_an_edge_has_fewer_clients(network: Network, name: str) -> None:
     edges, initial, settings = federation(SHORT_EDGE), initial_model(network), VARIANTS[name]
     agree(

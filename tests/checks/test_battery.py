@@ -22,6 +22,7 @@ VARIANTS = {
         cloud_mixing=0.7,
     ),
     "sfedhp-l1": SFedHP(edge_rounds=3, penalty="l1", client_sparsity=5e-3, edge_sparsity=1e-3),
+    "sfedhp-drift": SFedHP(edge_rounds=3, drift_correction=True, server="momentum", cloud_mixing=0.8),
     "perfedavg-second-order": PerFedAvg(local_steps=4, order="second"),
     "pfedme-mixing": PFedMe(local_rounds=3, cloud_mixing=0.8),
 }

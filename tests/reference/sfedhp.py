@@ -33,6 +33,7 @@ class Settings:
     sparsity_floor: float = 0.0
     edge_sparsity_rounds: int = 0
     density_threshold: float = 5e-4  # τ
+    drift_correction: bool = False
 
 
 class Outcome(NamedTuple):
@@ -57,15 +58,23 @@ def run(
     personals = [[initial for _ in clients] for clients in edges]  # θ_ij before the first round
     edge_models: list[Vector] = []
     edge_personals: list[Vector] = []
+    corrections = [np.zeros(network.size) for _ in edges]  # y_i
     for cloud_round in range(rounds):
         edge_models, edge_personals = [], []
-        for clients, own in zip(edges, personals, strict=True):
-            edge_model, edge_personal = _edge_update(network, clients, own, model, cloud_round, settings)
+        for clients, own, correction in zip(edges, personals, corrections, strict=True):
+            edge_model, edge_personal = _edge_update(
+                network, clients, own, model, cloud_round, settings, correction
+            )
             edge_models.append(edge_model)
             edge_personals.append(edge_personal)
         # w ← (1 − β) w + (β/S) Σ_{i ∈ S^t} w_i
         taken = [True] * len(edges) if counted is None else counted[cloud_round]
         mean = np.mean([each for each, took in zip(edge_models, taken, strict=True) if took], axis=0)
+        for edge, took in enumerate(taken):
+            if took and settings.drift_correction:
+                # y_i ← y_i + (w_i − w̄)/(η₁ R)
+                drift = (edge_models[edge] - mean) / (settings.edge_rate * settings.edge_rounds)
+                corrections[edge] = corrections[edge] + drift
         model = (1 - settings.cloud_mixing) * model + settings.cloud_mixing * mean
     return Outcome(model, np.array(edge_models), np.array(edge_personals), personals)
 
@@ -77,6 +86,7 @@ def _edge_update(
     received: Vector,
     cloud_round: int,
     settings: Settings,
+    correction: Vector,
 ) -> tuple[Vector, Vector]:
     """EdgeUpdate(i, w): R edge rounds; overwrites the edge's θ_ij, returns w_i and φ_i."""
     pull, edge_pull = settings.client_proximity, settings.edge_proximity
@@ -97,12 +107,15 @@ def _edge_update(
         edge_personal = np.mean(centers, axis=0)
         # γ₂ is 0 from cloud round `edge_sparsity_rounds` on, unless that is 0
         over = 0 < settings.edge_sparsity_rounds <= cloud_round
-        model = _edge_descent(model, edge_personal, 0.0 if over else settings.edge_sparsity, settings)
+        sparsity = 0.0 if over else settings.edge_sparsity
+        model = _edge_descent(model, edge_personal, sparsity, settings, correction)
     return model, edge_personal
 
 
-def _edge_descent(model: Vector, edge_personal: Vector, sparsity: float, settings: Settings) -> Vector:
-    rate, gradient = settings.edge_rate, settings.edge_proximity * (model - edge_personal)
+def _edge_descent(
+    model: Vector, edge_personal: Vector, sparsity: float, settings: Settings, correction: Vector
+) -> Vector:
+    rate, gradient = settings.edge_rate, settings.edge_proximity * (model - edge_personal) + correction
     if settings.penalty == "l1":
         # w_i ← soft(w_i − η₁λ₂(w_i − φ_i), η₁γ₂)
         return soft(model - rate * gradient, rate * sparsity)

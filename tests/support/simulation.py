@@ -61,7 +61,7 @@ def finish(simulator: Simulator, rounds: int) -> Models:
     algorithm = simulator.algorithm
     edge_models = edge_personals = None
     if after.edges is not None:
-        edge_models = algorithm.edge_upload(after.edges.state)
+        edge_models = algorithm.edge_upload(after.edges.state)[..., : simulator.task.network.d]
         edge_personals = algorithm.edge_model(after.edges.state)
     clock = Clock(rounds)
     personals = algorithm.personalize(simulator.received(), after.personal, simulator.task, clock)

@@ -1,4 +1,4 @@
-"""A small module with a frozen layer."""
+"""Small modules: with a frozen layer, and with batch norm."""
 
 import torch
 from torch import nn
@@ -11,3 +11,11 @@ def body(activation=nn.Tanh, width=5, shift=0.0):
     module[1].requires_grad_(False)
     module[1].bias += shift
     return module
+
+
+def normalized(shape, classes):
+    """A network with a batch norm for inputs of any shape."""
+    inputs = torch.Size(shape).numel()
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, classes)
+    )

@@ -1,0 +1,68 @@
+"""Corrections of the drift of edges: each learns how it pulls the global model otherwise than the others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.algorithms.base import Upload
+from sfedhp.algorithms.server_step import ServerState, ServerSteps
+from sfedhp.core.factored import dense
+from sfedhp.core.options import Help
+from sfedhp.core.scalars import Scalar
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import spread, weighted_mean
+
+
+class Corrected(NamedTuple):
+    """What a cloud holds that corrects the drift of its edges."""
+
+    cloud: Tensor | ServerState
+    corrections: Tensor  # y_i, (..., members, d)
+
+
+@dataclass(frozen=True)
+class DriftCorrection(ServerSteps):
+    """A method of three tiers whose edges may make steps w_i ← w_i − η₁ (… + y_i).
+
+    The cloud keeps y_i and sends it behind w; an edge sends it back behind w_i.
+    """
+
+    drift_correction: Annotated[
+        bool, Help("correct the steps of w_i by y_i, which learns how the edge drifts from the others")
+    ] = field(default=False, kw_only=True)
+
+    @property
+    @abstractmethod
+    def drift_time(self) -> Scalar:
+        """η₁ R, in which an edge drifts from the others."""
+
+    def cloud_start(self, initial: Tensor, members: int) -> Any:
+        """w, and y_i = 0."""
+        cloud = super().cloud_start(initial, members)
+        return Corrected(cloud, 0 * spread(initial, members)) if self.drift_correction else cloud
+
+    def cloud_message(self, state: Tensor | ServerState | Corrected, members: int) -> Tensor:
+        """w, and its own y_i to each edge."""
+        message = super().cloud_message(state, members)
+        return torch.cat([message, state.corrections], -1) if isinstance(state, Corrected) else message
+
+    def cloud_step(
+        self, state: Tensor | ServerState | Corrected, uploads: Upload, weights: Tensor, clock: Clock
+    ) -> Any:
+        """The cloud's step; then y_i ← y_i + (w_i − w̄)/(η₁ R) for the edges that count."""
+        if not isinstance(state, Corrected):
+            return super().cloud_step(state, uploads, weights, clock)
+        models = dense(uploads).chunk(2, -1)[0].contiguous()
+        cloud = super().cloud_step(state.cloud, models, weights, clock)
+        drift = (models - weighted_mean(models, weights).unsqueeze(-2)) / self.drift_time
+        learnt = state.corrections + drift
+        return Corrected(cloud, torch.where(weights.unsqueeze(-1) > 0, learnt, state.corrections))
+
+    def global_model(self, state: Tensor | ServerState | Corrected) -> Tensor:
+        """w."""
+        return super().global_model(state.cloud if isinstance(state, Corrected) else state)
