@@ -226,9 +226,9 @@ def _check(site: Site, federation: Federation, client: int, own: bool) -> None:
         )
     if own and site.schema is not None:
         site.schema.scaling.check("The client's data", federation.inputs)
-    needed = federation.scale in NEEDS_SUMS and not site.sums
-    if own and needed and (site.schema is None or site.schema.scaling.kind != federation.scale):
-        raise InputError(
-            f"data.scale = {federation.scale!r} needs the rows of all clients, which no site has: set it in "
-            f"the experiment of the federation, make new kits, and leave it out here."
-        )
+    for scale in {site.experiment.data.scale, federation.scale}.intersection(NEEDS_SUMS):
+        if own and not site.sums and (site.schema is None or site.schema.scaling.kind != scale):
+            raise InputError(
+                f"data.scale = {scale!r} needs the rows of all clients, which no site has: set it in the "
+                f"experiment of the federation, make new kits, and leave it out here."
+            )
