@@ -25,6 +25,8 @@ from sfedhp.nn.task import Task
 class Ditto(UnderEdges, LocalSGD):
     """FedAvg, and for every client a model of its own that is pulled to the global one."""
 
+    pulled_by = "proximity"
+
     proximity: Annotated[Strength, Help("λ, pull of a client's own model towards the global one")] = 0.1
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:

@@ -25,6 +25,8 @@ from sfedhp.nn.task import Task
 class FedDyn(GradientControl):
     """FedProx with a linear term that each client and the cloud learn, so that both agree on one minimum."""
 
+    pulled_by = "proximity"
+
     proximity: Annotated[Rate, Help("α, pull of a client towards the global model")] = 0.1
 
     def cloud_step(self, state: Controlled, uploads: Upload, weights: Tensor, clock: Clock) -> Controlled:

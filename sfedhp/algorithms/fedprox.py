@@ -25,6 +25,8 @@ from sfedhp.nn.task import Task
 class FedProx(LocalSGD):
     """FedAvg with a proximal term: a client's steps are pulled back to the global model it started from."""
 
+    pulled_by = "proximity"
+
     proximity: Annotated[Strength, Help("μ, pull of a client towards the global model")] = 0.001
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:

@@ -30,6 +30,8 @@ class HeurFedAMP(LocalSGD):
     """Every client gets its own cloud model: a mean in which clients with similar models weigh more."""
 
     state_per_member = True
+    pulled_by = "proximity"
+
     proximity: Annotated[Strength, Help("λ/α, pull of a client towards its cloud model")] = 0.1
     self_weight: Annotated[Share, Help("ξ_ii, weight of a client's own model in its cloud model")] = 0.5
     attention: Annotated[

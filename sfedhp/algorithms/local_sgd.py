@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
@@ -20,6 +20,8 @@ from sfedhp.nn.task import Task
 @dataclass(frozen=True)
 class LocalSGD(Algorithm):
     """A method whose clients run SGD on their own rows, each step on a new mini-batch."""
+
+    pulled_by: ClassVar[str] = ""  # the option that pulls the steps to their anchor
 
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
@@ -83,8 +85,8 @@ class LocalSGD(Algorithm):
         )
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The rule of the SGD steps, pulled by `proximity` where the method has this option."""
-        pull = self.option("proximity") if hasattr(self, "proximity") else None
+        """The rule of the SGD steps, pulled by the option that the method names."""
+        pull = self.option(self.pulled_by) if self.pulled_by else None
         momentum, clipped = self.option("momentum"), self.option("clip").value > 0
         rate = self.option("local_rate")
         return (StepRule("a local step", rate, pull, momentum=momentum, clipped=clipped),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Final, Literal, TypeVar
 
 import torch
@@ -81,4 +81,5 @@ CONSTANT: Final = ScheduleOptions()
 
 def scheduled_rates(algorithm: Algorithm) -> list[str]:
     """The names of a method's rates that a schedule multiplies."""
-    return [name for name in algorithm.scheduled_rates if hasattr(algorithm, name)]
+    options = {option.name for option in fields(algorithm)}
+    return [name for name in algorithm.scheduled_rates if name in options]
