@@ -32,6 +32,17 @@ def write_inputs(here):
     np.savez("many.npz", inputs=inputs, labels=labels, client=np.arange(12) % 6 * 5)
     np.savez("ids.npz", inputs=inputs, labels=7 + 100 * labels)
     np.savez("good.npz", inputs=inputs, labels=labels)
+    rows = [f"{20 + row}.5,{'yes' if row % 3 else 'no'},{int(row % 3 == 0)}" for row in range(24)]
+    table = ["age,sick,held", *rows]
+    changed = {
+        "table": {},
+        "hole": {3: "22.5,,0"},
+        "broken": {4: "23.5,yes,0,7"},
+        "only": {6: "25.5,dying,1"},
+    }
+    for name, lines in changed.items():
+        new = [lines.get(number, line) for number, line in enumerate(table)]
+        (here / f"{name}.csv").write_text("\n".join(new))
     bias = np.zeros(10, np.float32)
     bias[3] = np.nan
     save_file({"head.weight": np.ones((10, 784), np.float32), "head.bias": bias}, "nan.safetensors")
@@ -147,6 +158,17 @@ REFUSED = {
     "data get fmnist --from nowhere": "fmnist is not complete there",
     "data get fmnist --from . --folder file": "Not a directory",
     "data verify mnist": "run `sfedhp data get mnist`",
+    # tables
+    "run data.source=table.csv data.target=sik": "'sik' is not a column of table.csv: did you mean sick?",
+    "run data.source=table.csv data.target=sick problem=regression": "problem = regression needs numbers",
+    "run data.source=hole.csv data.target=sick": "column 'sick' has no value in line 4",
+    "run data.source=broken.csv data.target=sick": "broken.csv: line 5 has 4 values, but there are 3 columns",
+    "run data.source=only.csv data.target=sick data.test_column=held": "class 'dying' occurs only in rows to",
+    "run data.source=table.csv data.target=age evaluation.metrics=[auroc]": "'auroc' does not fit problem",
+    "run data.source=table.csv data.target=age loss.name=torch.nn.functional:mse_loss": "returns shape ()",
+    "compare data.source=table.csv data.target=sik": "did you mean sick?",
+    "sweep data.source=table.csv data.target=sik seeds=2": "did you mean sick?",
+    "run clients_per_edge=[3,0]": "clients_per_edge = [3, 0] is out of range: each must be at least 1.",
     # models
     "run model.name=three:Three": "10",
     "run model.name=three:number": "is not a function or class that makes a module",
