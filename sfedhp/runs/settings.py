@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sfedhp.algorithms import ALGORITHMS, is_method, method_class
+from sfedhp.algorithms.under_edges import UnderEdges
 from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import COUNTS, NAMES
@@ -79,6 +80,8 @@ class Settings:
                 for part in filter(None, section.split(".")):
                     table = table.setdefault(part, {})
                 table[name] = _value(option, entry)
+        if method != self.method and issubclass(method_class(method), UnderEdges):
+            _drop_edge_rounds(config["algorithm"])
         return from_dict(config)
 
     def ignored_keys(self, methods: Sequence[str]) -> list[str]:
@@ -241,3 +244,9 @@ def _float(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _drop_edge_rounds(algorithm: dict[str, Any]) -> None:
+    """Leave out edge rounds that were meant for another method: without edges they have no effect."""
+    if not algorithm.get("under_edges"):
+        algorithm.pop("edge_rounds", None)

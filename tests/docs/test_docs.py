@@ -43,7 +43,9 @@ each_method = pytest.mark.parametrize("name", ALGORITHMS)
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
 def test_python_examples_run(page: Path, tmp_path: Path) -> None:
-    """As one script, in which a line has the number it has on the page."""
+    """As one script, in which a line has the number it has on the page, beside the repository's files."""
+    for name in ("experiments", "results"):
+        (tmp_path / name).symlink_to(ROOT / name)
     run_file(python_script(page, tmp_path), strict=True)
 
 
