@@ -88,14 +88,14 @@ def load(
 def is_folder(source: str) -> bool:
     """Whether a source is a folder; a name of this package's sources is none, even if there is such a one."""
     own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
-    return bool(source) and source not in own and Path(source).expanduser().is_dir()
+    return bool(source) and source not in own and os.path.isdir(Path(source).expanduser())
 
 
 def beside(source: str, folder: Path) -> str:
     """The source that a config file in this folder names: paths of files and folders are relative to it."""
     path = folder / Path(source).expanduser()
     own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
-    named = source.endswith(FILES) or (bool(source) and source not in own and path.is_dir())
+    named = source.endswith(FILES) or (bool(source) and source not in own and os.path.isdir(path))
     return str(path) if named else source
 
 
