@@ -14,7 +14,7 @@ PACKAGE = Path(sfedhp.__file__).parent
 # A package imports only from levels above its own line, and from itself.
 LEVELS = [
     {"_version", "core"},
-    {"data", "wire", "nn", "gaussian"},
+    {"data", "wire", "nn", "gaussian", "privacy"},
     {"inner"},
     {"algorithms"},
     {"engine", "config"},
@@ -96,6 +96,7 @@ EXTRAS = {
     "runs": {"mlflow", "wandb"},  # and torch's writer for tensorboard, in runs/tracking
     "data": {"pyarrow", "PIL"},
     "serving": {"onnxruntime", "onnxscript"},
+    "privacy": {"cryptography"},
 }
 
 
