@@ -1,1 +1,1 @@
-"""Privacy: secure aggregation, where a server learns sums alone; differential privacy and what models leak."""
+"""Privacy: secure aggregation, where a server learns sums alone; differential privacy; what models leak."""
