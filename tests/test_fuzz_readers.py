@@ -16,7 +16,7 @@ def test_damaged_files_are_refused_with_one_type_of_error(tmp_path):
     assert not failures
     assert len(fuzzers) >= 20
     for fuzzer in fuzzers:
-        assert fuzzer.outcomes.total() >= 100
+        assert fuzzer.outcomes.total() >= 0.8 * 2000 / len(fuzzers)
         assert fuzzer.outcomes["refused"] > 0 or fuzzer.reader.name == "status"
 
 

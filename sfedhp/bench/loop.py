@@ -1,4 +1,4 @@
-"""The eight methods as a plain loop, one client after the other: what `sfedhp bench` measures against.
+"""Methods as a plain loop, one client after the other: what `sfedhp bench` measures against.
 
 Every client owns a module, an optimizer and a DataLoader; a server walks over its clients and adds up their
 parameters. Proximal steps are written as the pFedMe code writes them. Nothing is evaluated.
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from sfedhp.algorithms import (
+    ALGORITHMS,
     Algorithm,
     FedAvg,
     FedProx,
@@ -67,7 +68,7 @@ def loop(
     """A federation on data stacked as (edges, clients, rows, ...).
 
     Args:
-        algorithm: one of the eight, dense and with the options' defaults where they choose between ways.
+        algorithm: one of `METHODS`, dense and with the options' defaults where they choose between ways.
         module: the architecture and its initial weights, on the device that computes.
         inputs: (edges, clients, rows, *shape), on the host.
         labels: (edges, clients, rows), on the host.
@@ -226,3 +227,5 @@ _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
     PFedGP: _pfedgp,
     SFedHP: _sfedhp,
 }
+# The names of the methods that the loop can run.
+METHODS = tuple(name for name, kind in ALGORITHMS.items() if kind in _ROUNDS)

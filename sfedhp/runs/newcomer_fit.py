@@ -56,19 +56,26 @@ def fit(
 
 def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | None:
     """The model of a client after its first message; None if the steps lead too far from their start."""
-    clock = Clock(0)
+    clock, message = Clock(0), _first_message(algorithm, received)
     try:
-        result = algorithm.client_step(received, algorithm.client_start(received, task), task, clock)
-        own = algorithm.personalize(received, result.personal, task, clock)
+        result = algorithm.client_step(message, algorithm.client_start(received, task), task, clock)
+        own = algorithm.personalize(message, result.personal, task, clock)
     except RuntimeError as error:
         if is_overflow(error):
             return None
         raise
-    # A method without personal models still trains a copy of its own: the one it would send.
-    model = dense(result.upload if own is None else own)
+    # A method without personal models still trains a copy of its own: the one it would send, before what is
+    # sent beside it.
+    model = dense(result.upload)[..., : received.shape[-1]] if own is None else dense(own)
     assert task.statistics is not None, "the caller gave them"
     near = model.double().norm() <= _FAR * received.double().norm().clamp(min=1)
     return task.network.build(model, task.statistics) if near and task.statistics.isfinite().all() else None
+
+
+def _first_message(algorithm: Algorithm, model: Tensor) -> Tensor:
+    """What a client would receive first from servers that start with this model."""
+    message = algorithm.cloud_message(algorithm.cloud_start(model, 1), 1)[0]
+    return algorithm.edge_message(algorithm.edge_start(message, 1), 1)[0] if algorithm.tiers == 3 else message
 
 
 def _with_halved_rates(algorithm: Algorithm, halvings: int) -> Algorithm:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from sfedhp.algorithms import FEDERATED
 from sfedhp.bench.cases import Case
+from sfedhp.bench.loop import METHODS
 from sfedhp.bench.sides import plain, simulation, stacked
 from sfedhp.config import Experiment
 from sfedhp.core.types import Clock
@@ -57,7 +57,7 @@ def assert_equal(mine: torch.Tensor, other: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("model", ["mlr", "dnn-small"])
-@pytest.mark.parametrize("method", FEDERATED)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_loop_equals_the_package(method: str, model: str, tmp_path: Path) -> None:
     experiment = experiment_of(small(method, model), tmp_path)
     simulator, loop = simulation([experiment]), plain(experiment)

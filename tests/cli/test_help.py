@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from sfedhp import __version__
-from sfedhp.algorithms import ALGORITHMS, FEDERATED
+from sfedhp.algorithms import ALGORITHMS
+from sfedhp.bench.loop import METHODS
 from sfedhp.cli import COMMANDS, main
 from sfedhp.cli.help import COMMON, COMMON_OF_METHOD
 from sfedhp.config import SECTIONS, Experiment, tables_of
@@ -117,7 +118,7 @@ def test_the_short_help_lists_the_common_keys_and_says_how_to_list_all(sfedhp, m
     ("words", "names"),
     [
         (["compare"], [*ALGORITHMS]),
-        (["bench"], [*FEDERATED, *MODELS]),
+        (["bench"], [*METHODS, *MODELS]),
         (["data", "get"], [*IMAGE_SETS]),
         (["reproduce"], [name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name)]),
     ],

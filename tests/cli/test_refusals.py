@@ -92,7 +92,7 @@ REFUSED = {
     "compare algorithm.edge_round=3": "did you mean algorithm.edge_rounds?",
     "data show data.sauce=mnist": "did you mean data.source?",
     "run algorithm=fedavgg": "did you mean fedavg?",
-    "compare --only sfedhp,magic": "--only = 'magic' is not a method: use sfedhp, fedavg, ",
+    "compare --only sfedhp,nothing": "--only = 'nothing' is not a method: use sfedhp, fedavg, ",
     "run algorithm.edge_rate=-0.1": "algorithm.edge_rate = -0.1 is out of range: it must be above 0.",
     "run algorithm=fedavg algorithm.local_rate=-1": "algorithm.local_rate = -1.0 is out of range",
     "compare fedavg.local_rate=-1": "local_rate = -1.0 is out of range",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from sfedhp.algorithms import FEDERATED
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
+from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse, read_kinds
 from sfedhp.cli.options import json_option
@@ -34,7 +34,7 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
 @click.option(
     "--methods",
     metavar="A,B,…",
-    help=f"Methods to measure, of {', '.join(FEDERATED)}; by default {', '.join(_METHODS)}.",
+    help=f"Methods to measure, of {', '.join(METHODS)}; by default {', '.join(_METHODS)}.",
 )
 @click.option(
     "--models",
@@ -94,7 +94,7 @@ def bench(
       sfedhp bench --scale
     """
     chosen = _rivals(rivals, adapters, everything)
-    names = _names("--methods", methods, tuple(FEDERATED) if everything else _METHODS, FEDERATED)
+    names = _names("--methods", methods, METHODS if everything else _METHODS, METHODS)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
         names.append("pfedme")  # to show that the loop is as fast as the public code it replaces

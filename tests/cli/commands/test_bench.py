@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sfedhp.algorithms import FEDERATED
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings
 from sfedhp.bench.comparison import LOOP, OURS, Row, row_of
+from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan, Timing
 from sfedhp.bench.rivals import Rival
 from sfedhp.cli import main
@@ -168,7 +168,7 @@ def test_methods_models_and_everything(sfedhp: Callable[..., Result], measured: 
     result = sfedhp("--all")
     assert "20,000" in result.stdout
     assert [(case.method, case.model) for case in measured.cases] == [
-        (method, model) for model in MODELS for method in FEDERATED
+        (method, model) for model in MODELS for method in METHODS
     ]
 
 
