@@ -1,4 +1,4 @@
-"""What a federated method is, the methods of the paper's tables and today's, and two that do not federate."""
+"""The contract of a federated method, and the methods: the paper's, today's, and two that do not federate."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "mtgc": MTGC,
 }
 
-# Those that `sfedhp compare` runs unless told otherwise: the paper's, the two that do not federate, and ours.
+# Those that `sfedhp compare` runs by default: the paper's, the two that do not federate, and ours.
 COMPARED: Final = (
     *("sfedhp", "fedavg", "hierfavg", "fedprox", "perfedavg", "pfedme", "heurfedamp", "pfedgp"),
     *("local", "pooled", "sfedhp-plus"),

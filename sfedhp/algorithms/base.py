@@ -34,7 +34,7 @@ _RENAMED: Final = {
 
 
 class ClientResult(NamedTuple):
-    """What a client's step leaves: the upload for its server, and what the client keeps."""
+    """The result of a client's step: the upload for its server, and what the client keeps."""
 
     upload: Upload
     personal: Any = ()

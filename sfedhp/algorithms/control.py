@@ -1,4 +1,4 @@
-"""Methods whose cloud and clients learn by how much gradients differ, beside the model."""
+"""Methods with control variates: estimates of how local gradients differ from the global one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Controlled(NamedTuple):
 
 @dataclass(frozen=True)
 class GradientControl(LocalSGD):
-    """A method whose controls are zero before the first round; members weigh alike."""
+    """A method whose control variates start at zero; all members have the same weight."""
 
     weighting = "equal"
 

@@ -1,4 +1,4 @@
-"""Corrections of the drift of edges: each learns how it pulls the global model otherwise than the others."""
+"""Corrections of the drift of edges: each learns how its own differs from that of the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Corrected(NamedTuple):
 class DriftCorrection(ServerSteps):
     """A method of three tiers whose edges may make steps w_i ← w_i − η₁ (… + y_i).
 
-    The cloud keeps y_i and sends it behind w; an edge sends it back behind w_i.
+    The cloud keeps y_i and appends it to w in its message; an edge sends it back after w_i.
     """
 
     drift_correction: Annotated[

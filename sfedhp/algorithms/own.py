@@ -1,4 +1,4 @@
-"""A user's own method, named as `package.module:Class` where the names of this package's methods stand."""
+"""A user's own method, given as `package.module:Class` in place of the name of a built-in one."""
 
 from __future__ import annotations
 

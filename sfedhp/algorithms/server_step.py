@@ -23,7 +23,7 @@ Server = Literal["none", "momentum", "adam"]
 
 
 class ServerState(NamedTuple):
-    """What a server holds that does more than average."""
+    """The state of a server that does more than average."""
 
     model: Tensor  # w, (..., d)
     momentum: Tensor  # m, (..., d)
@@ -62,7 +62,7 @@ class ServerStep:
 
 @dataclass(frozen=True)
 class ServerSteps(Algorithm):
-    """A method whose cloud may take such a step towards where it would go else."""
+    """A method whose cloud may take such a step towards the model that it would otherwise adopt."""
 
     server: Annotated[
         Server,

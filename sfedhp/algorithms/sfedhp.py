@@ -165,7 +165,7 @@ class SFedHP(DriftCorrection, Finishing):
 
     @property
     def needs_personal_state(self) -> bool:
-        """The last θ_ij is read where the next one starts there, or where it decides whether γ₁ rests."""
+        """The last θ_ij is read where the next one starts there, or where it decides whether γ₁ is off."""
         return self.start == "carried" or not absent(self.client_sparsity)
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:

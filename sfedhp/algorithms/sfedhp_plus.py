@@ -1,4 +1,4 @@
-"""sFedHP with options that lift its models beyond the paper's, as a method with a name of its own."""
+"""sFedHP with options that improve its models beyond the paper's, as a method with a name of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured: a method on a model, and the made-up data that every side gets."""
+"""What is measured: a method on a model, and the synthetic data that every side gets."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "resume": "Continue a run that was stopped, with bit-identical results.",
     "show": "Show what a run's folder holds: figures, clients, classes.",
     "report": "Write a page about runs: charts, clients, tables, config.",
-    "watch": "Follow runs in a browser while they go on.",
+    "watch": "Follow runs in a browser while they run.",
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
     "personalize": "Train a model for a client that was not in the training.",
@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "deploy": "Run a whole federation on this machine.",
     "status": "Show the status of a site of a federation.",
     "new": "Make a starter project: data, model, method with a test, config.",
-    "doctor": "Look at what this installation can do.",
+    "doctor": "Check what this installation can do.",
     "data": "List, download, verify and show datasets.",
     "bench": "Measure speed against a plain loop over the clients.",
 }

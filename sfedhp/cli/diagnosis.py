@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
     what: str
     found: str
-    state: str  # ok; missing, where only some commands need it; failed, where nothing works without
+    state: str  # ok; missing, where only some commands need it; failed, where every run needs it
     remedy: str = ""
 
 
@@ -104,7 +104,7 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
 
 
 def _ports() -> Finding:
-    """The ports that `sfedhp deploy` uses unless told otherwise: the cloud's, and one for each edge."""
+    """The ports that `sfedhp deploy` uses by default: the cloud's, and one for each edge."""
     first = Address("127.0.0.1").port
     ports = range(first, first + DEFAULT_EDGES + 1)
     taken = [port for port in ports if not _is_free(port)]

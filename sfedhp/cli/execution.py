@@ -74,7 +74,7 @@ def execute(
         title: of the progress.
         work: what to do.
         within: handles the signals, where this is one of several works; None: this work does.
-        tracking: is told of every round, and of the end.
+        tracking: gets every round, and the end.
     """
     done = 0
     with nullcontext(within) if within else Interruption() as interruption, round_progress(title) as show:
@@ -84,7 +84,7 @@ def execute(
             done += 1
             show(progress)
 
-        with (tracking or Tracking()).told(report) as told:
+        with (tracking or Tracking()).follow(report) as told:
             run, error = work(told, interruption.requested)
     return Ending(run, done, error, None if run.finished else interruption.signal)
 

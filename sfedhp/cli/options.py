@@ -62,7 +62,7 @@ def track_option(command: Command) -> Command:
         "--track",
         callback=_trackers,
         metavar="A,B,…",
-        help="Show rounds, config and models in tensorboard, mlflow or wandb while the run goes on.",
+        help="Show rounds, config and models in tensorboard, mlflow or wandb during the run.",
     )(command)
 
 

@@ -14,7 +14,7 @@ def is_import(name: str) -> bool:
 
 
 def import_named(key: str, name: str) -> Any:
-    """What the name stands for.
+    """The object of this name.
 
     Args:
         key: of the config, for messages.

@@ -97,7 +97,7 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = T
 
 
 def shuffle(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
-    """A random order of the first `size` of `width` rows for each key, (..., width); the rest is behind."""
+    """A random order of the first `size` of `width` rows for each key, (..., width); the rest follows."""
     rows = _numbers(width, sizes.device)
     hashes = torch.where(rows < sizes.unsqueeze(-1), key(keys.unsqueeze(-1), rows), _LARGEST)
     return hashes.argsort(dim=-1, stable=True)

@@ -1,4 +1,4 @@
-"""Late is not lost: a cloud that does not wait for its slowest edges, and counts their uploads later."""
+"""Late uploads: a cloud that does not wait for its slowest edges counts what they send in a later round."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ class LateOptions:
     """The [late] section: for how many edges the cloud waits, and what a late upload weighs."""
 
     quorum: Annotated[
-        CountOrOff, Help("edges whose uploads end a cloud round (three-tier methods); 0: all, nobody is late")
+        CountOrOff, Help("how many edges' uploads end a cloud round (three-tier methods); 0: all")
     ] = 0
     decay: Annotated[
         float, Bounds(0, 1), Help("weight of a late upload, for each round that it is late; 0: it is lost")
     ] = 0.5
     slow_edges: Annotated[
-        CountOrOff, Help("simulation: edges with slow links, the first ones; the link model is the clock")
+        CountOrOff,
+        Help("simulation: how many edges, the first ones, have slow links; the link model is the clock"),
     ] = 0
     slow_factor: Annotated[float, Bounds(1), Help("simulation: how many times slower these links are")] = 10.0
 

@@ -1,4 +1,4 @@
-"""Text of others as JSON or TOML: whatever is wrong with it is a `ValueError` with a reason.
+"""Untrusted text as JSON or TOML: every error is a `ValueError` with a reason.
 
 Python's parsers raise `RecursionError` at deep nesting, and integers of thousands of digits cannot be printed
 in a message.

@@ -89,7 +89,7 @@ class Table:
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """The names with commas between them, not more than so many."""
+    """The names with commas between them, at most `most` of them."""
     return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 

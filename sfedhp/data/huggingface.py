@@ -1,6 +1,6 @@
 """A Hugging Face `datasets.Dataset` as data: a column of images, or the columns of a table.
 
-The package is never imported here: whoever has such a dataset has it.
+The package `datasets` is never imported here: a program that has such a dataset has imported it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _pool_of_images(dataset: Any, image: str, options: DataOptions, problem: Pro
             columns = ", ".join(dataset.column_names)
             raise InputError(f"data.{key} = {name!r} is not a column of {_NAME}: its columns are {columns}.")
     named = _table(dataset, list(dict.fromkeys(roles.values())))
-    # A column of zeros stands in for the images, so that all others are read as those of a table are.
+    # A column of zeros takes the place of the images, so that all others are read as those of a table are.
     zeros = Column(image, "number", ["0"] * len(dataset), np.zeros(len(dataset)))
     table = replace(named, columns=(*named.columns, zeros))
     pool = pool_of_table(table, replace(options, drop=None), problem)

@@ -189,7 +189,7 @@ def _assemble(
 ) -> tuple[Federation, DataOptions]:
     """Divide a pool; `own` says that it is all data of a user, not a source of this package or a part."""
     if resolved_partition(pool, options) != "given":
-        # Others hold the rows than those whom the source names.
+        # The partition decides who holds the rows: the source's names of clients and edges do not apply.
         pool = dataclasses.replace(pool, edge_of=None, names=pool.names._replace(clients=(), edges=()))
     given = edge_sizes(edges, clients_per_edge)
     named = sizes_of_source(pool, options, edges, clients_per_edge)

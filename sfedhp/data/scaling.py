@@ -126,7 +126,7 @@ class Scaling:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The scaling as JSON can hold it; null stands for a spread of ∞."""
+        """The scaling as JSON can hold it; null is a spread of ∞."""
         values: dict[str, Any] = {
             "kind": self.kind,
             "pixels": self.pixels,

@@ -101,7 +101,7 @@ def seats_by_edge(edge_of: NDArray[np.int64]) -> NDArray[np.int64]:
 def _alike_together(holdings: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Client ids in an order in which the labels of each group are as alike as a greedy choice makes them.
 
-    `ends` are the places behind the last of each group.
+    `ends` are the places after the last of each group.
     """
     shares = holdings / holdings.sum(1, keepdims=True)
     first = [0, *ends[:-1].tolist()]  # of each group

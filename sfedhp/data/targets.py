@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
     problem: ProblemName
     labels: NDArray[Any]
-    note: str | None = None  # how the problem follows from the target, where nobody named it
+    note: str | None = None  # why the target poses this problem, where the user did not name it
 
 
 class Strata(NamedTuple):

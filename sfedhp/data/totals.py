@@ -1,4 +1,4 @@
-"""What a client tells of its training rows before the first round, so that all scale alike: sums, no row.
+"""What a client reports of its training rows before the first round, so that all scale alike: sums, no row.
 
 Mean and deviation of the inputs and targets follow from sums, and balanced class weights from counts. Those
 of several clients can be added.

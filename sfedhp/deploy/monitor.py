@@ -28,7 +28,7 @@ HELP: Final = {
     "sfedhp_metric": "main metric of the last evaluation by kind of model and name of the metric",
     "sfedhp_round_seconds": "seconds of the last round",
     "sfedhp_sent_bytes": "bytes of the messages so far, by direction",
-    "sfedhp_member_up": "whether a member was heard of within 2.5 seconds",
+    "sfedhp_member_up": "whether a member sent a heartbeat within 2.5 seconds",
     "sfedhp_member_missing": "requests of the last round that a member missed",
     "sfedhp_refusals": "messages and connections refused, by member",
     "sfedhp_certificate_days": "days until the first certificate of the kit ends",
@@ -63,7 +63,7 @@ def state_of(status: Mapping[str, Any], member: str, now: float | None = None) -
 
 
 def is_up(state: str) -> bool:
-    """Whether a member in this state was heard of lately."""
+    """Whether a member in this state sent something lately."""
     return state not in ("absent", "silent", "ended")
 
 

@@ -19,8 +19,8 @@ _TEXT: Final = """\
 {called}, {what} in the federation {federation}
 {line}
 
-This folder is a secret: it holds the private key of {name}. Keep it on the machine that runs {name},
-readable by nobody else, and give it to nobody.
+This folder is secret: it holds the private key of {name}. Keep it on the machine that runs {name}, where
+only its user can read it, and do not pass it on.
 
 Start
 
@@ -29,14 +29,14 @@ Start
         {command}
 
     {more}
-    It can be stopped and started again at any time: it goes on where it was. Do not use the scripts in
-    startup/: they are of NVIDIA FLARE, which carries the messages, and `sfedhp` starts it as it must be.
+    It can be stopped and started again at any time: it continues where it was. Do not use the scripts in
+    startup/: they belong to NVIDIA FLARE, which carries the messages and which `sfedhp` starts itself.
 
 Network
 
     {network}
 
-See what it does
+Status
 
         sfedhp status .
 

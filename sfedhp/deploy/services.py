@@ -14,7 +14,7 @@ from sfedhp.core.files import write_text
 from sfedhp.deploy.site import SERVER, Site, read_site
 
 IMAGE: Final = f"sfedhp:{__version__}"  # built by the Dockerfile of the repository
-KITS: Final = "/var/lib/sfedhp"  # where kits lie on machines and in containers
+KITS: Final = "/var/lib/sfedhp"  # the folder of kits on machines and in containers
 _PROGRAM: Final = "/opt/sfedhp/bin/sfedhp"
 _REFUSED: Final = 2  # exit code of a role that cannot work as it was started
 

@@ -1,4 +1,4 @@
-"""How long the messages of a method are: a model, and behind it whatever else the method sends."""
+"""How long the messages of a method are: a model, followed by what else the method sends."""
 
 from __future__ import annotations
 

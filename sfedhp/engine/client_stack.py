@@ -31,7 +31,7 @@ class Request(NamedTuple):
     clients: ClientState  # what they hold before the step
     sizes: Tensor  # (*lead,), their rows
     ids: Tensor  # (*lead,)
-    factors: Tensor | tuple[()] = ()  # (*lead,), by what each multiplies its change; (): nobody does
+    factors: Tensor | tuple[()] = ()  # (*lead,), by what each multiplies its change; (): none does
 
 
 class StepResult(NamedTuple):

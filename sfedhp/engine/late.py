@@ -61,7 +61,7 @@ class Late(NamedTuple):
     def moved_to(self, message: Tensor, turn: int) -> Tensor:
         """The uploads (..., edges, d) as changes of what the cloud would send now.
 
-        A late upload is a model near one that the cloud has left behind: its change is what counts.
+        A late upload is a model near an older one of the cloud: its change is what counts.
 
         Args:
             message: (..., edges, d), what the cloud sends in this round.

@@ -29,7 +29,7 @@ OnCut = Callable[[Cut], None]  # called with what a robust rule cut of each memb
 
 @dataclass(frozen=True)
 class Reply:
-    """What a member sends back: its upload with the running statistics behind, and what it weighs."""
+    """What a member sends back: its upload, followed by the running statistics, and what it weighs."""
 
     upload: Tensor  # (d + s,)
     weight: float

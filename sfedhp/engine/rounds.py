@@ -29,7 +29,7 @@ class Served(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What travels: models, and the running statistics behind them."""
+    """What is sent: models, and the running statistics after them."""
 
     model: Tensor | Factored
     statistics: Tensor  # (..., s)

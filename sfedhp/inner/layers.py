@@ -184,7 +184,7 @@ class LowRankLayer(LayerState):
         self.active = slice(0, place.stop)
 
     def next_buffer(self, rows: int) -> Layer:
-        """The rows behind those in use; if only the last step counts, the other of the two buffers."""
+        """The rows after those in use; if only the last step counts, the other of the two buffers."""
         place = self._next_rows(rows)
         return Layer(self.inputs[:, place], self.coefficients[:, place])
 

@@ -167,7 +167,7 @@ def _sgd_steps(
 
         g = clip(∇ℓ(θ; D) + γ ∇φ_ρ(θ) + λ (θ − anchor)) + μ θ,   v ← m v + g,   θ ← θ − η v,
 
-    where μ is the weight decay, which torch adds behind the clipping, and m the momentum. With epochs, a
+    where μ is the weight decay, which torch adds after clipping, and m the momentum. With epochs, a
     client whose mini-batches are used up stays where it is, and so do its running statistics.
     """
     epochs = Epochs.of(task, clock, descent.epochs, first_epoch) if descent.epochs else None

@@ -17,13 +17,13 @@ class Epochs:
     """The mini-batches of some epochs of a task, as a `DataLoader` with `shuffle=True` would cut them.
 
     A client with n rows and batches of B makes ⌈n/B⌉ steps an epoch, the last with the rows that are left.
-    Clients of a stack go on independently: each begins its next epoch when its own rows are used up.
+    Clients of a stack proceed independently: each begins its next epoch when its own rows are used up.
     """
 
     task: Task
     clock: Clock
     count: int  # epochs
-    order: Tensor  # (..., epochs · rows): row numbers, epoch by epoch, the padding behind the real rows
+    order: Tensor  # (..., epochs · rows): row numbers, epoch by epoch, the padding after the real rows
     batch_size: int  # B
 
     @classmethod

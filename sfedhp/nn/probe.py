@@ -18,7 +18,7 @@ def probe(network: Network, inputs: Tensor, classes: int | None, what: str = "cl
         network: of a run.
         inputs: two rows of real inputs.
         classes: how many scores it must return for each row; None: any number of features.
-        what: the scores stand for.
+        what: is scored, for messages, such as `classes`.
 
     Raises:
         InputError: it does not run, returns another shape, or holds values that are not finite.

@@ -116,5 +116,5 @@ def main_metric(row: Mapping[str, object]) -> Metric:
 
 
 def problem_of(option: str) -> Problem:
-    """The problem of a resolved config, in which `auto` stands for classes."""
+    """The problem of a resolved config, in which `auto` means classes."""
     return PROBLEMS.get(option, CLASSIFICATION)

@@ -197,8 +197,8 @@ def probe_loss(loss: RowLoss, scores: Tensor, labels: Tensor) -> None:
     )
     if not torch.allclose(found, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise InputError(
-            f"{what} gives a row another loss when it stands alone: the loss of a row must not depend on the "
-            f"other rows."
+            f"{what} gives a row another loss when it is alone in a batch: the loss of a row must not depend "
+            f"on the other rows."
         )
 
 

@@ -19,7 +19,7 @@ GROUPS: Final = {"tables 2–5": tuple(TABLES)[:4], "tables 6–7 (CIFAR-10)": t
 
 @dataclass(frozen=True)
 class Agreement:
-    """Some cells of the paper, and those of our rows that stand beside them."""
+    """Some cells of the paper, and our rows for them."""
 
     wanted: int  # cells that the paper has
     rows: Sequence[Row]
@@ -101,7 +101,7 @@ def reading_table(rows: Sequence[Row]) -> TextTable:
         "Agreement by reading",
         ("cells of the paper", "run", "mean distance", *_within_heads()),
         tuple(lines),
-        "Best round. Cells within so many points of the paper, and their share of those that were run.",
+        "Best round. Cells within a number of points of the paper, and their share of those that were run.",
     )
 
 

@@ -1,1 +1,1 @@
-"""Pages about runs: charts, tables and one self-contained HTML file, also live while runs go on."""
+"""Pages about runs: charts, tables and one self-contained HTML file, also live during the runs."""

@@ -25,7 +25,7 @@ NAME = "report.html"
 
 @dataclass(frozen=True)
 class Content:
-    """What changes of a page when its runs go on."""
+    """The part of a page that changes while its runs continue."""
 
     html: str  # inside <main>
     readouts: dict[str, Any]  # by the id of a chart: its numbers

@@ -66,7 +66,7 @@ def tree(
 
     Args:
         title: of the drawing.
-        cloud: what stands in the cloud's node below its name.
+        cloud: the text in the cloud's node, below its name.
         cloud_label: everything about the cloud, in a sentence.
         branches: the edges, at least one.
         width: of the drawing.
@@ -132,7 +132,7 @@ def tree(
 
 
 def _room(width: float, beside: int) -> float:
-    """The width of an edge, of so many beside each other."""
+    """The width of an edge, if `beside` edges share a row."""
     return (width - _MARGIN - (beside - 1) * _GAP) / beside
 
 

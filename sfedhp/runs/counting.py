@@ -57,7 +57,7 @@ class Counting:
         return Scored(Counts(sums, loss, real.sum(-1)), predicted)
 
     def shapes(self, outputs: int) -> dict[str, tuple[int, ...]]:
-        """The shape of each sum of a client, for networks with so many outputs."""
+        """The shape of each sum of a client, for networks with this number of outputs."""
         labels = torch.zeros((0,) if self.problem is CLASSIFICATION else (0, outputs), dtype=torch.int64)
         counts = self.count(torch.zeros(0, outputs), labels, torch.zeros(0, dtype=torch.bool)).counts
         return {name: tuple(each.shape) for name, each in counts.sums.items()}

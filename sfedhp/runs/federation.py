@@ -56,7 +56,7 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
         sizes = federation.edge_sizes
         experiment = replace(experiment, edges=len(sizes), clients_per_edge=sizes)
     federation.check_sampling(experiment.sampled_edges, experiment.sampled_clients)
-    # Classes are what `auto` stands for in the config of a run, also of earlier versions.
+    # `auto` means classes in the config of a run, also of earlier versions.
     problem = experiment.problem if federation.problem == "classification" else federation.problem
     return federation, replace(experiment, data=options, problem=problem)
 

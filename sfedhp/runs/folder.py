@@ -224,11 +224,11 @@ def read_environment(folder: Path) -> dict[str, Any]:
 
 
 def update_environment(folder: Path, **more: str) -> None:
-    """Add to a run's `environment.json` what is known only at its end; a damaged one is begun anew."""
+    """Add to a run's `environment.json` what is known only at its end; a damaged one is replaced."""
     try:
         known = _read_environment(folder / _ENVIRONMENT)
     except DamagedError as error:  # it must not cost the run its end
-        warnings.warn(f"{error} It is written anew, without what it said.", Note, stacklevel=2)
+        warnings.warn(f"{error} It is replaced, without its old content.", Note, stacklevel=2)
         known = {}
     _write_environment(folder, known | more)
 

@@ -1,4 +1,4 @@
-"""The grid of a sweep: the experiments that `KEY=A,B`, `K1+K2=A,B` and `seeds=N` stand for."""
+"""The grid of a sweep: the experiments that `KEY=A,B`, `K1+K2=A,B` and `seeds=N` describe."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
 
     pooled, seats = None, simulator.seats
     if isinstance(algorithm, Pooled):
-        # Nobody trains on these rows alone, but the model is evaluated on each client's own.
+        # No client trains on these rows alone, but the model is evaluated on each client's own.
         train = joined_rows([part.train for part in parts])
         seats = Seats.of(train.sizes, algorithm.tiers, simulator.runs)
         alone = build_task(experiment, network, train, torch.zeros_like(train.sizes), federation.classes)

@@ -221,7 +221,7 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
             return int(digits) if len(digits) < 100 else text
         if kind is float and (number := _float(text)) is not None:
             return number
-        # Where one name may stand alone, only brackets make a list.
+        # Where a single name is allowed too, only brackets make a list.
         if kind == NAMES and (str not in types or text.strip().startswith("[")):
             return _list(text)
         if kind == COUNTS and (parts := _list(text)) and all(map(_WHOLE.fullmatch, parts)):
@@ -232,7 +232,7 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    """The parts of `[a,b]` or `a,b`; one with a comma of its own stands in double quotes."""
+    """The parts of `[a,b]` or `a,b`; one with a comma of its own is in double quotes."""
     text = text.strip()
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     parts = next(csv.reader([inner], skipinitialspace=True), [])

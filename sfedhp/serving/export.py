@@ -47,11 +47,11 @@ def export_onnx(saved: SavedModel, out: Path, data: Source | None = None) -> Exp
     Args:
         saved: the model.
         out: the .onnx file; a card of the same name, ending in .json, is written beside it.
-        data: rows to compare both on, like the training data; None: the test rows of the run that the model
-            lies in the folder of.
+        data: rows to compare both on, like the training data; None: the test rows of the run in
+            whose folder the model is.
 
     Raises:
-        InputError: there are no rows, the model cannot be written as ONNX, or predicts otherwise there.
+        InputError: there are no rows, the model cannot be written as ONNX, or its predictions differ there.
     """
     if out.suffix != ".onnx":
         raise InputError(f"{out} must end in .onnx: name it, for example, model.onnx.")

@@ -86,9 +86,9 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
         ]
     smooth = constants.penalized_smoothness
     # Theorem 1 requires nothing of a convex loss, and the loss is convex where L is known everywhere.
-    springs = [] if curvature.exact else _springs(constants)
+    proximity = [] if curvature.exact else _proximity_lines(constants)
     return [
-        *springs,
+        *proximity,
         Line(
             "conditions",
             "root_spring",
@@ -101,7 +101,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
     ]
 
 
-def _springs(constants: Constants) -> list[Line]:
+def _proximity_lines(constants: Constants) -> list[Line]:
     """What Theorem 1 requires of a loss that is not convex."""
     smooth = constants.penalized_smoothness
     return [

@@ -28,7 +28,7 @@ class Constants(Settings):
 
     @property
     def series_proximity(self) -> float:
-        """λ̄ = λ₁λ₂/(λ₁+λ₂), the stiffness of the two springs in a row."""
+        """λ̄ = λ₁λ₂/(λ₁+λ₂), the strength of both proximal terms in series."""
         # The quotient first: a product of two tiny numbers is none, of two huge ones infinite.
         return self.client_proximity * (self.edge_proximity / (self.client_proximity + self.edge_proximity))
 
@@ -50,7 +50,7 @@ class Constants(Settings):
 
     @property
     def tight_smoothness(self) -> float:
-        """λ̄ + γ₂/ρ: F_ij is one Moreau envelope with the springs in a row, so λ̄ can replace λ₂."""
+        """λ̄ + γ₂/ρ: F_ij is one Moreau envelope with both terms in series, so λ̄ can replace λ₂."""
         return self.series_proximity + self.edge_sparsity / self.smoothing
 
     @property

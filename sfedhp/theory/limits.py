@@ -1,4 +1,4 @@
-"""Where training really breaks: the largest steps that the springs and the data's curvature allow."""
+"""Where training really breaks: the largest steps that the proximal terms and the data's curvature allow."""
 
 from __future__ import annotations
 

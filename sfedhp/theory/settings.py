@@ -24,7 +24,7 @@ class Settings:
     edge_rounds: int  # R
     personal_steps: int  # K
     penalty: Penalty
-    sparsity_floor: float  # the density below which γ₁ rests
+    sparsity_floor: float  # the density below which γ₁ is off
     edge_sparsity_rounds: int  # the cloud rounds in which γ₂ acts; 0: all
 
     @classmethod

@@ -73,7 +73,7 @@ class Link:
         Args:
             messages: (..., members, d + s). One message to all members has stride 0 on the members axis, and
                 keeps it.
-            size: d; the s statistics behind are sent as they are.
+            size: d; the s statistics after them are sent as they are.
             base: (..., members, d), models that sender and receiver both hold; used where the options ask for
                 differences.
         """

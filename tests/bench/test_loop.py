@@ -100,7 +100,7 @@ def test_they_are_equal_on_the_same_mini_batches(method: str, tmp_path: Path) ->
     assert_equal(flat(loop.model), simulator.state.served.state)
 
 
-def test_clients_read_their_rows_in_order_and_begin_anew(tmp_path: Path) -> None:
+def test_clients_read_their_rows_in_order_and_begin_again(tmp_path: Path) -> None:
     experiment = experiment_of(small("fedavg", "mlr", rows=4, batch_size=3), tmp_path)
     client, rows = plain(experiment).clients[1], stacked(experiment)
     taken = [client.batch() for _ in range(3)]

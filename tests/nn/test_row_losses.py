@@ -111,7 +111,7 @@ def test_a_users_loss_gets_rows_of_all_clients_at_once() -> None:
         ("matrix", "returns shape (5, 3) for 5 rows: it must return one loss for each row, shape (5,)"),
         ("number", "returns a float for 5 rows"),
         ("constant", "has no gradient with respect to the scores"),
-        ("mixing", "gives a row another loss when it stands alone"),
+        ("mixing", "gives a row another loss when it is alone in a batch"),
         (
             "failing",
             "fails for scores of shape (5, 3) and targets of shape (5, 3) (ValueError: no such",

@@ -80,9 +80,7 @@ def test_a_cut_ledger_is_refused(stopped):
 def test_a_damaged_environment_is_named_and_costs_nothing_else(stopped, content):
     path = stopped / "environment.json"
     path.write_text(content)
-    with pytest.warns(
-        Note, match=r"environment.json is damaged: .* It is written anew, without what it said"
-    ):
+    with pytest.warns(Note, match=r"environment.json is damaged: .* It is replaced, without its old content"):
         assert sfedhp.resume(stopped).finished
     assert json.loads(path.read_text()).keys() == {"captured", "checksum"}
 

@@ -59,7 +59,7 @@ def run(place: Path) -> Path:
     words = ["run", "rounds=2", *TINY, "--no-report", "--out", place / "runs" / "one"]
     result = sfedhp(*words, "--track", "tensorboard,mlflow,wandb")
     assert result.exit_code == 0, result.output
-    assert "goes on without" not in result.output
+    assert "continues without" not in result.output
     return place / "runs" / "one"
 
 
@@ -210,7 +210,7 @@ def test_rows_come_live_and_a_tracker_that_fails_ends_no_run(
     assert SEEN[2:] == [2, True]
     history.unlink()  # written anew by a run that is resumed
     history.write_text("".join(f'{{"round": {number}}}\n' for number in range(1, 5)))
-    with pytest.warns(Note, match=r"--track recorder: ConnectionError: no route\. The run goes on without"):
+    with pytest.warns(Note, match=r"--track recorder: ConnectionError: no route\. The run continues without"):
         Tracking(["recorder"], [folder]).close()
     assert SEEN[4:] == [("open", "7"), 3]
 

@@ -13,10 +13,10 @@ from sfedhp.cli.output.console import print_json, results
 @click.command()
 @json_option("Print the findings as one JSON list.")
 def doctor(as_json: bool) -> None:
-    """Look at versions, GPU, threads, data, write access, extras and ports, and say what to do.
+    """Check versions, GPU, threads, data, write access, extras and ports, and say what to do.
 
     `missing` is what only some commands need. `failed` is what every run needs: the exit code is then 1.
-    Nothing is changed, and nothing is asked of the network.
+    Changes nothing, and does not use the network.
 
     \b
     Example:

@@ -61,7 +61,7 @@ def provision(
     can sign further certificates: keep it private. The keys are those of `sfedhp run --help-all`.
 
     With --add, --renew, --revoke or --approve, kits that were made before are changed, and the files to copy
-    to machines are printed. Nobody else needs a new kit.
+    to machines are printed. The other sites keep their kits.
 
     With --systemd, --compose or --helm, files that run the roles as services are written into the folder of
     the kits; a federation file makes the kits first.

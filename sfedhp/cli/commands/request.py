@@ -26,9 +26,9 @@ _NAME = re.compile(r"client-\d+-\d+|edge-\d+")
 def request(name: str, out: Path) -> None:
     """Make a private key on this machine, and a request for its certificate.
 
-    Send SEAT.csr to whoever has the federation's authorities, and keep client.key. They run `sfedhp provision
-    --approve SEAT.csr` and give you a kit without a key: put client.key into its folder `startup` (for an
-    edge, `member/startup`). The key never leaves this machine.
+    Send SEAT.csr to the person who has the folder `authorities`, and keep client.key. They run `sfedhp
+    provision --approve SEAT.csr` and give you a kit without a key: put client.key into its folder `startup`
+    (for an edge, `member/startup`). The key never leaves this machine.
 
     \b
     Example:

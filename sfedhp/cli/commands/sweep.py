@@ -80,7 +80,7 @@ def sweep(
     with (
         Interruption() as interruption,
         round_progress("sweep") as show,
-        Tracking(track, folders).told(show) as report,
+        Tracking(track, folders).follow(show) as report,
     ):
         outcomes = run_all(experiments, folders, at_once=at_once, report=report, stop=interruption.requested)
     summaries = {each.run.folder: each.run.summary | {"trouble": each.error} for each in outcomes}

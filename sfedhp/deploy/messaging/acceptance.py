@@ -20,7 +20,7 @@ from sfedhp.deploy.messaging.request import RefusedError
 
 _LARGEST_STATISTIC: Final = 1e12  # of batch norm
 _LONGEST_NUMBER: Final = 26  # characters of a number and its comma
-PARTS: Final = ("train", "test", "validation")  # of a client's rows, in the order in which it tells them
+PARTS: Final = ("train", "test", "validation")  # of a client's rows, in the order in which it reports them
 
 
 def check_header(envelope: Envelope, member: Member, config: str) -> None:
@@ -66,7 +66,7 @@ class Acceptance:
         }
 
     def hello(self, member: Member, hello: dict[str, Any]) -> None:
-        """Check a heartbeat, and keep the rows that its member tells first.
+        """Check a heartbeat, and keep the rows that its member reports first.
 
         Raises:
             RefusedError: it has too many rows, reported other rows before, or names clients that it has not.
@@ -140,7 +140,7 @@ class Acceptance:
         Raises:
             RefusedError: they cannot be those of rows like the federation's, or of that many.
         """
-        assert self.totals_of is not None, "nobody asked for totals"
+        assert self.totals_of is not None, "totals were not requested"
         below = self._below(member.seat)
         most = self.max_rows * max(below, 1)
         if not below and member.rows is not None:
@@ -194,7 +194,7 @@ class Acceptance:
     def _check_names(self, seat: int, names: dict[str, Any]) -> None:
         known = self.clients[seat] if self.clients else ()
         if strange := names.keys() - set(known):
-            raise RefusedError(f"it speaks for {min(strange)}, which is no client of it")
+            raise RefusedError(f"it has scores of {min(strange)}, which is not one of its clients")
 
     def _check_count(self, rows: int) -> None:
         if rows > self.max_rows:

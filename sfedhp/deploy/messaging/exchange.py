@@ -86,7 +86,7 @@ class MemberExchange:
             self._receive(left)
 
     def present(self) -> dict[str, bool]:
-        """Which members were heard of lately, by name."""
+        """Which members sent something lately, by name."""
         now = self.clock()
         return {member.name: member.present(now) for member in self.members}
 
@@ -271,7 +271,7 @@ class MemberExchange:
         error_message = error_of(metadata)
         if error_message is not None:
             if self._request is not None and seat not in self._request.failed:
-                self._pass_on(seat, metadata)  # once: what was sent counts, whatever came of it
+                self._pass_on(seat, metadata)  # once, also if the reply does not count: its bytes were sent
             raise MemberFailedError(error_message)
 
     def _pass_on(self, seat: int, metadata: dict[str, Any]) -> None:
@@ -295,6 +295,6 @@ class MemberExchange:
                     raise AllMembersFailedError(str(error)) from None
 
     def _all_failing(self) -> bool:
-        """Whether nobody is there who might answer a later request; a few that were drawn end no run."""
+        """Whether all members that are present fail; while one does not, failures of others end no run."""
         now = self.clock()
         return all(member.seat in self._failing for member in self.members if member.present(now))

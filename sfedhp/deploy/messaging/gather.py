@@ -111,7 +111,7 @@ class MemberGroup(MemberExchange):
         request = Request.of_parts(Kind.SUM, self.run, self.config, START, nothing, read)
         found = self._wait(request, self.quorum, self.timeout)
         if not found:
-            raise AllMembersFailedError("no member told its totals")
+            raise AllMembersFailedError("no member reported its totals")
         if missing := [member.name for member in self.members if member.seat not in found]:
             self.log.write("unsummed", missing=missing)
         try:

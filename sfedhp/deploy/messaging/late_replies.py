@@ -72,7 +72,7 @@ class LateReplies:
         return found
 
     def _aged(self, seat: int, sent_in: int, reply: Reply, cloud_round: int) -> Reply:
-        """The reply as a change of what is sent now: its model is near one that the cloud has left behind."""
+        """The reply as a change of what is sent now: its model is near an older one of the cloud."""
         weight = reply.weight * self._options.decay ** (cloud_round - sent_in)
         then, now = self._sent[sent_in][seat], self._sent[cloud_round][seat]
         upload = reply.upload.clone()

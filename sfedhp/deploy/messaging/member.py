@@ -11,7 +11,7 @@ from typing import Any, Final
 class MemberState(Enum):
     """What a member does about the open request, as far as its server knows."""
 
-    ABSENT = auto()  # silent for too long: not waited for, and sent nothing until it is heard again
+    ABSENT = auto()  # silent for too long: not waited for, and sent nothing until its next message
     IDLE = auto()  # has not got the open request
     WORKING = auto()  # has got the open request, and its time runs
     LATE = auto()  # missed a time limit: not waited for, and sent nothing until it shows that it is idle
@@ -32,7 +32,7 @@ class MemberEvent(Enum):
 
 _S, _E = MemberState, MemberEvent
 # An event changes the states listed here and no others. ABSENT is not among them: it is a matter of time
-# alone, and a member that is heard again is what it was before.
+# alone, and a member that sends again is what it was before.
 TRANSITIONS: Final[dict[MemberEvent, dict[MemberState, MemberState]]] = {
     _E.OPENED: {_S.WORKING: _S.IDLE, _S.REFUSED: _S.IDLE, _S.ANSWERED: _S.IDLE},  # LATE stays LATE
     _E.SENT: {_S.IDLE: _S.WORKING},
@@ -66,11 +66,11 @@ class Member:
         return MemberState.ABSENT if self.silent(now) and not done else self.progress
 
     def silent(self, now: float) -> bool:
-        """Whether nothing was heard of it for too long."""
+        """Whether it has sent nothing for too long."""
         return now - self.heard_at >= self.silent_seconds
 
     def present(self, now: float) -> bool:
-        """Whether a heartbeat of it came, and it was heard lately."""
+        """Whether a heartbeat of it came, and it sent something lately."""
         return self.hello is not None and not self.silent(now)
 
     @property

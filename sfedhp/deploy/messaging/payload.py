@@ -22,7 +22,7 @@ def pack(
 
     Args:
         message: (d + s,).
-        size: d; the s statistics behind are sent exactly.
+        size: d; the s statistics after them are sent exactly.
         options: of the link.
         base: (d,), a model that the receiver holds too; used where the options ask for differences.
 

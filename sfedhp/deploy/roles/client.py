@@ -70,7 +70,7 @@ class ClientRole:
         self.log = EventLog(self.folder, site.name, site.names)
         self._network, self._initial, self._statistics = load_model(site, kit)
         self._data, self._totals_file = data, TotalsFile(self.folder)
-        self._totals: Any = None  # of all clients' rows as the server told them, where inputs are scaled so
+        self._totals: Any = None  # of all clients' rows, from the server, where inputs are scaled by them
         self._load()
         # Any message of the run on the client's link, without statistics.
         self._message = blank_messages(site.experiment.algorithm, self._initial).of_clients
@@ -113,7 +113,7 @@ class ClientRole:
         if request.run != self._run:
             self._totals = None
             self._run, self._client = request.run, self._new()  # nothing of an earlier run is used
-        self._hear_totals(request)
+        self._receive_totals(request)
         if request.kind is Kind.SCORE:
             self._responder.reply(Kind.SCORES, request, metadata=self._score(request))
         elif request.kind is Kind.SUM:
@@ -131,8 +131,8 @@ class ClientRole:
         loaded = load_client(site, self._network, self._data, known)
         self._task, self._test, self._validation, self._schema, self._counting, self._own_totals = loaded
 
-    def _hear_totals(self, request: Envelope) -> None:
-        """Keep the totals of all rows that a request brings, and scale the own ones by them.
+    def _receive_totals(self, request: Envelope) -> None:
+        """Keep the totals of all rows that a request brings, and scale the client's own rows by them.
 
         Raises:
             InputError: a model is to be trained or scored, and they are not known.

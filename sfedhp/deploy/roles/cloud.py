@@ -102,7 +102,7 @@ class CloudRole:
         if not self._round:
             self._members.wait_for_all(self.site.limits.start_seconds)
         self._last_row = history.last or {"round": self._round}
-        error = self._know_totals() if self.site.sums else None
+        error = self._request_totals() if self.site.sums else None
         self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
         error = error or self._run_rounds(history)
         history.close()
@@ -123,7 +123,7 @@ class CloudRole:
         self._write_status(now=True, finished=True, trouble=error)
         self.log.write("over", round=self._round)
 
-    def _know_totals(self) -> str | None:
+    def _request_totals(self) -> str | None:
         """Ask for the totals of all clients' rows before the first round; a sentence where there are none."""
         file, run = TotalsFile(self._folder.path), self._members.run
         told = file.read(run)

@@ -60,7 +60,7 @@ def evaluate(
 
 
 def _with_statistics(models: Tensor, statistics: Tensor) -> Tensor:
-    """Each member's model (members, d) with the statistics (s,) behind it; one message to all stays one."""
+    """Each member's model (members, d) followed by the statistics (s,); one message to all stays one."""
     if models.stride(0) == 0:
         return spread(torch.cat([models[0], statistics]), len(models))
     return torch.cat([models, spread(statistics, len(models))], -1)

@@ -106,7 +106,7 @@ class EdgeRole:
             if "revoked" in request.metadata:
                 self._adopt_revoked(request.metadata["revoked"])
             self._enter(request.run)
-            self._hear_totals(request)
+            self._receive_totals(request)
             try:
                 reply = self._reply_to(request)
             except SupersededError:
@@ -146,7 +146,7 @@ class EdgeRole:
         if self._state.run() != run:
             self._members.wait_for_all(self.site.limits.start_seconds)
 
-    def _hear_totals(self, request: Envelope) -> None:
+    def _receive_totals(self, request: Envelope) -> None:
         """Keep the totals of all clients' rows that a request brings, to pass them on."""
         told = request.metadata.get("totals") if self.site.sums else None
         if told is not None and told != self._members.totals:

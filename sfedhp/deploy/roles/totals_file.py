@@ -1,4 +1,4 @@
-"""The totals of all clients' training rows, on the disk of each site that has heard them."""
+"""The totals of all clients' training rows, on the disk of each site that has received them."""
 
 from __future__ import annotations
 

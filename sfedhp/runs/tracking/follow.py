@@ -1,4 +1,4 @@
-"""Follows the folders of runs, and tells trackers what is new in them."""
+"""Follows the folders of runs, and sends trackers what is new in them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def check_trackers(names: Sequence[str]) -> None:
 class Tracking:
     """The trackers of the runs of one command.
 
-    They are told what the folders of the runs hold. So a tracker may be given a run later too, and gets all
-    rounds that it does not have. One that fails is left out with a sentence, and the runs go on.
+    They get what the folders of the runs hold. So a tracker may be given a run later too, and gets all rounds
+    that it does not have. One that fails is left out with a sentence, and the runs continue.
     """
 
     def __init__(self, names: Sequence[str] = (), folders: Sequence[Path] = ()):
@@ -63,26 +63,26 @@ class Tracking:
             self._runs |= {folder: _TrackedRun(folder, self._names) for folder in folders}
 
     @contextmanager
-    def told(self, report: Report) -> Iterator[Report]:
-        """A report for runs that also tells the trackers; at the end they get the models, and are closed."""
+    def follow(self, report: Report) -> Iterator[Report]:
+        """A report that also updates the trackers; at the end they get the models, and are closed."""
 
-        def tell(progress: Progress) -> None:
+        def report_and_update(progress: Progress) -> None:
             report(progress)
             self.update()
 
         try:
-            yield tell
+            yield report_and_update
         finally:
             self.close()
 
     def update(self) -> None:
-        """Tell what is new; to be called after every round."""
+        """Send what is new; to be called after every round."""
         with _notes_alone():
             for run in self._runs.values():
                 run.update()
 
     def close(self) -> None:
-        """Tell what is new, and that this command does no more of these runs."""
+        """Send what is new, and that this command does no more of these runs."""
         self.update()
         with _notes_alone():
             for run in self._runs.values():
@@ -139,14 +139,14 @@ class _TrackedRun:
 
     @contextmanager
     def _left_out(self, name: str) -> Iterator[None]:
-        """Go on without a tracker that raises an error."""
+        """Leave out a tracker that raises an error."""
         try:
             yield
         except Exception as error:  # the packages have many errors of their own
             self._trackers.pop(name, None)
             warnings.warn(
-                f"--track {name}: {reason_of(error)}. The run goes on without it: to continue the run, also "
-                f"one that is finished, with --track {name} adds the rounds that it lacks.",
+                f"--track {name}: {reason_of(error)}. The run continues without it: to continue the run, "
+                f"also one that is finished, with --track {name} adds the rounds that it lacks.",
                 Note,
                 stacklevel=2,
             )
@@ -163,7 +163,7 @@ class _Tail:
         self._path, self._inode, self._read = path, 0, 0
 
     def new(self) -> Iterator[Row]:
-        """The rows that are new and whole; all of them again if the file was written anew."""
+        """The rows that are new and whole; all of them again if the file was replaced."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:

@@ -17,7 +17,7 @@ class MLflow:
     """Metrics by round, the config as parameters, the model files as artifacts."""
 
     def __init__(self, subject: Subject, known: str | None):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing goes anywhere unasked
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # send nothing that was not asked for
         import mlflow
 
         for name in ("mlflow", "alembic"):

@@ -1,4 +1,4 @@
-"""What a tracker is told of a run, whichever it is."""
+"""What every tracker gets of a run."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_it_says_where_answers_and_ends(here, sfedhp, tiny):
         assert "2 edges with 4 clients, 3 rounds, seed 0." in text
         child.send_signal(signal.SIGTERM)
         _, stderr = child.communicate(timeout=600)
-        assert stderr == "Stopped watching; the runs go on.\n"
+        assert stderr == "Stopped watching; the runs continue.\n"
         assert child.returncode == 0
     finally:
         child.kill()

@@ -118,13 +118,13 @@ def test_scores_are_of_the_rows_that_were_reported(member):
         accept.scores(member, {"test": {"gm": [0, 10**15, 0.5]}})
 
 
-def test_an_edge_speaks_for_its_own_clients(member):
+def test_an_edge_reports_on_its_own_clients_alone(member):
     accept = Acceptance(max_rows=1000, clients=[["client-0-0"], ["client-1-0"]])
     accept.scores(member, {"clients": {"client-0-0": {"test": {"gm": [1, 5, 0.5]}}}})
     accept.hello(member, {"members": {"client-0-0": True}})
-    with pytest.raises(RefusedError, match=r"client-1-0, which is no client of it"):
+    with pytest.raises(RefusedError, match=r"client-1-0, which is not one of its clients"):
         accept.scores(member, {"clients": {"client-1-0": {"test": {"gm": [1, 5, 0.5]}}}})
-    with pytest.raises(RefusedError, match=r"client-1-0, which is no client of it"):
+    with pytest.raises(RefusedError, match=r"client-1-0, which is not one of its clients"):
         accept.hello(member, {"members": {"client-1-0": True}})
     with pytest.raises(RefusedError, match=r"limits.max_rows"):
         accept.scores(member, {"clients": {"client-0-0": {"test": {"gm": [1, 1001, 0.5]}}}})

@@ -160,7 +160,7 @@ def test_a_client_that_lost_its_disk_is_told_the_totals_again(tmp_path: Path) ->
     assert federation.rows()[-1]["round"] == 4
     assert (own / "totals.json").read_text() == told
     federation.prepare("cloud")  # after a restart it does not ask again: nobody is there who would answer
-    assert federation.prepared["cloud"]._know_totals() is None
+    assert federation.prepared["cloud"]._request_totals() is None
     assert json.loads(told)["totals"] == federation.prepared["cloud"]._members.totals
 
 
