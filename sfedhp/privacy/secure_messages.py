@@ -1,0 +1,208 @@
+"""The binary parts that secure aggregation adds to messages; their lengths follow from who takes part.
+
+A round has three exchanges: every member offers keys and shares, uploads masked words, and tells shares of
+the others. Each part begins with the number of the attempt, which a server draws at random.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from sfedhp.core.types import Clock
+from sfedhp.privacy.shares import SHARE_BYTES
+
+ATTEMPT_BYTES: Final = 8
+_KEY: Final = 32  # bytes of a public key, and of a commitment
+SEALED_BYTES: Final = 2 * SHARE_BYTES + 16  # two shares, and the tag by which they are known to be whole
+_SEAT: Final = struct.Struct("<I")
+_TOTAL: Final = struct.Struct("<d")
+_CHECKSUM: Final = struct.Struct("<I")
+_RECORD: Final = _SEAT.size + 2 * _KEY + SEALED_BYTES
+
+
+class Offer(NamedTuple):
+    """What a member offers for one round: its key, what its own mask is known by, and shares of both."""
+
+    public: bytes
+    commitment: bytes
+    sealed: Mapping[int, bytes]  # the two shares of each other member, by seat, which only that one can read
+
+
+class Record(NamedTuple):
+    """What a member is told of another one's offer."""
+
+    public: bytes
+    commitment: bytes
+    sealed: bytes
+
+
+class Roster(NamedTuple):
+    """Whom a member masks its upload with."""
+
+    total: float  # what all of them weigh, with the member itself
+    records: Mapping[int, Record]  # of the others, by seat
+
+
+class Lengths(NamedTuple):
+    """Bytes of the parts of a round, by what they are."""
+
+    invitation: int  # down
+    offer: int  # up
+    roster: int  # down
+    masked: int  # up, beside the words
+    survivors: int  # down
+    revealed: int  # up
+
+
+def lengths(invited: int, answered: int) -> Lengths:
+    """The lengths of all parts where all who were invited made offers.
+
+    Args:
+        invited: members.
+        answered: of them, how many uploaded.
+    """
+    return Lengths(
+        ATTEMPT_BYTES + _SEAT.size * invited,
+        ATTEMPT_BYTES + 2 * _KEY + SEALED_BYTES * (invited - 1),
+        ATTEMPT_BYTES + _TOTAL.size + _RECORD * (invited - 1),
+        ATTEMPT_BYTES + _CHECKSUM.size,
+        ATTEMPT_BYTES + _SEAT.size * answered,
+        ATTEMPT_BYTES + SHARE_BYTES * invited,
+    )
+
+
+def context_of(run: str, clock: Clock, attempt: bytes) -> bytes:
+    """What makes the secrets of an attempt other than those of any other."""
+    rounds = struct.pack("<II", int(clock.cloud_round), clock.edge_round)
+    return b"sfedhp secure 1" + bytes.fromhex(run) + rounds + attempt
+
+
+def encode_seats(attempt: bytes, seats: Iterable[int]) -> bytes:
+    """Who is invited, or who has answered."""
+    return attempt + b"".join(map(_SEAT.pack, sorted(seats)))
+
+
+def decode_seats(part: bytes) -> tuple[bytes, list[int]]:
+    """The attempt, and the seats.
+
+    Raises:
+        ValueError: it is no list of different seats in their order.
+    """
+    attempt, rest = _split(part)
+    if len(rest) % _SEAT.size:
+        raise ValueError("a list of seats is cut off")
+    seats = [seat for (seat,) in _SEAT.iter_unpack(rest)]
+    if seats != sorted(set(seats)):
+        raise ValueError("a list of seats is not in order")
+    return attempt, seats
+
+
+def encode_offer(attempt: bytes, offer: Offer) -> bytes:
+    """A member's offer."""
+    sealed = (offer.sealed[seat] for seat in sorted(offer.sealed))
+    return b"".join((attempt, offer.public, offer.commitment, *sealed))
+
+
+def decode_offer(part: bytes, attempt: bytes, others: Sequence[int]) -> Offer:
+    """The offer of a member.
+
+    Args:
+        part: untrusted bytes.
+        attempt: that it has to be of.
+        others: the seats of those it has shares for, in their order.
+
+    Raises:
+        ValueError: it is not one of these.
+    """
+    rest = _of_attempt(part, attempt)
+    if len(rest) != 2 * _KEY + SEALED_BYTES * len(others):
+        raise ValueError("an offer does not have a share for each member")
+    places = (2 * _KEY + SEALED_BYTES * place for place in range(len(others)))
+    sealed = {seat: rest[at : at + SEALED_BYTES] for seat, at in zip(others, places, strict=True)}
+    return Offer(rest[:_KEY], rest[_KEY : 2 * _KEY], sealed)
+
+
+def encode_roster(attempt: bytes, roster: Roster) -> bytes:
+    """The roster for one member."""
+    records = (_SEAT.pack(seat) + b"".join(roster.records[seat]) for seat in sorted(roster.records))
+    return b"".join((attempt, _TOTAL.pack(roster.total), *records))
+
+
+def decode_roster(part: bytes) -> tuple[bytes, Roster]:
+    """The attempt, and the roster.
+
+    Raises:
+        ValueError: it is none.
+    """
+    attempt, rest = _split(part)
+    records = rest[_TOTAL.size :]
+    if len(rest) < _TOTAL.size or len(records) % _RECORD:
+        raise ValueError("a roster is cut off")
+    found: dict[int, Record] = {}
+    for at in range(0, len(records), _RECORD):
+        (seat,) = _SEAT.unpack_from(records, at)
+        first = at + _SEAT.size
+        cuts = (first, first + _KEY, first + 2 * _KEY, at + _RECORD)
+        found[seat] = Record(*(records[one:other] for one, other in pairwise(cuts)))
+    if len(found) != len(records) // _RECORD:
+        raise ValueError("a roster names a member twice")
+    (total,) = _TOTAL.unpack_from(rest)
+    return attempt, Roster(total, found)
+
+
+def encode_masked(attempt: bytes, words: bytes) -> bytes:
+    """A masked upload."""
+    return b"".join((attempt, words, _CHECKSUM.pack(zlib.crc32(words, zlib.crc32(attempt)))))
+
+
+def decode_masked(part: bytes, attempt: bytes, length: int) -> bytes:
+    """The words of a masked upload.
+
+    Raises:
+        ValueError: it is not one of this attempt and length, or damaged.
+    """
+    rest = _of_attempt(part, attempt)
+    words, checksum = rest[: -_CHECKSUM.size], rest[-_CHECKSUM.size :]
+    if len(words) != length or len(checksum) < _CHECKSUM.size:
+        raise ValueError(f"a masked upload has {len(words)} bytes of words, and {length} are expected")
+    if _CHECKSUM.unpack(checksum)[0] != zlib.crc32(words, zlib.crc32(attempt)):
+        raise ValueError("a masked upload is damaged: its checksum is wrong")
+    return words
+
+
+def encode_revealed(attempt: bytes, shares: Mapping[int, bytes]) -> bytes:
+    """The shares that a member tells, one of each member of the roster and of itself."""
+    return attempt + b"".join(shares[seat] for seat in sorted(shares))
+
+
+def decode_revealed(part: bytes, attempt: bytes, seats: Sequence[int]) -> dict[int, bytes]:
+    """The shares by seat.
+
+    Raises:
+        ValueError: they are not of this attempt, or not one of each.
+    """
+    rest = _of_attempt(part, attempt)
+    if len(rest) != SHARE_BYTES * len(seats):
+        raise ValueError("there is not a share of each member")
+    return {seat: rest[SHARE_BYTES * at : SHARE_BYTES * (at + 1)] for at, seat in enumerate(seats)}
+
+
+def _split(part: bytes) -> tuple[bytes, bytes]:
+    if len(part) < ATTEMPT_BYTES:
+        raise ValueError("a part of secure aggregation is cut off")
+    return part[:ATTEMPT_BYTES], part[ATTEMPT_BYTES:]
+
+
+def _of_attempt(part: bytes, attempt: bytes) -> bytes:
+    found, rest = _split(part)
+    if found != attempt:
+        raise AttemptError("it belongs to another attempt")
+    return rest
+
+
+class AttemptError(ValueError):
+    """A part of another attempt; the right one may still come."""

@@ -1,0 +1,142 @@
+"""The server's side of secure aggregation: it forwards offers, adds masked words, and removes the masks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from sfedhp.core.types import Clock
+from sfedhp.privacy import masks
+from sfedhp.privacy.ring import MaskedFormat, Words
+from sfedhp.privacy.secure_member import least_members, pair_context
+from sfedhp.privacy.secure_messages import (
+    ATTEMPT_BYTES,
+    Offer,
+    Record,
+    Roster,
+    context_of,
+    decode_masked,
+    decode_offer,
+    decode_revealed,
+    encode_roster,
+    encode_seats,
+)
+from sfedhp.privacy.shares import combine_checked
+
+
+class SecureSum:
+    """One attempt at the sum of a round."""
+
+    def __init__(self, run: str, clock: Clock, invited: Collection[int], threshold: int):
+        """Draw the number of the attempt.
+
+        Args:
+            run: its id, 16 hexadecimal digits.
+            clock: of the round.
+            invited: seats.
+            threshold: as the federation file says; 0: a majority.
+        """
+        self.attempt = secrets.token_bytes(ATTEMPT_BYTES)
+        self.invited, self.threshold = sorted(invited), least_members(threshold, len(invited))
+        self.offers: dict[int, Offer] = {}
+        self.answered: list[int] = []
+        self._context = context_of(run, clock, self.attempt)
+        self._sum: tuple[Words, Words] | None = None
+
+    def invitation(self) -> bytes:
+        """The part that asks for offers."""
+        return encode_seats(self.attempt, self.invited)
+
+    def read_offer(self, seat: int, part: bytes) -> Offer:
+        """The offer of a member.
+
+        Raises:
+            ValueError: it cannot be used.
+        """
+        return decode_offer(part, self.attempt, [other for other in self.invited if other != seat])
+
+    def roster(self, seat: int, total: float) -> bytes:
+        """The part that tells a member whom to mask with.
+
+        Args:
+            seat: the member's.
+            total: what all weigh that made an offer.
+        """
+        records = {
+            other: Record(offer.public, offer.commitment, offer.sealed[seat])
+            for other, offer in self.offers.items()
+            if other != seat
+        }
+        return encode_roster(self.attempt, Roster(total, records))
+
+    def read_masked(self, part: bytes, form: MaskedFormat) -> tuple[Words, Words]:
+        """The words of a masked upload.
+
+        Raises:
+            ValueError: it cannot be used.
+        """
+        return form.unpack(decode_masked(part, self.attempt, form.length))
+
+    def add(self, uploads: Mapping[int, tuple[Words, Words]]) -> None:
+        """Add the masked uploads, by seat; from now on these are who answered."""
+        self.answered = sorted(uploads)
+        for words in uploads.values():
+            if self._sum is None:
+                self._sum = (words[0].copy(), words[1].copy())
+            else:
+                masks.add(self._sum, words)
+
+    def survivors(self) -> bytes:
+        """The part that asks for shares."""
+        return encode_seats(self.attempt, self.answered)
+
+    def read_revealed(self, part: bytes) -> dict[int, bytes]:
+        """The shares that a member tells, by whose they are.
+
+        Raises:
+            ValueError: they cannot be used.
+        """
+        return decode_revealed(part, self.attempt, sorted(self.offers))
+
+    def unmasked(
+        self, revealed: Mapping[int, Mapping[int, bytes]], form: MaskedFormat
+    ) -> tuple[Words, Words] | None:
+        """The sum without masks; None where the shares do not give what is needed.
+
+        Args:
+            revealed: shares of each member, by who told them.
+            form: of the words.
+        """
+        assert self._sum is not None, "no upload was added"
+        total = (self._sum[0].copy(), self._sum[1].copy())
+        for seat, offer in self.offers.items():
+            answered = seat in self.answered
+            shares = {teller + 1: told[seat] for teller, told in revealed.items()}
+            is_right = partial(_is_own if answered else _is_pair, offer)
+            secret = combine_checked(shares, self.threshold, is_right)
+            if secret is None:
+                return None
+            if answered:
+                masks.add(total, masks.mask(secret, form), -1)
+                continue
+            for other in self.answered:
+                context = pair_context(self._context, seat, other)
+                seed = masks.derive(_key(secret), self.offers[other].public, context)
+                # The member that answered added this mask if its seat is the lower one.
+                masks.add(total, masks.mask(seed, form), -1 if other < seat else 1)
+        return total
+
+
+def _is_own(offer: Offer, secret: bytes) -> bool:
+    return masks.commitment(secret) == offer.commitment
+
+
+def _is_pair(offer: Offer, secret: bytes) -> bool:
+    return masks.public_bytes(_key(secret)) == offer.public
+
+
+def _key(secret: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(secret)
