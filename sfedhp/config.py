@@ -23,6 +23,7 @@ from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, 
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.options import DataOptions
 from sfedhp.nn.models import ModelOptions
+from sfedhp.nn.precision import Precision
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.nn.task import DENSITY_THRESHOLD
 from sfedhp.wire.cost import LinksOptions
@@ -59,7 +60,7 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The [engine] section: what computes a run; it does not change the method."""
+    """The [engine] section: what computes a run, and how exactly; it does not change the method."""
 
     kind: Annotated[
         Literal["process", "ray"], Help("compute in one process, or in actors of a Ray cluster")
@@ -73,6 +74,13 @@ class EngineOptions:
         Help("solver of the inner problems: the fastest exact one, or plain autograd"),
     ] = "auto"
     clients_at_once: Annotated[CountOrOff, Help("clients computed together; 0: as many as fit in memory")] = 0
+    precision: Annotated[
+        Precision,
+        Help(
+            "of matrix products and convolutions in training: float32, or tf32 or bf16, which round their "
+            "factors; weights, means and evaluation stay float32"
+        ),
+    ] = "float32"
 
 
 @dataclass(frozen=True)

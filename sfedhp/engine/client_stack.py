@@ -113,6 +113,7 @@ class ClientStack:
 
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:
         algorithm = self.schedule.apply(self.algorithm, clock)
-        result = algorithm.client_step(received, clients.personal, task, clock)
+        with task.training():
+            result = algorithm.client_step(received, clients.personal, task, clock)
         assert task.statistics is not None, "the engine lends statistics for every step"
         return StepResult(result.upload, ClientState(result.personal, task.statistics))

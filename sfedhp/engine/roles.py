@@ -86,7 +86,8 @@ class Client:
         self.before = Before(clock, self.personal, self.statistics)
         task = replace(self.task, statistics=self.statistics)
         algorithm = self.schedule.apply(self.algorithm, clock)
-        result = algorithm.client_step(received, self.personal, task, clock)
+        with task.training():
+            result = algorithm.client_step(received, self.personal, task, clock)
         assert task.statistics is not None
         self.personal, self.statistics = result.personal, task.statistics
         weight = float(self.task.sizes) if self.algorithm.weighting == "size" else 1.0

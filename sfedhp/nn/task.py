@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from sfedhp.nn.losses import Loss, cross_entropy, loss_grad_by_autograd, loss_gr
 from sfedhp.nn.mlp import Layers, distinct_models
 from sfedhp.nn.network import Network
 from sfedhp.nn.parts import part
+from sfedhp.nn.precision import Precision, computing
 from sfedhp.nn.rows import take_rows
 
 DENSITY_THRESHOLD = 5e-4  # the default of τ
@@ -71,6 +73,7 @@ class Task:
     density_threshold: float = DENSITY_THRESHOLD  # τ: a smaller weight counts as zero
     augment: Augment = "none"  # of the inputs of mini-batches
     loss: Loss = cross_entropy  # ℓ
+    precision: Precision = "float32"  # of the products of a client's step
 
     @property
     def lead(self) -> torch.Size:
@@ -120,6 +123,10 @@ class Task:
         Clients without any row are not considered: their results are never used.
         """
         return rows > self.min_rows
+
+    def training(self) -> AbstractContextManager[object]:
+        """While entered, products are computed in the task's precision; what evaluates is outside of it."""
+        return computing(self.precision, self.inputs.device)
 
     def to(self, device: torch.device) -> Task:
         """The same task on another device."""

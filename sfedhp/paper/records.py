@@ -17,7 +17,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked, write_text
 from sfedhp.core.parsing import parse_json
 from sfedhp.paper.studies import Study
-from sfedhp.runs.provenance import flat
+from sfedhp.runs.provenance import ENGINE, PRECISION, flat
 from sfedhp.runs.results import Outcome
 from sfedhp.wire.direction import Direction
 
@@ -154,7 +154,7 @@ def check_settings(studies: Iterable[Study], records: Iterable[Record]) -> None:
             )
         before, now = flat(record.config), flat(to_dict(same[0].experiment))
         for key in before.keys() & now.keys():
-            free = key in _SET_BY_JOB or key.startswith("engine.") or now[key] == "auto"
+            free = key in _SET_BY_JOB or (key.startswith(ENGINE) and key != PRECISION) or now[key] == "auto"
             if not free and before[key] != now[key]:
                 raise InputError(_outdated(record, f"{key} = {before[key]}", str(now[key])))
 

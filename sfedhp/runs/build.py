@@ -19,6 +19,7 @@ from sfedhp.nn.augmentation import check_augment
 from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows, mean_of
 from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import Network
+from sfedhp.nn.precision import check_precision
 from sfedhp.nn.probe import probe, probe_tokens
 from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem
 from sfedhp.nn.row_losses import LossOptions, probe_loss, row_loss_of
@@ -243,7 +244,16 @@ def build_task(
         keys: of the mini-batches, (*lead), as `client_keys` gives them.
         classes: of the federation's labels.
         loss: of a row.
+
+    Raises:
+        InputError: the precision does not fit the type, the device or the method.
     """
+    check_precision(experiment.engine.precision, experiment.torch_dtype, train.inputs.device)
+    if experiment.engine.precision != "float32" and experiment.algorithm.predicts_from_features:
+        raise InputError(
+            f"engine.precision = {experiment.engine.precision} cannot be used with "
+            f"{experiment.algorithm_name}: its Gaussian processes invert matrices; set float32."
+        )
     return Task(
         network,
         train.inputs,
@@ -258,4 +268,5 @@ def build_task(
         density_threshold=experiment.density_threshold,
         augment=experiment.data.augment,
         loss=mean_of(loss),
+        precision=experiment.engine.precision,
     )

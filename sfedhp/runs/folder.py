@@ -262,5 +262,6 @@ def _environment(prepared: Prepared) -> dict[str, Any]:
         runs_at_once=len(prepared.experiments),
         clients_at_once=simulator.clients_at_once,
         gradients=str(simulator.task.gradient_path),
+        precision=simulator.task.precision,
         captured=str(simulator.graph_status),
     )

@@ -14,7 +14,8 @@ from sfedhp.nn.network import Network
 
 # Keys that a user may change in a run: they decide how long it runs and what computes it, not the numbers.
 FREE: Final = ("rounds", "device", "checkpoint.every")
-ENGINE: Final = "engine."  # all keys of this table too
+ENGINE: Final = "engine."  # all keys of this table too, but
+PRECISION: Final = "engine.precision"  # which decides how products are rounded
 METHOD: Final = "algorithm.name"
 SOURCE: Final = "data.source"  # the same data may be in another place; its fingerprint decides
 
@@ -49,15 +50,15 @@ def difference(file: Mapping[str, Any], run: Mapping[str, Any]) -> str | None:
         run: the config that the run was computed with, in tables.
     """
     here, then = flat(file), flat(run)
-    different = [
-        key
-        for key in here | then
-        if here.get(key) != then.get(key) and key not in (*FREE, SOURCE) and not key.startswith(ENGINE)
-    ]
+    different = [key for key in here | then if here.get(key) != then.get(key) and not _is_free(key)]
     if not different:
         return None
     more = f" ({len(different) - 1} more differ)" if len(different) > 1 else ""
     return contrast(different[0], here.get(different[0]), then.get(different[0])) + more
+
+
+def _is_free(key: str) -> bool:
+    return key in (*FREE, SOURCE) or (key.startswith(ENGINE) and key != PRECISION)
 
 
 def contrast(key: str, here: Any, then: Any) -> str:

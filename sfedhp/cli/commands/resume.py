@@ -38,7 +38,7 @@ def resume(
 
     The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
     threads. In DIR/config.toml you may raise `rounds` to run longer, and change `device`, `checkpoint.every`
-    and [engine]; other settings, and the data, must not change.
+    and [engine] but its precision; other settings, and the data, must not change.
 
     \b
     Example:

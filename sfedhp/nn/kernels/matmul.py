@@ -1,6 +1,7 @@
 """Matrix products of few terms for every client, fused with the operations before and after them.
 
-A program computes one tile of one client's result, with all terms of the sum at once and in full precision.
+A program computes one tile of one client's result, with all terms of the sum at once. Factors are rounded as
+`nn.precision` says; by default they are not.
 
 Matrices are passed as a pointer and their three strides, so any layout will do; row `row` and column `column`
 of matrix `index` is at `pointer + index * strides[0] + row * strides[1] + column * strides[2]`.
@@ -12,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton import next_power_of_2
+
+from sfedhp.nn.precision import current
 
 MAX_BLOCK_ROWS, BLOCK_COLUMNS = 32, 32  # the largest tile of a program
 MIN_BLOCK = 16  # the smallest number of rows and of terms that the tensor cores multiply
@@ -59,6 +62,7 @@ def matmul(
         columns,
         terms,
         relu,
+        current(),
         block_rows,
         BLOCK_COLUMNS,
         block_terms,
@@ -112,6 +116,7 @@ def update_layer(
         inputs,
         terms,
         isinstance(keep, Tensor) or keep != 0,
+        current(),
         block_rows,
         BLOCK_COLUMNS,
         block_terms,
@@ -138,6 +143,7 @@ def _factor_arguments(factor: float | Tensor) -> tuple[float, Tensor | None, int
 #   out         (clients, rows, columns)
 #   *_strides   the three strides of each
 #   members     clients of a group
+#   precision   as `nn.precision` names it
 @triton.jit
 def _matmul(
     left,
@@ -155,6 +161,7 @@ def _matmul(
     columns,
     terms: tl.constexpr,
     relu: tl.constexpr,
+    precision: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
     block_terms: tl.constexpr,
@@ -166,7 +173,7 @@ def _matmul(
     term = tl.arange(0, block_terms)
     left_tile = _load(left, left_strides, client, row, term[None, :], rows, terms)
     right_tile = _load(right, right_strides, client // members, term[:, None], column, terms, columns)
-    total = tl.dot(left_tile, right_tile, input_precision="ieee")
+    total = _dot(left_tile, right_tile, precision)
     if base is not None:
         total += _load(base, base_strides, client, row, column, rows, columns)
     # Written as `<= 0` so that NaN stays NaN, as in torch's ReLU.
@@ -190,6 +197,7 @@ def _matmul(
 #   pull, pull_each, pull_stride   likewise
 #   members      clients of a group
 #   kept         whether keep is not 0
+#   precision    as `nn.precision` names it
 @triton.jit
 def _update_layer(
     weight,
@@ -215,6 +223,7 @@ def _update_layer(
     inputs,
     terms: tl.constexpr,
     kept: tl.constexpr,
+    precision: tl.constexpr,
     block_rows: tl.constexpr,
     block_columns: tl.constexpr,
     block_terms: tl.constexpr,
@@ -229,7 +238,7 @@ def _update_layer(
     right_tile = _load(right, right_strides, client, term[:, None], column, terms, inputs)
     keep = _factor(keep, keep_each, keep_stride, client, weight.dtype.element_ty)
     pull = _factor(pull, pull_each, pull_stride, client, weight.dtype.element_ty)
-    total = tl.dot(left_tile, right_tile, input_precision="ieee")
+    total = _dot(left_tile, right_tile, precision)
     if kept:
         total += keep * _load(weight, weight_strides, client, row, column, outputs, inputs)
     if anchor is not None:
@@ -244,6 +253,19 @@ def _update_layer(
         if anchor_bias is not None:
             bias_total += pull * _load(anchor_bias, anchor_bias_strides, group, 0, row, 1, outputs)
         tl.store(_at(bias, bias_strides, client, 0, row), bias_total, mask=row < outputs)
+
+
+@triton.jit
+def _dot(left, right, precision: tl.constexpr):
+    """left · right in the precision of the run; the sum is in full."""
+    if precision == "float32":
+        total = tl.dot(left, right, input_precision="ieee")
+    else:
+        if precision == "bf16":  # whose numbers TF32 holds exactly
+            left = left.to(tl.bfloat16).to(tl.float32)
+            right = right.to(tl.bfloat16).to(tl.float32)
+        total = tl.dot(left, right, input_precision="tf32")
+    return total
 
 
 @triton.jit

@@ -22,6 +22,7 @@ from sfedhp.nn.kernels import available
 from sfedhp.nn.kernels import matmul as kernels
 from sfedhp.nn.mlp import LinearSlice
 from sfedhp.nn.network import Network
+from sfedhp.nn.precision import _current
 from sfedhp.nn.task import Task
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -278,3 +279,21 @@ def test_kernels_run_on_a_gpu_only(monkeypatch):
 def test_the_gradient_path_names_the_fused_products(calls):
     assert str(task().gradient_path) == "linear layers by hand, small products fused"
     assert str(replace(task(), force_autograd=True).gradient_path) == "autograd"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_kernels_round_factors_as_the_run_asks(precision):
+    left, right = (
+        some(CLIENTS, 20, 10, dtype=torch.float32),
+        some(CLIENTS, 10, 33, seed=1, dtype=torch.float32),
+    )
+    token = _current.set(precision)
+    try:
+        found = kernels.matmul(left, right)
+    finally:
+        _current.reset(token)
+    if precision == "tf32":  # Triton's interpreter multiplies in full
+        assert_close(found, left @ right, rtol=2e-3, atol=2e-2)
+        return
+    assert_close(found, left @ right, rtol=0, atol=0.1)  # the interpreter cuts where a GPU rounds
+    assert not torch.equal(found, left @ right)
