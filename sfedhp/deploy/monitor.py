@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import LOG, EventLog, read_status
 from sfedhp.deploy.loopback import Answer, LoopbackServer
+from sfedhp.deploy.messaging.traffic import bytes_of
 from sfedhp.deploy.site import read_site
 from sfedhp.nn.problems import main_metric
 from sfedhp.runs.metrics import KINDS
@@ -85,9 +86,13 @@ def byte_samples(rows: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -
     """The bytes of all rounds so far."""
     sums: Counter[str] = Counter()
     for row in rows:
-        sums.update({name: value for name, value in row.items() if name.startswith("bytes_")})
-    for name, value in sorted(sums.items()):
-        yield Sample("sfedhp_sent_bytes", value, {**labels, "direction": name.removeprefix("bytes_")})
+        sums.update(bytes_of(row))
+    yield from _sent_samples(sums, labels)
+
+
+def _sent_samples(sent: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Sample]:
+    for direction, value in sorted(sent.items()):
+        yield Sample("sfedhp_sent_bytes", value, {**labels, "direction": direction})
 
 
 def kit_samples(kit: Path, labels: Mapping[str, str]) -> Iterator[Sample]:
@@ -101,6 +106,7 @@ def kit_samples(kit: Path, labels: Mapping[str, str]) -> Iterator[Sample]:
             yield Sample("sfedhp_rounds", status["rounds"], labels)
         row = status.get("row") or {}
         yield from row_samples(row, labels)
+        yield from _sent_samples(status.get("sent") or {}, labels)
         for member in status.get("members") or {}:
             up = is_up(state_of(status, member))
             yield Sample("sfedhp_member_up", float(up), {**labels, "member": member})

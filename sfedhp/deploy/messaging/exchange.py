@@ -25,7 +25,7 @@ from sfedhp.deploy.messaging.request import (
     Request,
     UnexpectedReplyError,
 )
-from sfedhp.deploy.messaging.traffic import Traffic
+from sfedhp.deploy.messaging.traffic import FLOW_OF, Traffic
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.engine.roles import Reply
@@ -34,9 +34,6 @@ from sfedhp.wire.link import WireOptions
 
 POLL: Final = 0.1  # s between two looks at the time while no message arrives
 _NEEDED: Final = (Kind.WORK, Kind.SUM)  # requests without whose replies there is no run
-# Under which flow messages are counted.
-_DOWN: Final = {Kind.WORK: "down", Kind.SCORE: "score_down", Kind.SUM: "sum_down"}
-_UP: Final = {Kind.REPLY: "up", Kind.SCORES: "score_up", Kind.SUMS: "sum_up"}
 
 
 @dataclass
@@ -174,7 +171,7 @@ class MemberExchange:
         request.started_at.setdefault(seat, request.sent_at[seat])
         member.on(MemberEvent.SENT)
         if request.kind is not Kind.FAREWELL:
-            self.traffic.add(_DOWN[request.kind], seat, len(data), 1, request.nonzeros.get(seat, 0))
+            self.traffic.add(FLOW_OF[request.kind], seat, len(data), 1, request.nonzeros.get(seat, 0))
         self.transport.send(member.name, data)
 
     def _receive(self, timeout: float) -> None:
@@ -227,8 +224,8 @@ class MemberExchange:
 
     def _on_reply(self, member: Member, envelope: Envelope, size: int) -> None:
         seat, request = member.seat, self._request
-        if envelope.kind in _UP:
-            self.traffic.add(_UP[envelope.kind], seat, size, 1, 0)
+        if envelope.kind in REPLIES.values() and envelope.kind in FLOW_OF:
+            self.traffic.add(FLOW_OF[envelope.kind], seat, size, 1, 0)
         if member.progress is MemberState.LATE:
             member.on(MemberEvent.FREED)
             if request is not None and seat in request.messages and seat not in request.started_at:

@@ -13,6 +13,7 @@ from sfedhp._version import __version__
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.traffic import FLOW_OF, Traffic
 from sfedhp.deploy.messaging.transport import SERVER, Transport
 from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.wire import DecodeError
@@ -38,6 +39,7 @@ class Responder:
 
     def __post_init__(self) -> None:
         self._rejections = RejectionLog(self.log, self.clock)
+        self._traffic = Traffic(1)
 
     def start(self) -> None:
         """Send heartbeats in the background."""
@@ -65,8 +67,15 @@ class Responder:
     def reply(self, kind: Kind, request: Envelope, **content: Any) -> None:
         """Send a reply, and say in heartbeats that it was sent."""
         envelope = Envelope(kind, request.run, self.config, self.seat, request.clock, **content)
-        self.transport.send(SERVER, encode_message(envelope))
+        data = encode_message(envelope)
+        self._count(kind, data)
+        self.transport.send(SERVER, data)
         self.mark_answered()
+
+    def take_traffic(self) -> Traffic:
+        """The requests that came and the replies that were sent since the last call."""
+        taken, self._traffic = self._traffic, Traffic(1)
+        return taken
 
     def mark_answered(self) -> None:
         """Say in heartbeats that the reply was sent; if it is lost, the server sends the request again."""
@@ -88,7 +97,12 @@ class Responder:
         if error:
             self._rejections.note(error, sender)
             return None
+        self._count(envelope.kind, data)
         return envelope
+
+    def _count(self, kind: Kind, data: bytes) -> None:
+        if kind in FLOW_OF:
+            self._traffic.add(FLOW_OF[kind], 0, len(data), 1, 0)
 
     def _send_heartbeats(self) -> None:
         while not self._stopped.is_set():

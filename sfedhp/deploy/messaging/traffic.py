@@ -9,10 +9,21 @@ from typing import Any, Final
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from sfedhp.deploy.messaging.protocol import Kind
+from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 
 FLOWS: Final = ("down", "up", "score_down", "score_up")  # training, and evaluation of models
 SUMMING: Final = ("sum_down", "sum_up")  # totals before the first round; left out where there are none
+# Under which flow a message is counted; heartbeats and farewells are not.
+FLOW_OF: Final = {
+    Kind.WORK: "down",
+    Kind.REPLY: "up",
+    Kind.SCORE: "score_down",
+    Kind.SCORES: "score_up",
+    Kind.SUM: "sum_down",
+    Kind.SUMS: "sum_up",
+}
 
 
 class Traffic:
@@ -41,9 +52,28 @@ class Traffic:
         used = {flow: self._columns[flow] for flow in SUMMING if any(self._columns[flow][0])}
         return {**{flow: self._columns[flow] for flow in FLOWS}, **used, "missing": dict(self.missing)}
 
+    def bytes_of(self, up: Direction) -> dict[str, int]:
+        """The bytes of all members by direction, as columns of the history call them without `bytes_`.
+
+        Args:
+            up: the direction from the members to the server.
+        """
+        found = {}
+        for flow in (*FLOWS, *SUMMING):
+            *kind, way = flow.split("_")
+            direction = "_".join([*kind, up if way == "up" else up.down])
+            if total := sum(self._columns[flow][0]):
+                found[direction] = total
+        return found
+
     def entry(self, flow: str) -> Entry:
         """The counters of one flow, (members,) each."""
         return Entry(*(torch.tensor(column) for column in self._columns[flow]))
+
+
+def bytes_of(row: Mapping[str, Any]) -> dict[str, int]:
+    """The bytes of a row of a history by direction."""
+    return {name.removeprefix("bytes_"): value for name, value in row.items() if name.startswith("bytes_")}
 
 
 def stack(servers: Sequence[Traffic], flow: str) -> Entry:

@@ -23,6 +23,7 @@ from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
+from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import load_client, load_model, totals_shape
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
@@ -78,6 +79,7 @@ class ClientRole:
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
         rows = {"rows": [int(part.sizes) for part in held]}
+        self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
         self._run, self._client = NO_RUN, self._new()
         self._last: tuple[str, Clock, dict[str, Any]] | None = None  # run, clock, content of the last reply
@@ -103,9 +105,7 @@ class ClientRole:
                 self._responder.reply(REPLIES[request.kind], request, metadata={"trouble": str(error)})
         self._responder.stop()
         before = self._client.before
-        self.log.write_status(
-            now=True, run=self._run, round=before.clock.cloud_round + 1 if before else 0, finished=True
-        )
+        self._write_status(int(before.clock.cloud_round) + 1 if before else 0, now=True, finished=True)
         self.log.write("over")
 
     def reply_to(self, request: Envelope) -> None:
@@ -158,13 +158,15 @@ class ClientRole:
         assert reply is not None
         parts, _ = pack(reply.upload, len(self._message), self._link, received)
         self._save(request.clock)
-        self.log.write_status(
-            run=self._run,
-            round=request.clock.cloud_round,
-            edge_round=request.clock.edge_round,
-            seconds=time.perf_counter() - started,
-        )
+        seconds = time.perf_counter() - started
+        self._figures.trained(seconds)
+        clock = request.clock
+        self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds)
         return {"weight": reply.weight, "parts": parts}
+
+    def _write_status(self, round_: int, *, now: bool = False, **more: Any) -> None:
+        self._figures.count(self._responder.take_traffic())
+        self.log.write_status(now, run=self._run, round=round_, **self._figures.to_dict(), **more)
 
     def _score(self, request: Envelope) -> dict[str, Any]:
         """Scores of the models in the request, and of the client's own, on the client's rows."""
@@ -200,6 +202,8 @@ class ClientRole:
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
             found["train"] = {"loss": counted(trained, rows)}
+        self._figures.scored([found])
+        self._write_status(int(request.clock.cloud_round))
         return found
 
     def _personal(self, received: Tensor, clock: Clock) -> Any:

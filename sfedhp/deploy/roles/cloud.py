@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.request import AllMembersFailedError
+from sfedhp.deploy.messaging.traffic import bytes_of
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
@@ -90,6 +92,7 @@ class CloudRole:
         self._round = 0  # rounds done
         self._finite = self._cloud.served  # the last state in which everything is finite
         self._last_row: Row = {"round": 0}
+        self._sent: Counter[str] = Counter()  # bytes of all rounds by direction
         self._losses = LossWatch()
         self._tracking = tracking or Tracking()
         self._totals: Totals | None = None  # of all clients' training rows, where inputs are scaled so
@@ -102,6 +105,8 @@ class CloudRole:
         if not self._round:
             self._members.wait_for_all(self.site.limits.start_seconds)
         self._last_row = history.last or {"round": self._round}
+        for row in history.rows:
+            self._sent.update(bytes_of(row))
         error = self._request_totals() if self.site.sums else None
         self.log.write("up", round=self._round, rounds=self.site.experiment.rounds)
         error = error or self._run_rounds(history)
@@ -150,6 +155,7 @@ class CloudRole:
                 now = time.perf_counter()
                 row["seconds"], started = now - started, now
                 self._last_row = row
+                self._sent.update(bytes_of(row))
                 history.append(row, bytes_by_member)
                 history.fsync()
                 self._folder.save(self._round, served)
@@ -187,6 +193,7 @@ class CloudRole:
             round=self._last_row["round"],
             rounds=self.site.experiment.rounds,
             row=self._last_row,
+            sent=dict(self._sent),
             members=members,
             states=states_of(self._members.members, self._members.clock()),
             **more,

@@ -26,12 +26,14 @@ from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
+from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Edge, EdgeProgress
 from sfedhp.engine.rounds import Served
+from sfedhp.nn.problems import problem_of
 from sfedhp.runs.models import save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
@@ -92,6 +94,7 @@ class EdgeRole:
         self._progress: EdgeProgress | None = None
         self._round = 0  # the cloud's
         self._revocations: Revocations | None = None
+        self._figures = Figures(problem_of(experiment.problem).main, Direction.CLIENT_EDGE)
 
     def work(self) -> None:
         """Run until the cloud says that the run is over."""
@@ -156,8 +159,7 @@ class EdgeRole:
     def _reply_to(self, request: Envelope) -> bytes:
         if request.kind is Kind.SUM:
             totals = self._members.sum_up().to_dict()
-            books = self._members.take_traffic().to_dict()
-            return self._encoded(request, metadata={"totals": totals, "books": books})
+            return self._encoded(request, metadata={"totals": totals, "books": self._take_books()})
         if request.kind in (Kind.WORK, Kind.SCORE) and self.site.sums and self._members.totals is None:
             raise InputError("The totals of all clients' rows have not come yet.")
         if request.kind is Kind.FAREWELL:
@@ -180,10 +182,10 @@ class EdgeRole:
             self._write_status()
         reply = self._edge.conclude(progress)
         self._cuts.write(self._round + 1)
-        metadata = {
-            "books": self._members.take_traffic().to_dict(),
-            "seconds": time.perf_counter() - started,
-        }
+        seconds = time.perf_counter() - started
+        books = self._take_books()
+        metadata = {"books": books, "seconds": seconds}
+        self._figures.trained(seconds, books["missing"])
         self._save_model(progress.served)
         if reply is None:
             return self._encoded(request, metadata={**metadata, "trouble": "no client answered"})
@@ -203,10 +205,17 @@ class EdgeRole:
         still_same = {name: other for name, other in same.items() if name not in models}
         found = self._members.score(models, still_same, request.clock, _SCORE_TIMEOUT)
         clients = {self.site.below[seat]: scores for seat, scores in found.items()}
-        metadata: dict[str, Any] = {"clients": clients, "books": self._members.take_traffic().to_dict()}
+        self._figures.scored(list(clients.values()))
+        metadata: dict[str, Any] = {"clients": clients, "books": self._take_books()}
         if model is not None:
             metadata["density"] = float(density(model, self.site.experiment.density_threshold))
         return metadata
+
+    def _take_books(self) -> dict[str, Any]:
+        """What was sent and missed since the last reply, as the cloud is told."""
+        traffic = self._members.take_traffic()
+        self._figures.count(traffic)
+        return traffic.to_dict()
 
     def _models_for_clients(self, given: dict[str, Tensor], same: dict[str, str]) -> dict[str, Tensor]:
         """The cloud's models (clients, d + s) as clients get them: "next" is what this edge would send them.
@@ -247,6 +256,7 @@ class EdgeRole:
             edge_round=self._progress and self._progress.rounds_done,
             members=self._members.present(),
             states=states_of(self._members.members, self._members.clock()),
+            **self._figures.to_dict(),
             **more,
         )
 
