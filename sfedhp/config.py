@@ -109,6 +109,18 @@ class Experiment:
     density_threshold: Annotated[float, Bounds(0), Help("τ, weights below it count as zero in densities")] = (
         DENSITY_THRESHOLD
     )
+    secure: Annotated[
+        bool,
+        Help("clients' server (an edge, or the cloud of two tiers) learns sums of their models alone"),
+    ] = False
+    secure_bound: Annotated[
+        float,
+        Bounds(0, exclusive=True),
+        Help("secure: largest change of a weight in a client's step; larger ones are cut to it"),
+    ] = 10.0
+    secure_resolution: Annotated[
+        float, Bounds(1e-9, 1), Help("secure: largest difference that rounding may make to a mean, times two")
+    ] = 1e-6
     problem: Annotated[
         ProblemOption, Help("what is predicted; auto: classes, several labels or numbers, as the target says")
     ] = "auto"

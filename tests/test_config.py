@@ -45,6 +45,9 @@ def test_the_defaults_are_the_designs():
         "dtype": "float32",
         "device": "auto",
         "density_threshold": 5e-4,
+        "secure": False,
+        "secure_bound": 10.0,
+        "secure_resolution": 1e-6,
         "problem": "auto",
     }
     assert config["algorithm"] == {

@@ -116,6 +116,14 @@ class Algorithm(ABC):
         """Whether `client_step` reads its `personal`; if not, an engine need not keep it between rounds."""
         return True
 
+    @property
+    def needs_only_sums(self) -> bool:
+        """Whether clients' server reads their weighted mean and who replied alone, and tells all the same.
+
+        Then `secure` can hide each upload from it. With three tiers that server is an edge, else the cloud.
+        """
+        return self.tiers == 3 or not self.state_per_member
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """The parameters a client predicts with, or None where the method has no personal models."""
         return None

@@ -168,6 +168,11 @@ class SFedHP(DriftCorrection, Finishing):
         """The last θ_ij is read where the next one starts there, or where it decides whether γ₁ is off."""
         return self.start == "carried" or not absent(self.client_sparsity)
 
+    @property
+    def needs_only_sums(self) -> bool:
+        """Where anchor = "client", an edge keeps φ_ij of each client, which follows from its θ_ij."""
+        return self.anchor == "edge"
+
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
         """θ_ij of this round, the personal model, after the finishing steps if there are any."""
         near = personal.edge if isinstance(personal, Client) else None

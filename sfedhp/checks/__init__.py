@@ -18,6 +18,7 @@ from sfedhp.checks.declared import (
     kept_state_is_used,
     members_weigh_what_is_declared,
     pull_changes_the_step,
+    sums_suffice_where_declared,
 )
 from sfedhp.checks.equalities import (
     equal_after_resume,
@@ -58,6 +59,7 @@ CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
         draws_change,
         kept_state_is_used,
         members_weigh_what_is_declared,
+        sums_suffice_where_declared,
     )
 }
 

@@ -22,6 +22,7 @@ from sfedhp.checks.problem import (
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Batch, Clock, tuple_like
+from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.losses import Loss
 from sfedhp.nn.task import Task
@@ -141,6 +142,36 @@ def members_weigh_what_is_declared(algorithm: Algorithm) -> None:
             return algorithm.edge_upload(algorithm.edge_step(edge, uploads, weights, Clock(0)))
 
         _check_weights("edge", algorithm, after, uploads)
+
+
+def sums_suffice_where_declared(algorithm: Algorithm) -> None:
+    """Clients' server does the same with their mean in the place of every upload, if the class says so."""
+    simulator = problem().simulator(algorithm)
+    uploads = _real_uploads(algorithm, simulator)
+    members = uploads.shape[-2]
+    state, step, message = simulator.state.served.state, algorithm.cloud_step, algorithm.cloud_message
+    if algorithm.tiers == 3:
+        uploads = uploads[0]
+        state = algorithm.edge_start(algorithm.cloud_message(state, EDGES)[0], members)
+        step, message = algorithm.edge_step, algorithm.edge_message
+    weights = torch.arange(members, dtype=uploads.dtype)  # the first has not replied
+    mean = spread(weighted_mean(uploads, weights), members)
+    pairs = [leaves(step(state, each, weights, Clock(0))) for each in (uploads, mean)]
+    sent = message(step(state, uploads, weights, Clock(0)), members)
+    suffices = all(
+        bool((one - other).norm() <= _CLOSE * other.norm().clamp_min(1.0))
+        for one, other in zip(*pairs, strict=True)
+    ) and torch.equal(sent, sent[:1].expand_as(sent))
+    if suffices != algorithm.needs_only_sums:
+        raise CheckError(
+            "sums: "
+            + (
+                "needs_only_sums is False, but the mean of all uploads gives the same."
+                if suffices
+                else "needs_only_sums is True, but clients' server reads single uploads, or tells clients "
+                "different things; return False from needs_only_sums."
+            )
+        )
 
 
 def _moving_to_models(algorithm: Algorithm, simulator: Simulator) -> tuple[Any, Tensor]:

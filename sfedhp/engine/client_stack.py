@@ -16,6 +16,7 @@ from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.links import Delivery, Links
 from sfedhp.engine.rounds import Message
+from sfedhp.engine.secure import Secure, Sum, Uploads
 from sfedhp.engine.slices import slices
 from sfedhp.engine.state import ClientState
 from sfedhp.nn.task import Task
@@ -64,6 +65,7 @@ class ClientStack:
     aggregation: AggregationOptions = MEAN  # of the servers
     factors: Tensor | None = None  # (*lead,), by what malicious clients multiply their change; None: no one
     schedule: ScheduleOptions = CONSTANT  # of the rates
+    secure: Secure | None = None  # how uploads are masked; None: servers read each
 
     def map(self, function: Callable[[Tensor], Tensor]) -> ClientStack:
         """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
@@ -109,7 +111,21 @@ class ClientStack:
             factors = request.factors.unsqueeze(-1).to(request.received.dtype)
             model = request.received + factors * (dense(model) - request.received)
         message = Message(model, clients.statistics)
-        return Replies(self.links.send_up(message, direction, request.received), weights, clients)
+        if self.secure is None:
+            delivery = self.links.send_up(message, direction, request.received)
+        else:
+            form = self.secure.form(request.received.shape[-1], clients.statistics.shape[-1])
+            delivery = self.links.send_masked(message, direction, form.length)
+        return Replies(delivery, weights, clients)
+
+    def add_up(self, request: Request, replies: Replies) -> Sum | None:
+        """What servers learn of masked replies; None where they read each reply."""
+        if self.secure is None:
+            return None
+        present = request.sizes > 0
+        invited = request.sizes if self.algorithm.weighting == "size" else present
+        uploads = Uploads(replies.delivery.message, replies.weights, request.received, invited)
+        return self.secure.add_up(uploads)
 
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:
         algorithm = self.schedule.apply(self.algorithm, clock)

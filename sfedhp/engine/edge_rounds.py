@@ -83,10 +83,16 @@ def _run(
         if not algorithm.needs_personal_state and stack.lost is None:
             clients = ClientState((), clients.statistics)  # personal models of all clients take much memory
         result = stack.step(message, clients, clock)
-        replies = stack.replies(stack.request(message, clients), result, clock, Direction.CLIENT_EDGE)
+        request = stack.request(message, clients)
+        replies = stack.replies(request, result, clock, Direction.CLIENT_EDGE)
         clients, delivery = replies.clients, replies.delivery
         ledger.add_messages(Direction.CLIENT_EDGE, delivery.lengths, delivery.nonzeros, replies.weights)
-        return delivery.message, replies.weights
+        learnt = stack.add_up(request, replies)
+        if learnt is None:
+            return delivery.message, replies.weights
+        for direction, entry in zip(BELOW_EDGES, (learnt.down, learnt.up), strict=True):
+            ledger.add(direction, entry)
+        return learnt.message, learnt.weights
 
     edges = Served(
         algorithm.edge_start(received, members), statistics.unsqueeze(-2).expand(*received.shape[:-1], -1)

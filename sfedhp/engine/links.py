@@ -70,6 +70,16 @@ class Links:
         flat = dense(arrived)
         return Delivery(Message(flat[..., :size], flat[..., size:]), lengths, nonzeros)
 
+    def send_masked(self, message: Message, direction: Direction, length: int) -> Delivery:
+        """What members of a server mask and send: words of one length, of which the server reads the sum."""
+        weights = dense(message.model)
+        size, members = weights.shape[-1], weights.shape[:-1]
+        sent = self._link(direction).zeroed(weights, size)
+        counts = torch.tensor([length, size], device=weights.device)
+        return Delivery(
+            Message(sent, message.statistics), counts[0].expand(members), counts[1].expand(members)
+        )
+
     def coded_on_host(self, direction: Direction) -> bool:
         """Whether messages of this direction are coded on the host."""
         return self._link(direction).on_host

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 
@@ -44,3 +45,9 @@ class Seats:
         if client >= self.clients_per_edge or not found:
             return None
         return (edge, client) if self.tiers == 3 else (found[0],)
+
+
+def spread_over(model: Tensor, lead: torch.Size, runs: int) -> Tensor:
+    """A model of each run, (runs?, d), for every client of a stack, (*lead, d), without a copy."""
+    own = model.reshape(*model.shape[:-1], *(1,) * (len(lead) - runs), model.shape[-1])
+    return own.expand(*lead, model.shape[-1])

@@ -39,10 +39,12 @@ from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, run_edge_ro
 from sfedhp.engine.late import Upload, at_start
 from sfedhp.engine.links import Base, Delivery, Links
 from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
-from sfedhp.engine.seats import Seats
+from sfedhp.engine.seats import Seats, spread_over
+from sfedhp.engine.secure import Secure
 from sfedhp.engine.slices import Drawn
 from sfedhp.engine.state import ClientState, State
 from sfedhp.nn.task import Task
+from sfedhp.privacy.ring import SecureOptions
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
@@ -71,6 +73,7 @@ class Simulator:
     lost: Lost | None = None  # whose replies are lost; None: no one's
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     schedule: ScheduleOptions = CONSTANT  # of the rates
+    secure: SecureOptions | None = None  # clients' servers learn sums alone; None: they read each upload
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
     graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done
     # Makes the worker that does the members' part of a round, for the time of a run; None: this process does.
@@ -150,12 +153,18 @@ class Simulator:
             aggregation=self.aggregation,
             factors=self.factors,
             schedule=self.schedule,
+            secure=None if self.secure is None else Secure(self.secure, self._largest_sum),
         )
 
     @property
     def _never_empty(self) -> bool:
         """Whether every server gets a reply in every turn."""
-        return self.lost is None and self._all_servers_have_clients
+        return self.lost is None and self._all_servers_have_clients and self.secure is None
+
+    @property
+    def _largest_sum(self) -> int:
+        """Clients that one server adds up at most."""
+        return self.sampled or self.members if self.algorithm.tiers == 2 else self.task.lead[-1]
 
     def _draw(self) -> Draw:
         """Which of the cloud's members count in a round: edges, or clients with two tiers."""
@@ -250,16 +259,19 @@ class Simulator:
         received = self._send_down(served, Direction.CLOUD_CLIENT, drawn)
         result: StepResult = worker(turn, received, self.state.clients, drawn)
         stack, clock, up = self.client_stack, Clock(turn), Direction.CLIENT_CLOUD
+        chosen = None if drawn is None else self._chosen(drawn)
         request = stack.request(received, self.state.clients)
-        if drawn is None:
-            replies = of_all = stack.replies(request, result, clock, up)
-        else:
-            chosen = self._chosen(drawn)
-            replies = stack.replies(tree_map(chosen.pick, request), result, clock, up)
-            of_all = self._put_back(chosen, replies)
+        request = request if chosen is None else tree_map(chosen.pick, request)
+        replies = stack.replies(request, result, clock, up)
+        of_all = replies if chosen is None else self._put_back(chosen, replies)
         self.state = self.state.with_clients(of_all.clients)
         sent = of_all.weights if self.algorithm.federated else torch.zeros_like(of_all.weights)
         self.ledger.add_messages(up, of_all.delivery.lengths, of_all.delivery.nonzeros, sent)
+        learnt = stack.add_up(request, replies)
+        if learnt is not None:
+            for direction, entry in ((up.down, learnt.down), (up, learnt.up)):
+                self.ledger.add(direction, entry if chosen is None else tree_map(chosen.put_back, entry))
+            return learnt.message, learnt.weights
         # A server without a members axis needs no rows of clients that were not drawn.
         counted = of_all if self.algorithm.state_per_member else replies
         return counted.delivery.message, counted.weights
@@ -267,10 +279,7 @@ class Simulator:
     def _put_back(self, chosen: Drawn, replies: Replies) -> Replies:
         """The replies of those drawn as replies of all; the others sent nothing and keep what they had."""
 
-        def put(part: Tensor) -> Tensor:
-            lead = self.task.lead
-            return chosen.put(part.new_zeros(*lead, *part.shape[len(lead) :]), part)
-
+        put = chosen.put_back
         message, lengths, nonzeros = replies.delivery
         if self.algorithm.state_per_member:
             message = Message(put(dense(message.model)), put(message.statistics))
@@ -288,9 +297,3 @@ class Simulator:
 
     def _chosen(self, drawn: Tensor) -> Drawn:
         return Drawn(drawn, self.runs, self.sampled)
-
-
-def spread_over(model: Tensor, lead: torch.Size, runs: int) -> Tensor:
-    """A model of each run, (runs?, d), for every client of a stack, (*lead, d), without a copy."""
-    own = model.reshape(*model.shape[:-1], *(1,) * (len(lead) - runs), model.shape[-1])
-    return own.expand(*lead, model.shape[-1])

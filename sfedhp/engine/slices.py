@@ -44,6 +44,10 @@ class Drawn:
         """A copy of the tensor of all with their part replaced."""
         return whole.scatter(self.axis, self._index(whole), part)
 
+    def put_back(self, part: Tensor) -> Tensor:
+        """Their part as a tensor of all; zero for the others."""
+        return self.put(part.new_zeros(*self.mask.shape, *part.shape[self.mask.ndim :]), part)
+
     def _index(self, like: Tensor) -> Tensor:
         """The numbers of those drawn, in order, in the form in which `gather` takes them."""
         ranked = self.mask.to(torch.int8).sort(dim=-1, descending=True, stable=True).indices

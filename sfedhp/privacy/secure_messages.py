@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sfedhp.core.types import Clock
 from sfedhp.privacy.shares import SHARE_BYTES
@@ -48,17 +48,17 @@ class Roster(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Bytes of the parts of a round, by what they are."""
+    """Bytes of the parts of a round, by what they are; whole numbers, or tensors of them."""
 
-    invitation: int  # down
-    offer: int  # up
-    roster: int  # down
+    invitation: Any  # down
+    offer: Any  # up
+    roster: Any  # down
     masked: int  # up, beside the words
-    survivors: int  # down
-    revealed: int  # up
+    survivors: Any  # down
+    revealed: Any  # up
 
 
-def lengths(invited: int, answered: int) -> Lengths:
+def lengths(invited: Any, answered: Any) -> Lengths:
     """The lengths of all parts where all who were invited made offers.
 
     Args:

@@ -18,6 +18,7 @@ from sfedhp.config import Experiment
 from sfedhp.data import Federation
 from sfedhp.nn.network import Network, split
 from sfedhp.nn.parts import part
+from sfedhp.runs.method_options import secure_price
 from sfedhp.runs.prepare import Prepared
 
 _SCORED: Final = ("classification", "multilabel")  # problems whose losses turn scores into probabilities
@@ -65,6 +66,7 @@ def cautions(
             return network.run(weights, statistics, inputs, torch.Size(), train=False)[0]
 
         found.append(probabilities(scores, rows.to(model.device), tokens=tokens))
+    found.append(secure_price(experiment))
     if isinstance(experiment.algorithm, PartlyPersonal):
         found.append(nothing_to_share(experiment.algorithm_name, experiment.algorithm, network))
     return [sentence for sentence in found if sentence is not None]

@@ -15,8 +15,8 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
-from sfedhp.engine.seats import Seats
-from sfedhp.engine.simulator import Simulator, spread_over
+from sfedhp.engine.seats import Seats, spread_over
+from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows

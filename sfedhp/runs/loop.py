@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfedhp.core.errors import StorageError
+from sfedhp.engine.secure import exchanges
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.compatibility import provenance_of
@@ -188,8 +189,8 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
             row |= metrics
     entries = simulator.ledger.close()
     totals = columns(entries, simulator.initial.shape[-1], simulator.runs)
-    for link_costs in (cost.seconds, cost.joules):
-        totals |= link_costs(entries, experiment.links, simulator.runs)
+    totals |= cost.seconds(entries, experiment.links, simulator.runs, exchanges(experiment.secure))
+    totals |= cost.joules(entries, experiment.links, simulator.runs)
     if state.late is not None:
         totals["link_clock"] = state.late.clock
     for name, total in totals.items():

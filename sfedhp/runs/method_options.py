@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sfedhp.algorithms import SFedHP
 from sfedhp.algorithms.schedule import scheduled_rates
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.engine.secure import exchanges
+from sfedhp.privacy.ring import Ring, SecureOptions
 
 
 def check_used(experiment: Experiment) -> None:
@@ -19,6 +22,34 @@ def check_used(experiment: Experiment) -> None:
     _check_sampling(experiment)
     _check_aggregation(experiment)
     _check_late(experiment)
+    if experiment.secure:
+        _check_secure(experiment)
+
+
+def secure_options(experiment: Experiment) -> SecureOptions | None:
+    """How uploads of clients are masked; None where `secure` is off."""
+    return SecureOptions(experiment.secure_bound, experiment.secure_resolution) if experiment.secure else None
+
+
+def largest_sum(experiment: Experiment) -> int:
+    """How many clients a server adds up at most."""
+    if experiment.algorithm.tiers == 3:
+        return max(experiment.edge_sizes)
+    return experiment.sampled_clients or experiment.clients
+
+
+def secure_price(experiment: Experiment) -> str | None:
+    """What secure aggregation costs, to say before a run; None where it is off."""
+    options = secure_options(experiment)
+    if options is None:
+        return None
+    server = "Edges learn" if experiment.algorithm.tiers == 3 else "The cloud learns"
+    width = Ring.of(*options, largest_sum(experiment)).width
+    return (
+        f"{server} sums of clients' models alone: each weight goes up as a masked word of {width} bytes, "
+        f"zero or not, a round takes {exchanges(True)} exchanges of messages instead of one, and what a "
+        f"single client sends cannot be inspected."
+    )
 
 
 def with_schedule(experiment: Experiment) -> Experiment:
@@ -39,8 +70,13 @@ def with_schedule(experiment: Experiment) -> Experiment:
 def with_own_sampling(experiments: Sequence[Experiment]) -> list[Experiment]:
     """Experiments of methods of two and of three tiers with one user's settings: each keeps what it uses.
 
-    Where all have the same number of tiers nothing is changed, and `check_used` refuses what they ignore.
+    What sends nothing is left without secure aggregation. Where all have the same number of tiers, no more is
+    changed, and `check_used` refuses what they ignore.
     """
+    if len(experiments) > 1:
+        experiments = [
+            each if each.algorithm.federated else replace(each, secure=False) for each in experiments
+        ]
     if len({each.algorithm.tiers for each in experiments}) == 1:
         return list(experiments)
     return [
@@ -68,6 +104,32 @@ def _check_aggregation(experiment: Experiment) -> None:
             f"aggregation.rule = {rule!r} cannot be used with {experiment.algorithm_name}, whose cloud keeps "
             f"a model of each member and averages none: set mean; aggregation.clip can be used."
         )
+
+
+def _check_secure(experiment: Experiment) -> None:
+    """Refuse secure aggregation where a server needs more than sums, or a sum would be of one client."""
+    name, algorithm = experiment.algorithm_name, experiment.algorithm
+    if not algorithm.federated:
+        raise InputError(f"secure = true has no effect on {name}, which sends nothing: leave it out.")
+    if not algorithm.needs_only_sums:
+        other = "; set algorithm.anchor = 'edge'" if isinstance(algorithm, SFedHP) else ""
+        raise InputError(
+            f"secure = true cannot be used with {name}, whose server needs the model of each client and not "
+            f"their sum alone: choose another method{other}."
+        )
+    if experiment.aggregation.robust:
+        raise InputError(
+            "aggregation.rule and aggregation.clip compare the models of clients, and with secure = true a "
+            "server sees none: set aggregation.rule = 'mean' and aggregation.clip = 0, or leave secure out."
+        )
+    fewest = min(experiment.edge_sizes) if algorithm.tiers == 3 else largest_sum(experiment)
+    if fewest < 2:
+        who = "an edge has" if algorithm.tiers == 3 else "a round has"
+        raise InputError(
+            f"secure = true needs two clients of a server at least, and {who} one, whose model is the sum: "
+            f"raise {'clients_per_edge' if algorithm.tiers == 3 else 'the number of clients'}."
+        )
+    Ring.of(experiment.secure_bound, experiment.secure_resolution, largest_sum(experiment))
 
 
 def _check_late(experiment: Experiment) -> None:

@@ -20,6 +20,7 @@ from sfedhp.data import Federation
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.seats import Seats
+from sfedhp.engine.secure import exchanges
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.losses import RowLoss
 from sfedhp.nn.network import Network
@@ -45,7 +46,7 @@ from sfedhp.runs.build import (
 from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.federation import Data, federation_of, with_data_of
-from sfedhp.runs.method_options import check_used, with_schedule
+from sfedhp.runs.method_options import check_used, secure_options, with_schedule
 from sfedhp.runs.stacking import merge_algorithms
 from sfedhp.wire.cost import clock_of
 from sfedhp.wire.direction import Direction
@@ -222,9 +223,12 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
         late=experiment.late,
-        path_seconds=clock_of(experiment.links) if experiment.late.quorum else None,
+        path_seconds=clock_of(experiment.links, exchanges(experiment.secure))
+        if experiment.late.quorum
+        else None,
         factors=joined(factors) if experiment.attack.factors != 1 else None,
         schedule=experiment.schedule,
+        secure=secure_options(experiment),
         worker_factory=ray if engine.kind == "ray" else None,
     )
 

@@ -174,17 +174,20 @@ def _byte_lines(
     experiment, size = prepared.experiment, prepared.simulator.initial.shape[-1]
     rounds, way = experiment.rounds, direction.replace("_", " → ")
     zeros = link_of(experiment.wire, direction).options
+    masked = experiment.secure and direction is Direction.from_client(experiment.algorithm.tiers)
     # The paper's count of a round gives the number of messages: 63 s + 2 d bits each.
     messages = 8 * sums[f"formula_{direction}"] / (size * (63 * sums[f"density_{direction}"] + 2))
     share = 1.0
     note = "64 bits per weight, d for positions; zeros are not counted without wire.threshold or wire.count"
-    if zeros.threshold or zeros.count != "off":
+    if not masked and (zeros.threshold or zeros.count != "off"):
         # Rounding of values may zero more, which the first rounds have shown.
         share = min(sum(part for _, part in curve) / len(curve), sums[f"density_{direction}"])
         note = f"64 bits per non-zero weight, 1 per zero, d for positions, at a mean density of {share:.3g}"
     counted = messages * rounds * size * (63 * share + 2) / 8
     real = "dense messages"
-    if zeros.count != "off":
+    if masked:
+        real = "masked words, dense, with keys and shares"
+    elif zeros.count != "off":
         first = sums[f"density_{direction}"]
         total *= _bits(share, experiment.dtype) / _bits(first, experiment.dtype)
         real = f"the encoder's lengths in the first rounds, at density {share:.3g} for their {first:.3g}"

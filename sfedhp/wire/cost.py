@@ -109,7 +109,9 @@ class LinksOptions:
                 )
 
 
-def seconds(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) -> dict[str, Tensor]:
+def seconds(
+    entries: Mapping[Direction, Entry], links: LinksOptions, runs: int, exchanges: int = 1
+) -> dict[str, Tensor]:
     """How long a round's messages take, (runs,) or () each, as columns of the history.
 
     Members work in parallel, and a server waits for its slowest member. `link_seconds_` of a link is the time
@@ -121,23 +123,25 @@ def seconds(entries: Mapping[Direction, Entry], links: LinksOptions, runs: int) 
         entries: by direction.
         links: those without a bandwidth are left out.
         runs: how many leading axes are runs.
+        exchanges: messages there and back that clients need for one model.
     """
-    each = dict(_seconds(entries, links))
+    each = dict(_seconds(entries, links, exchanges))
     found = {f"link_seconds_{name}": spent.flatten(runs).amax(-1) for name, spent in each.items()}
     if each:
-        found["link_seconds"] = path_seconds(entries, links).amax(-1)
+        found["link_seconds"] = path_seconds(entries, links, exchanges).amax(-1)
     return found
 
 
-def path_seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Tensor:
+def path_seconds(entries: Mapping[Direction, Entry], links: LinksOptions, exchanges: int = 1) -> Tensor:
     """Seconds (..., members of the cloud) on each path through all links that have a bandwidth."""
     paths = [
-        spent.amax(-1) if name is Direction.CLIENT_EDGE else spent for name, spent in _seconds(entries, links)
+        spent.amax(-1) if name is Direction.CLIENT_EDGE else spent
+        for name, spent in _seconds(entries, links, exchanges)
     ]
     return torch.stack(paths).sum(0)
 
 
-def clock_of(links: LinksOptions) -> Callable[[Mapping[Direction, Entry]], Tensor]:
+def clock_of(links: LinksOptions, exchanges: int = 1) -> Callable[[Mapping[Direction, Entry]], Tensor]:
     """The clock of a simulation whose cloud does not wait for all edges: `path_seconds` of a round.
 
     Raises:
@@ -148,13 +152,16 @@ def clock_of(links: LinksOptions) -> Callable[[Mapping[Direction, Entry]], Tenso
             "late.quorum needs a clock, which is the link model: set links.edge_cloud.preset or "
             "links.client_edge.preset."
         )
-    return lambda entries: path_seconds(entries, links)
+    return lambda entries: path_seconds(entries, links, exchanges)
 
 
-def _seconds(entries: Mapping[Direction, Entry], links: LinksOptions) -> Iterator[tuple[Direction, Tensor]]:
+def _seconds(
+    entries: Mapping[Direction, Entry], links: LinksOptions, exchanges: int
+) -> Iterator[tuple[Direction, Tensor]]:
     """The seconds of each member, by link."""
     for name, channel, received, sent in _counted(entries, links):
         messages = received.messages.double() + sent.messages.double()
+        messages = messages if name is Direction.EDGE_CLOUD else exchanges * messages
         yield name, messages * channel.latency + channel.receiving(received) + channel.sending(sent)
 
 

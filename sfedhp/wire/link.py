@@ -88,10 +88,7 @@ class Link:
         # One message to all is coded once, if all hold the same base too.
         same = messages.ndim > 1 and messages.stride(-2) == 0 and (base is None or base.stride(-2) == 0)
         sent = messages[..., :1, :] if same else messages
-        if self.options.threshold:
-            small = sent.abs() < self.options.threshold
-            small[..., size:] = False
-            sent = sent.masked_fill(small, 0.0)
+        sent = self.zeroed(sent, size)
         arrived, lengths = self._code(sent, size, base[..., :1, :] if same and base is not None else base)
         counted = self.options.threshold or self.options.count != "off"
         nonzeros = (
@@ -99,6 +96,14 @@ class Link:
         )
         members = messages.shape[:-1]
         return Carried(arrived.expand(messages.shape), lengths.expand(members), nonzeros.expand(members))
+
+    def zeroed(self, messages: Tensor, size: int) -> Tensor:
+        """The messages (..., d + s) with small weights set to zero, as before sending."""
+        if not self.options.threshold:
+            return messages
+        small = messages.abs() < self.options.threshold
+        small[..., size:] = False
+        return messages.masked_fill(small, 0.0)
 
     def _code(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
         """What arrives and its lengths; message by message only where the codec must encode each."""

@@ -1,10 +1,11 @@
 """The faults of public code, each written out as a method; the battery must reject every one of them."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
 
 from sfedhp.algorithms import FedAvg, FedProx, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.algorithms.base import Algorithm, ClientResult
@@ -353,7 +354,39 @@ class UnweightedEdges(Steps):
         return weighted_mean(uploads, (weights > 0).to(weights.dtype))
 
 
+class WithSpread(NamedTuple):
+    model: Tensor
+    spread: Tensor
+
+
+@dataclass(frozen=True)
+class KeepsTheSpreadOfUploads(Steps):
+    """Its mean is right, but the cloud also reads how far uploads are from it, which no sum tells."""
+
+    def cloud_start(self, initial, members):
+        return WithSpread(initial, 0 * initial)
+
+    def global_model(self, state):
+        return state.model
+
+    def cloud_message(self, state, members):
+        return spread(state.model, members)
+
+    def cloud_step(self, state, uploads, weights, clock):
+        mean = weighted_mean(uploads, weights)
+        present = (weights > 0).unsqueeze(-1)
+        gaps = torch.where(present, dense(uploads) - mean.unsqueeze(-2), 0.0)
+        return WithSpread(mean, weighted_mean(gaps**2, weights))
+
+
+@dataclass(frozen=True)
+class HidesThatSumsSuffice(Steps):
+    needs_only_sums = False
+
+
 MUTANTS = {
+    KeepsTheSpreadOfUploads: "sums: needs_only_sums is True, but clients' server reads single uploads",
+    HidesThatSumsSuffice: "sums: needs_only_sums is False, but",
     ProximityWithoutGradient: "the pull: proximity",
     PulledToItself: "the pull: a stronger client_proximity",
     NeverMixes: "the global model",
