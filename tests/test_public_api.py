@@ -13,8 +13,8 @@ PUBLIC = {
     "run": "Experiment run resume sweep load LoadedModels Run Outcome Progress DivergenceError InputError",
     "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions LossOptions "
     "EngineOptions CheckpointOptions ScheduleOptions",
-    "methods": "ALGORITHMS APFL Ditto FedALA FedAvg FedAvgTuned FedBABU FedBN FedDyn FedPer FedProx "
-    "FedRep HeurFedAMP HierFAVG LGFedAvg Local MTGC PFedGP PFedMe PerFedAvg Pooled SCAFFOLD "
+    "methods": "ALGORITHMS APFL Ditto FedALA FedAvg FedAvgTuned FedBABU FedBN FedDBE FedDyn FedPer "
+    "FedProx FedRep HeurFedAMP HierFAVG KNNPer LGFedAvg Local MTGC PFedGP PFedMe PerFedAvg Pooled SCAFFOLD "
     "SFedHPPlus SFedHP",
     "to write one": "Algorithm ClientResult Task Batch Clock Descent minimize weighted_mean dense StepRule "
     "Count Rate Strength Share Help PerRun check_algorithm CheckError",

@@ -12,12 +12,14 @@ from sfedhp.algorithms.fedavg import FedAvg
 from sfedhp.algorithms.fedavg_tuned import FedAvgTuned
 from sfedhp.algorithms.fedbabu import FedBABU
 from sfedhp.algorithms.fedbn import FedBN
+from sfedhp.algorithms.feddbe import FedDBE
 from sfedhp.algorithms.feddyn import FedDyn
 from sfedhp.algorithms.fedper import FedPer
 from sfedhp.algorithms.fedprox import FedProx
 from sfedhp.algorithms.fedrep import FedRep
 from sfedhp.algorithms.heurfedamp import HeurFedAMP
 from sfedhp.algorithms.hierfavg import HierFAVG
+from sfedhp.algorithms.knnper import KNNPer
 from sfedhp.algorithms.lgfedavg import LGFedAvg
 from sfedhp.algorithms.local import Local
 from sfedhp.algorithms.local_sgd import LocalSGD
@@ -57,6 +59,8 @@ ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
     "feddyn": FedDyn,
     "scaffold": SCAFFOLD,
     "mtgc": MTGC,
+    "feddbe": FedDBE,
+    "knnper": KNNPer,
 }
 
 # Those that `sfedhp compare` runs by default: the paper's, the two that do not federate, and ours.
@@ -98,12 +102,14 @@ __all__ = [
     "FedAvgTuned",
     "FedBABU",
     "FedBN",
+    "FedDBE",
     "FedDyn",
     "FedPer",
     "FedProx",
     "FedRep",
     "HeurFedAMP",
     "HierFAVG",
+    "KNNPer",
     "LGFedAvg",
     "Local",
     "LocalSGD",

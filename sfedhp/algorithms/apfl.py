@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import ClientResult
+from sfedhp.algorithms.local_sgd import LocalSteps
 from sfedhp.algorithms.under_edges import UnderEdges
-from sfedhp.core.options import Count, Help, Rate, Share
+from sfedhp.core.options import Help, Share
 from sfedhp.core.types import Clock
 from sfedhp.nn.task import Task
 
@@ -29,11 +30,9 @@ class Mixture(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class APFL(UnderEdges):
+class APFL(UnderEdges, LocalSteps):
     """A client predicts with a mixture of FedAvg's model and one of its own, whose share it learns."""
 
-    local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
-    local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
     share: Annotated[Share, Help("α before the first round, share of a client's own model")] = 0.5
 
     def client_start(self, initial: Tensor, task: Task) -> Mixture:
@@ -43,15 +42,14 @@ class APFL(UnderEdges):
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """With v̄ = α v + (1 − α) w: v ← v − η α ∇ℓ(v̄; D) and w ← w − η ∇ℓ(w; D), a new D each step."""
         model, (own, share) = received, personal
-        for step in range(self.local_steps):
-            rows = task.batch(clock, step)
-            gradient = task.gradient(share * own + (1 - share) * model, rows)
+        for step, batch in enumerate(self.minibatches(task, clock)):
+            gradient = batch.gradient(share * own + (1 - share) * model)
             if step == 0:
                 # α ← α − η ⟨v − w, ∇ℓ(v̄; D)⟩, within 0 and 1
                 slope = ((own - model) * gradient).sum(-1, keepdim=True)
                 share = (share - self.local_rate * slope).clamp(0, 1)
             own = own - self.local_rate * (share * gradient)
-            model = model - self.local_rate * task.gradient(model, rows)
+            model = model - self.local_rate * batch.gradient(model)
         return ClientResult(model, Mixture(own, share))
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
 from sfedhp.algorithms.local_sgd import LocalSGD
+from sfedhp.core.errors import InputError
 from sfedhp.nn.task import Task
 
 
@@ -24,6 +25,15 @@ class GradientControl(LocalSGD):
     """A method whose control variates start at zero; all members have the same weight."""
 
     weighting = "equal"
+    same_steps: ClassVar[bool] = False  # servers count the steps of clients, so all must make the same number
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.same_steps and self.local_epochs:
+            raise InputError(
+                f"{type(self).__name__} divides by the steps that every client makes, and a pass over its "
+                f"rows is more of them for a larger one: set algorithm.local_steps, not local_epochs."
+            )
 
     def cloud_start(self, initial: Tensor, members: int) -> Controlled:
         """The initial model, and a control of zero."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
@@ -12,22 +14,73 @@ from sfedhp.algorithms.steps import StepRule
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, CountOrOff, Help, Rate, Share, Strength
 from sfedhp.core.scalars import Scalar
-from sfedhp.core.types import Clock
+from sfedhp.core.types import Batch, Clock
 from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.nn.epochs import Epochs
 from sfedhp.nn.task import Task
 
 
-@dataclass(frozen=True)
-class LocalSGD(Algorithm):
-    """A method whose clients run SGD on their own rows, each step on a new mini-batch."""
+class MiniBatch(NamedTuple):
+    """The rows of a client's step, and the task that computes on them."""
 
-    pulled_by: ClassVar[str] = ""  # the option that pulls the steps to their anchor
+    task: Task
+    rows: Batch  # D
+    here: Tensor | bool = True  # which clients (..., 1) have any; True: all
+
+    def gradient(self, model: Tensor) -> Tensor:
+        """∇ℓ(x; D), and 0 for a client that is done."""
+        return self.only_here(self.task.gradient(model, self.rows))
+
+    def only_here(self, step: Tensor) -> Tensor:
+        """A step (..., n), but 0 for a client that is done."""
+        return step if self.here is True else self.here * step
+
+
+@dataclass(frozen=True)
+class LocalSteps(Algorithm):
+    """A method whose clients take gradient steps on their own rows, each on a new mini-batch."""
 
     local_rate: Annotated[Rate, Help("η, learning rate of a client's SGD steps")] = 0.05
     local_steps: Annotated[Count, Help("SGD steps per round, each on a new mini-batch")] = 20
     local_epochs: Annotated[
         CountOrOff, Help("passes over a client's rows per round, in place of local_steps; 0: off")
     ] = field(default=0, kw_only=True)
+
+    def steps_made(self, task: Task) -> int | Tensor:
+        """How many steps clients take in a round: one number, or with epochs (..., 1) of every client."""
+        if not self.local_epochs:
+            return self.local_steps
+        batch = task.batch_size or task.rows
+        return self.local_epochs * ((task.sizes + batch - 1) // batch).clamp_min(1).unsqueeze(-1)
+
+    def minibatches(self, task: Task, clock: Clock) -> Iterator[MiniBatch]:
+        """The mini-batches of a round, for methods whose steps `sgd` cannot take.
+
+        With epochs a small client is done before others, and its running statistics stay as they are.
+        """
+        if not self.local_epochs:
+            yield from (MiniBatch(task, task.batch(clock, step)) for step in range(self.local_steps))
+            return
+        epochs = Epochs.of(task, clock, self.local_epochs)
+        view = replace(task, min_rows=0 if epochs.may_pad else task.min_rows)
+        for step in range(epochs.steps):
+            rows, before = epochs.batch(step), view.statistics
+            here = rows.real.any(-1, keepdim=True)
+            yield MiniBatch(view, rows, here)
+            if before is not None and view.statistics is not None:
+                task.statistics = view.statistics = torch.where(here, view.statistics, before)
+
+    def step_rules(self) -> tuple[StepRule, ...]:
+        """The rule of the gradient steps."""
+        return (StepRule("a local step", self.option("local_rate")),)
+
+
+@dataclass(frozen=True)
+class LocalSGD(LocalSteps):
+    """A method whose clients run SGD on their own rows, each step on a new mini-batch."""
+
+    pulled_by: ClassVar[str] = ""  # the option that pulls the steps to their anchor
+
     momentum: Annotated[Share, Help("momentum of a client's SGD, from zero in each round")] = field(
         default=0.0, kw_only=True
     )
@@ -64,13 +117,6 @@ class LocalSGD(Algorithm):
         descent = replace(self.descent(proximity), part=part, linear=linear)
         descent = replace(descent, steps=steps) if steps else descent
         return dense(minimize(task, clock, anchor, descent, start=start, first_batch=first_batch))
-
-    def steps_made(self, task: Task) -> int | Tensor:
-        """How many steps `sgd` makes: one number, or with epochs (..., 1) of every client."""
-        if not self.local_epochs:
-            return self.local_steps
-        batch = task.batch_size or task.rows
-        return self.local_epochs * ((task.sizes + batch - 1) // batch).clamp_min(1).unsqueeze(-1)
 
     def descent(self, proximity: Scalar = 0.0) -> Descent:
         """The SGD steps of a round on ℓ(x; D), or on ℓ(x; D) + μ/2 ‖x − w‖² with a proximity μ."""

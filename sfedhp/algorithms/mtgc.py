@@ -27,7 +27,7 @@ from sfedhp.nn.task import Task
 class MTGC(GradientControl):
     """HierFAVG whose clients correct their drift from their edge (z), and their edge's from the cloud (y)."""
 
-    tiers, state_per_member = 3, True
+    tiers, state_per_member, same_steps = 3, True, True
     local_steps: Annotated[Count, Help("H, SGD steps per edge round, each on a new mini-batch")] = 5
     edge_rounds: Annotated[Count, Help("E, edge rounds per cloud round")] = 4
 

@@ -1,4 +1,4 @@
-"""Methods as a plain loop, one client after the other: what `sfedhp bench` measures against.
+"""Every method as a plain loop, one client after the other: what `sfedhp bench` measures against.
 
 Every client owns a module, an optimizer and a DataLoader; a server walks over its clients and adds up their
 parameters. Proximal steps are written as the pFedMe code writes them. Nothing is evaluated.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +17,32 @@ from torch.nn.functional import normalize
 
 from sfedhp.algorithms import (
     ALGORITHMS,
+    APFL,
+    MTGC,
+    SCAFFOLD,
     Algorithm,
+    Ditto,
+    FedALA,
     FedAvg,
+    FedAvgTuned,
+    FedBABU,
+    FedBN,
+    FedDBE,
+    FedDyn,
+    FedPer,
     FedProx,
+    FedRep,
     HeurFedAMP,
     HierFAVG,
+    KNNPer,
+    LGFedAvg,
     PerFedAvg,
     PFedGP,
     PFedMe,
     SFedHP,
+    SFedHPPlus,
 )
+from sfedhp.bench import loop_today
 from sfedhp.bench.client import Client, Parameters, copied, mean, towards
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.scalars import number
@@ -42,6 +59,7 @@ class Loop:
     streams: Tensor  # (edges, clients) the keys of what pFedGP draws
     classes: int
     members: list[Parameters] = field(default_factory=list)  # HeurFedAMP's: the last model of every client
+    kept: list[Any] = field(default_factory=list)  # what clients, edges or the cloud keep, by method
     turn: int = 0  # rounds done
 
     def round(self) -> None:
@@ -76,7 +94,8 @@ def loop(
         classes: how many labels there are.
         seed: of what pFedGP draws.
     """
-    rule = [rule for rule in algorithm.step_rules() if rule.uses_data][-1]  # after any look ahead
+    rules = [rule for rule in algorithm.step_rules() if rule.uses_data and "finishing" not in rule.what]
+    rule = rules[-1]  # after any look ahead
     make_client = partial(
         Client,
         module,
@@ -98,7 +117,7 @@ def _average(clients: list[Client]) -> Parameters:
 
 def _two_tiers(federation: Loop) -> None:
     algorithm, clients = federation.algorithm, federation.clients
-    assert isinstance(algorithm, FedAvg | FedProx)
+    assert isinstance(algorithm, FedAvg | FedProx | KNNPer)
     for client in clients:
         client.descend(federation.model, algorithm.local_steps)
     federation.model = _average(clients)
@@ -214,9 +233,48 @@ def _sfedhp(federation: Loop) -> None:
             model = towards(model, personal, number(algorithm.edge_rate) * pull)
         models.append(model)
     average = mean(models, [1.0] * len(models))
-    federation.model = towards(federation.model, average, number(algorithm.cloud_mixing))
+    goal = towards(federation.model, average, number(algorithm.cloud_mixing))
+    if algorithm.server == "momentum":
+        before = federation.kept or [torch.zeros_like(part) for part in goal]
+        parts = zip(before, goal, federation.model, strict=True)
+        federation.kept = [number(algorithm.server_beta1) * old + new - now for old, new, now in parts]
+        goal = [now + step for now, step in zip(federation.model, federation.kept, strict=True)]
+    federation.model = goal
 
 
+def _from_clients(federation: Loop) -> None:
+    """A round of a method whose cloud takes the mean, weighted by rows."""
+    clients, model = federation.clients, federation.model
+    federation.kept = federation.kept or [copied(model) for _ in clients]
+    uploads = _UPLOADS[type(federation.algorithm)](federation.algorithm, clients, model, federation.kept)
+    federation.model = mean(uploads, [float(client.size) for client in clients])
+
+
+def _with_controls(federation: Loop) -> None:
+    """A round of a method that keeps gradients, 0 at first, and computes the cloud's next model itself."""
+    algorithm, model = federation.algorithm, federation.model
+    edges: Any = federation.edges if algorithm.tiers == 3 else federation.clients
+    count = len(edges) if algorithm.tiers == 3 else len(edges) + 1
+    federation.kept = federation.kept or [[torch.zeros_like(part) for part in model] for _ in range(count)]
+    (federation.model,) = _CONTROLLED[type(algorithm)](algorithm, edges, model, federation.kept)
+
+
+_UPLOADS: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
+    Ditto: loop_today.ditto,
+    FedPer: loop_today.partly_personal,
+    FedRep: loop_today.partly_personal,
+    LGFedAvg: loop_today.partly_personal,
+    FedBN: loop_today.partly_personal,
+    FedBABU: loop_today.fedbabu,
+    APFL: loop_today.apfl,
+    FedALA: loop_today.fedala,
+    FedDBE: loop_today.feddbe,
+}
+_CONTROLLED: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
+    FedDyn: loop_today.feddyn,
+    SCAFFOLD: loop_today.scaffold,
+    MTGC: loop_today.mtgc,
+}
 _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
     FedAvg: _two_tiers,
     FedProx: _two_tiers,
@@ -226,6 +284,11 @@ _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
     HeurFedAMP: _heurfedamp,
     PFedGP: _pfedgp,
     SFedHP: _sfedhp,
+    SFedHPPlus: _sfedhp,
+    FedAvgTuned: _two_tiers,
+    KNNPer: _two_tiers,
+    **dict.fromkeys(_UPLOADS, _from_clients),
+    **dict.fromkeys(_CONTROLLED, _with_controls),
 }
 # The names of the methods that the loop can run.
 METHODS = tuple(name for name, kind in ALGORITHMS.items() if kind in _ROUNDS)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sfedhp.core.errors import InputError
 from sfedhp.nn.network import Network
 
-_NORMS: Final = (
+NORMS: Final = (
     nn.modules.batchnorm._NormBase,  # batch and instance norm
     nn.GroupNorm,
     nn.LayerNorm,
@@ -59,4 +59,4 @@ def head_of(network: Network) -> str:
 
 
 def _norms(network: Network) -> set[str]:
-    return {name for name, layer in network.module.named_modules() if isinstance(layer, _NORMS)}
+    return {name for name, layer in network.module.named_modules() if isinstance(layer, NORMS)}

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from torch import Tensor, nn
 
 from sfedhp.algorithms import Algorithm
-from sfedhp.core.factored import dense
+from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Clock
 from sfedhp.nn.task import Task
 from sfedhp.runs.counting import Counting
@@ -64,9 +64,10 @@ def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | No
         if is_overflow(error):
             return None
         raise
-    # A method without personal models still trains a copy of its own: the one it would send, before what is
-    # sent beside it.
-    model = dense(result.upload)[..., : received.shape[-1]] if own is None else dense(own)
+    # A method whose clients predict with something else than a model of their own still trains a copy: the
+    # one it would send, before what is sent beside it.
+    sent = dense(result.upload)[..., : received.shape[-1]]
+    model = dense(own) if isinstance(own, Tensor | Factored) else sent
     assert task.statistics is not None, "the caller gave them"
     near = model.double().norm() <= _FAR * received.double().norm().clamp(min=1)
     return task.network.build(model, task.statistics) if near and task.statistics.isfinite().all() else None

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from sfedhp import algorithms
 from sfedhp.algorithms import Algorithm, FedAvg, FedAvgTuned, FedBN, FedPer, HierFAVG
 from sfedhp.algorithms.under_edges import UnderEdges
 from sfedhp.core.errors import InputError
+from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
+from sfedhp.nn import network as networks
 from tests.algorithms.test_against_reference import FOUR_EDGES, Case, case, run_case
-from tests.reference import today
+from tests.reference import baselines, today
 from tests.reference.agreement import close
-from tests.reference.data import SIZES, SMALL_NETWORKS, federation, initial_model
+from tests.reference.data import SIZES, SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network
 from tests.support.simulation import drawn, finish, simulate, simulator
 
 STEPS: dict[str, Any] = {"local_rate": 0.1, "local_steps": 4}
+NEIGHBOURS: dict[str, Any] = {"neighbours": 4, "share": 0.3}
 FINISH: dict[str, Any] = {"finish_steps": 3, "finish_rate": 0.07}
 METHODS = {
     "fedavg-tuned": case(algorithms.FedAvgTuned, today.fedavg_tuned, **STEPS, **FINISH),
@@ -35,6 +40,7 @@ METHODS = {
     "apfl": case(algorithms.APFL, today.apfl, **STEPS, share=0.3),
     "fedala": case(algorithms.FedALA, today.fedala, **STEPS, weight_rate=0.9, weight_steps=3),
     "feddyn": case(algorithms.FedDyn, today.feddyn, **STEPS, proximity=0.5),
+    "feddbe": case(algorithms.FedDBE, today.feddbe, **STEPS, mean_pull=0.8, mean_share=0.6),
     "scaffold": case(algorithms.SCAFFOLD, today.scaffold, **STEPS, server_rate=0.8),
 }
 FLAT = [name for name, each in METHODS.items() if isinstance(each.algorithm, UnderEdges)]
@@ -64,6 +70,57 @@ def test_method_with_an_empty_seat(name: str) -> None:
 @each_method
 def test_method_with_a_lone_client(name: str) -> None:
     run_case(SMALL_NETWORKS[2], federation(((5,),)), METHODS[name])
+
+
+@each_network
+@pytest.mark.parametrize("sampled", [0, 2])
+def test_knnper(network: Network, sampled: int) -> None:
+    edges, initial, options = federation(SHORT_EDGE), initial_model(network), NEIGHBOURS
+    engine = simulator(algorithms.KNNPer(**STEPS, **options), network, edges, initial, sampled=sampled)
+    clients = flatten(edges)
+    model = baselines.fedavg(network, clients, initial, ROUNDS, **STEPS, drawn=drawn(engine, ROUNDS))
+    *_, state = engine.run(ROUNDS)
+    close(engine.algorithm.global_model(state.served.state), model, 1e-12)
+    kept = engine.algorithm.personalize(engine.received(), state.personal, engine.task, Clock(ROUNDS))
+    asked = np.random.default_rng(3).normal(size=(6, network.features))
+    inputs = torch.from_numpy(asked).expand(*engine.task.lead, -1, -1)
+    found = engine.algorithm.predict(kept, engine.task, inputs).exp()
+    assert torch.isfinite(found).all(), "also those of an empty seat"
+    for mine, rows in zip(found[engine.task.sizes > 0], clients, strict=True):
+        close(mine, today.knnper(network, model, rows, asked, **options), 1e-12)
+    alone = engine.algorithm.predict(torch.from_numpy(model), engine.task, inputs)
+    assert torch.equal(alone, engine.task.scores(torch.from_numpy(model), inputs))
+
+
+@pytest.mark.parametrize("name", ["apfl", "feddbe"])
+def test_epochs_move_a_client_as_often_as_it_has_mini_batches(name: str) -> None:
+    """With all rows in a batch an epoch is a step; with fewer, who is done stays where it is."""
+    network, options = SMALL_NETWORKS[3], dict(METHODS[name].options)
+    del options["local_steps"]
+    kind: Any = type(METHODS[name].algorithm)
+    once, stepped = kind(**options, local_epochs=3), kind(**options, local_steps=3)
+    close(run(once, network).personals, run(stepped, network).personals, 1e-12)
+    engine = simulator(kind(**options, local_epochs=2), network, federation(), initial_model(network))
+    task = replace(engine.task, batch_size=4)
+    result = engine.algorithm.client_step(engine.received(), engine.state.personal, task, Clock(0))
+    for client, size in enumerate(task.sizes.tolist()):
+        own = task.map(itemgetter(client))
+        own = replace(own, inputs=own.inputs[:size], labels=own.labels[:size])
+        first = engine.algorithm.client_start(engine.initial, own)
+        alone = engine.algorithm.client_step(engine.received()[client], first, own, Clock(0))
+        close(dense(result.upload)[client], dense(alone.upload), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["feddbe", "knnper"])
+def test_a_model_must_end_in_a_linear_layer_with_a_bias(name: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3, bias=False)).double()
+    engine = simulator(FedAvg(), SMALL_NETWORKS[2], federation(), initial_model(SMALL_NETWORKS[2]))
+    task = replace(engine.task, network=networks.Network(module))
+    method = algorithms.ALGORITHMS[name]()
+    with pytest.raises(InputError, match="last layer with weights, 2, is no linear layer with a bias"):
+        method.personalize(
+            torch.zeros(task.network.d), method.client_start(torch.zeros(1), task), task, Clock(0)
+        )
 
 
 def changed(method: Algorithm, **options: Any) -> Any:
@@ -138,6 +195,11 @@ def test_mtgc(network: Network, sizes: Any, sampled: int) -> None:
     found = finish(engine, ROUNDS)
     close(found.model, model, 1e-10)
     close(found.edge_personals, edge_models, 1e-10)
+
+
+def test_mtgc_refuses_epochs_which_are_not_the_same_number_of_steps_for_all() -> None:
+    with pytest.raises(InputError, match="MTGC divides by the steps that every client makes"):
+        algorithms.MTGC(local_epochs=1)
 
 
 def test_scaffold_divides_by_the_steps_that_each_client_made() -> None:

@@ -253,6 +253,86 @@ def fedala(
     return Personalized(model, own)
 
 
+def features(network: Network, model: Vector, inputs: Vector) -> Vector:
+    """f(x) of rows: the hidden layer, or the inputs where there is none."""
+    if not isinstance(network, OneHidden):
+        return inputs
+    (lower, bias), _ = network.layers(model)
+    return np.maximum(inputs @ lower.T + bias, 0.0)
+
+
+def feddbe(
+    network: Network,
+    clients: Sequence[Rows],
+    initial: Vector,
+    rounds: int,
+    *,
+    local_rate: float,
+    local_steps: int,
+    mean_pull: float,
+    mean_share: float,
+    drawn: Drawn = None,
+) -> Personalized:
+    """w, and w with every client's shift z in the bias; the first round measures mean features."""
+    count = network.hidden if isinstance(network, OneHidden) else network.features
+    ends = network.size - network.classes * (count + 1), network.size - network.classes
+    model, consensus = initial, np.zeros(count)
+    shifts, means = [np.zeros(count) for _ in clients], [np.zeros(count) for _ in clients]
+
+    def with_shift(weights: Vector, shift: Vector) -> Vector:
+        moved = weights.copy()
+        moved[ends[1] :] += weights[ends[0] : ends[1]].reshape(network.classes, count) @ shift
+        return moved
+
+    for turn in range(rounds):
+        uploads, measured, sizes = [], [], []
+        for client in _present(clients, drawn, turn):
+            rows, local = clients[client], model
+            for _ in range(local_steps):
+                seen = features(network, local, rows.inputs)
+                means[client] = (1 - mean_share) * means[client] + mean_share * seen.mean(0)
+                # ∇ at features f + z, by hand
+                upper = local[ends[0] : ends[1]].reshape(network.classes, count)
+                scores = (seen + shifts[client]) @ upper.T + local[ends[1] :]
+                powers = np.exp(scores - scores.max(1, keepdims=True))
+                delta = powers / powers.sum(1, keepdims=True)
+                delta[np.arange(len(rows.labels)), rows.labels] -= 1
+                delta /= len(rows.labels)
+                slope = network.weight_decay * local
+                slope[ends[0] : ends[1]] += (delta.T @ (seen + shifts[client])).ravel()
+                slope[ends[1] :] += delta.sum(0)
+                pull = np.zeros(count) if turn == 0 else mean_pull / count * (means[client] - consensus)
+                if isinstance(network, OneHidden):
+                    below = (delta @ upper + mean_share * pull / len(rows.labels)) * (seen > 0)
+                    slope[: ends[0]] += np.concatenate([(below.T @ rows.inputs).ravel(), below.sum(0)])
+                local = local - local_rate * slope
+                shifts[client] = shifts[client] - local_rate * (delta @ upper).sum(0)
+            uploads.append(local)
+            measured.append(means[client])
+            sizes.append(_size(rows))
+        model = weighted_mean(uploads, sizes)
+        if turn == 0:
+            consensus = weighted_mean(measured, sizes)
+    return Personalized(model, [with_shift(model, shift) for shift in shifts])
+
+
+def knnper(
+    network: Network, model: Vector, rows: Rows, asked: Vector, *, neighbours: int, share: float
+) -> Vector:
+    """The probabilities that a client with these rows gives, λ p_kNN + (1 − λ) p_w, (asked, classes)."""
+    known, seen = features(network, model, rows.inputs), features(network, model, asked)
+    scores = network.scores(model, asked)
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    mixed = (1 - share) * powers / powers.sum(1, keepdims=True)
+    for number, feature in enumerate(seen):
+        gaps = np.sqrt(((known - feature) ** 2).sum(1))
+        nearest = np.argsort(gaps, kind="stable")[:neighbours]
+        votes = np.exp(-gaps[nearest])
+        for row, vote in zip(nearest, votes / votes.sum(), strict=True):
+            mixed[number, rows.labels[row]] += share * vote
+    return mixed
+
+
 def feddyn(
     network: Network,
     clients: Sequence[Rows],

@@ -155,7 +155,7 @@ def test_a_client_alone_takes_the_steps_it_takes_in_the_stack(case: tuple[str, s
 
 
 @pytest.mark.parametrize("problem", ["multilabel", "regression", "reconstruction"])
-@pytest.mark.parametrize("method", [name for name in sfedhp.ALGORITHMS if name != "pfedgp"])
+@pytest.mark.parametrize("method", [name for name, kind in sfedhp.ALGORITHMS.items() if not kind.problems])
 def test_every_method_solves_every_problem(problem: str, method: str) -> None:
     algorithm = sfedhp.ALGORITHMS[method]()
     settings = experiment(problem, LossOptions(), algorithm=algorithm, rounds=2)
