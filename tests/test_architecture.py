@@ -1,4 +1,4 @@
-"""Imports point one way, and the core stands on torch, numpy and safetensors alone."""
+"""Imports point one way, and the core needs torch, numpy and safetensors alone."""
 
 import ast
 import subprocess

@@ -46,8 +46,8 @@ class APFL(UnderEdges, LocalSteps):
             gradient = batch.gradient(share * own + (1 - share) * model)
             if step == 0:
                 # α ← α − η ⟨v − w, ∇ℓ(v̄; D)⟩, within 0 and 1
-                slope = ((own - model) * gradient).sum(-1, keepdim=True)
-                share = (share - self.local_rate * slope).clamp(0, 1)
+                share_grad = ((own - model) * gradient).sum(-1, keepdim=True)
+                share = (share - self.local_rate * share_grad).clamp(0, 1)
             own = own - self.local_rate * (share * gradient)
             model = model - self.local_rate * batch.gradient(model)
         return ClientResult(model, Mixture(own, share))

@@ -113,15 +113,20 @@ def equal_after_resume(algorithm: Algorithm) -> None:
     finish(straight)
     for _ in stopped.run(1):
         pass
+    reload_state(stopped, resumed)
+    finish(resumed)
+    for (name, first), (_, second) in zip(outcome(straight), outcome(resumed), strict=True):
+        if not torch.equal(first, second):
+            raise CheckError(f"after resume: {name} differs from the unbroken run.")
+
+
+def reload_state(stopped: Simulator, resumed: Simulator) -> None:
+    """Save the state of one simulation as a checkpoint, and let another continue from it."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoints.save(stopped.state, Path(folder))
         state = checkpoints.load(resumed, Path(folder))
     assert state is not None
     resumed.state = state
-    finish(resumed)
-    for (name, first), (_, second) in zip(outcome(straight), outcome(resumed), strict=True):
-        if not torch.equal(first, second):
-            raise CheckError(f"after resume: {name} differs from the unbroken run.")
 
 
 def repeatable(algorithm: Algorithm) -> None:

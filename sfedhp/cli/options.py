@@ -36,6 +36,18 @@ def json_option(text: str) -> Callable[[Command], Command]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
+def model_option(command: Command) -> Command:
+    """`--model`, as the parameter `model`."""
+    model = click.option(
+        "--model",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="A model of a run.",
+    )
+    return model(command)
+
+
 def report_option(command: Command) -> Command:
     """`--no-report`, as the parameter `no_report`."""
     return click.option("--no-report", is_flag=True, help="Do not write the page report.html.")(command)

@@ -1,8 +1,10 @@
-"""A user's own code, named as `package.module:name` in a config."""
+"""A user's own code: named as `package.module:name` in a config, and its errors as sentences."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sfedhp.core.errors import InputError
@@ -24,10 +26,29 @@ def import_named(key: str, name: str) -> Any:
         InputError: it cannot be imported.
     """
     module, _, attribute = name.partition(":")
+    with user_code(f"{key} = {name!r} cannot be imported"):
+        found = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+@contextmanager
+def user_code(failure: str, remedy: str = "") -> Iterator[None]:
+    """Run a user's code, which may raise anything.
+
+    Args:
+        failure: what an error of it means.
+        remedy: what to do then.
+
+    Raises:
+        InputError: the code raised an error. The sentence is "failure (error): remedy."; an `InputError` of
+            the code itself passes.
+    """
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a user's file may raise anything
-        raise InputError(f"{key} = {name!r} cannot be imported ({reason_of(error)}).") from error
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{failure} ({reason_of(error)}){': ' if remedy else ''}{remedy}.") from error
 
 
 def reason_of(error: Exception) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sfedhp.core.checksums import DamagedError, check_sealed
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import import_named, is_import, reason_of
+from sfedhp.core.imports import import_named, is_import, user_code
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.modules import copy_module
@@ -143,18 +143,11 @@ def _import_maker(name: str) -> Callable[..., nn.Module]:
 
 def _make(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The module that a user's function returns, checked to be one."""
-    try:
-        with warnings.catch_warnings():
-            # Nested tensors are never used here; torch warns where a TransformerEncoder cannot use them.
-            warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
-            module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
-    except InputError:
-        raise
-    except Exception as error:  # a user's function may raise anything
-        raise InputError(
-            f"The model {name} cannot be built for inputs of shape {shape} and {classes} classes "
-            f"({reason_of(error)}): fix the function, or use data that it accepts."
-        ) from error
+    failure = f"The model {name} cannot be built for inputs of shape {shape} and {classes} classes"
+    with warnings.catch_warnings(), user_code(failure, "fix the function, or use data that it accepts"):
+        # Nested tensors are never used here; torch warns where a TransformerEncoder cannot use them.
+        warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
+        module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
     if not isinstance(module, nn.Module):
         raise InputError(
             f"The model function returns a {type(module).__name__}: it must return a torch.nn.Module."

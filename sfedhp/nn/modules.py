@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import reason_of
+from sfedhp.core.imports import user_code
 
 
 def check_supported(module: nn.Module, tied: Mapping[str, str]) -> None:
@@ -69,10 +69,10 @@ def copy_module(module: nn.Module) -> nn.Module:
                 f"The model's {sizeless[0]} has no size before a first forward: use "
                 f"{kind.removeprefix('Lazy')} instead of {kind}, with the size of its inputs."
             )
-    try:
-        return copy.deepcopy(module)
-    except Exception as error:  # a user's module may raise anything
-        raise InputError(
-            f"The model {type(module).__name__} cannot be copied ({reason_of(error)}): keep only parameters, "
-            f"buffers and plain values in it; torch.nn.utils.parametrizations has a weight_norm that can be."
-        ) from error
+    remedy = (
+        "keep only parameters, buffers and plain values in it; torch.nn.utils.parametrizations has a "
+        "weight_norm that can be"
+    )
+    with user_code(f"The model {type(module).__name__} cannot be copied", remedy):
+        copied = copy.deepcopy(module)
+    return copied

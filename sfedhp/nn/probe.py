@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import reason_of
+from sfedhp.core.imports import user_code
 from sfedhp.core.keys import key
 from sfedhp.nn.network import Network, split
 
@@ -33,7 +33,9 @@ def probe(network: Network, inputs: Tensor, classes: int | None, what: str = "cl
     name = type(network.module).__name__
     stack = torch.Size([2])
     spread = {part: value.expand(2, *value.shape) for part, value in split(model, network.weights).items()}
-    try:
+    shape = tuple(inputs.shape[1:])
+    failure = f"The model {name} does not run on a stack of clients with inputs of shape {shape}"
+    with user_code(failure, "check its input shape, and use layers without data-dependent branches"):
         if network.rehearsal(inputs.shape[1:], inputs.dtype).takes_integers:
             probe_tokens(network, inputs)
         outputs, _ = network.run(
@@ -44,14 +46,6 @@ def probe(network: Network, inputs: Tensor, classes: int | None, what: str = "cl
             train=True,
             keys=key(torch.arange(2)),
         )
-    except InputError:
-        raise
-    except Exception as error:  # a user's forward may raise anything
-        raise InputError(
-            f"The model {name} does not run on a stack of clients with inputs of shape "
-            f"{tuple(inputs.shape[1:])} ({reason_of(error)}): check its input shape, and use layers "
-            f"without data-dependent branches."
-        ) from error
     if outputs.ndim != 3 or outputs.shape[1] != len(inputs):
         raise InputError(
             f"The model {name} returns shape {tuple(outputs.shape[1:])} for {len(inputs)} rows: "
@@ -79,13 +73,10 @@ def probe_tokens(network: Network, rows: Tensor) -> None:
     flat = rows.flatten(1)
     extremes = rows[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])]
     model, statistics = network.initial()
-    try:
+    ids = f"{int(rows.min())} to {int(rows.max())}"
+    failure = f"The model {name} does not take the token ids {ids} of the inputs"
+    with user_code(failure, "give its nn.Embedding that many, or leave such rows out"):
         network.run(split(model, network.weights), statistics, extremes, torch.Size(), train=False)
-    except Exception as error:  # a user's forward may raise anything
-        raise InputError(
-            f"The model {name} does not take the token ids {int(rows.min())} to {int(rows.max())} of the "
-            f"inputs ({reason_of(error)}): give its nn.Embedding that many, or leave such rows out."
-        ) from error
 
 
 def as_taken(module: nn.Module, rows: Tensor) -> Tensor:

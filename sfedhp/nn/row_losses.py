@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import import_named, reason_of
+from sfedhp.core.imports import import_named, user_code
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows
 from sfedhp.nn.problems import PROBLEMS, Problem
@@ -175,14 +175,9 @@ def probe_loss(loss: RowLoss, scores: Tensor, labels: Tensor) -> None:
     if not isinstance(loss, OwnLoss):
         return
     what, leaf = f"loss.name = {loss.name!r}", scores.detach().clone().requires_grad_()
-    try:
-        with torch.enable_grad():
-            found: Any = _imported(loss.name)(leaf, labels)
-    except Exception as error:  # a user's function may raise anything
-        raise InputError(
-            f"{what} fails for scores of shape {tuple(scores.shape)} and targets of shape "
-            f"{tuple(labels.shape)} ({reason_of(error)}): correct the function."
-        ) from error
+    shapes = f"scores of shape {tuple(scores.shape)} and targets of shape {tuple(labels.shape)}"
+    with torch.enable_grad(), user_code(f"{what} fails for {shapes}", "correct the function"):
+        found: Any = _imported(loss.name)(leaf, labels)
     rows = len(scores)
     if not isinstance(found, Tensor) or found.shape != (rows,):
         shape = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"

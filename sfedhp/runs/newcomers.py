@@ -13,7 +13,7 @@ from torch import nn
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.core.imports import reason_of
+from sfedhp.core.imports import user_code
 from sfedhp.data.columns import sorted_names
 from sfedhp.data.newcomer import Newcomer, load_newcomer
 from sfedhp.data.schema import Schema
@@ -256,16 +256,9 @@ def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Expe
 def _check_rows(newcomer: Newcomer, model: nn.Module, dtype: torch.dtype) -> int:
     """The number of outputs of the model, if the rows fit it."""
     sample = torch.from_numpy(newcomer.inputs[:1]).to(dtype)
-    try:
-        with torch.no_grad():
-            outputs: int = model.eval()(as_taken(model, sample)).shape[-1]
-    except InputError:
-        raise
-    except Exception as error:  # a user's forward may raise anything
-        raise InputError(
-            f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model: give rows "
-            f"like those it was trained on ({reason_of(error)})."
-        ) from error
+    failure = f"The newcomer's inputs of shape {tuple(sample.shape[1:])} do not fit the run's model"
+    with torch.no_grad(), user_code(failure, "give rows like those it was trained on"):
+        outputs: int = model.eval()(as_taken(model, sample)).shape[-1]
     if newcomer.problem != "classification":
         width = newcomer.labels.shape[1]
         if width != outputs:

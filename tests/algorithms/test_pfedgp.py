@@ -195,7 +195,7 @@ def test_runs_are_an_axis() -> None:
 
 
 class Calls:
-    """Stands in for the Gaussian processes, and remembers what it was asked."""
+    """In place of the Gaussian processes; remembers what it was asked."""
 
     def __init__(self) -> None:
         self.outputs: list[Tensor] = []

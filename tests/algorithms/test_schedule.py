@@ -59,7 +59,7 @@ def of_torch(schedule: ScheduleOptions) -> list[float]:
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
 def test_shares_are_those_of_torch(name):
     schedule = SCHEDULES[name]
-    last = schedule.rounds or ROUNDS  # torch's cosine rises again behind its end; ours stays there
+    last = schedule.rounds or ROUNDS  # torch's cosine rises again after its end; ours stays there
     shares = [schedule.share(turn) for turn in range(last)]
     assert shares == pytest.approx(of_torch(schedule)[:last], abs=1e-12)
     tensors = [schedule.share(torch.tensor(turn)) for turn in range(ROUNDS)]

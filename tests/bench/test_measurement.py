@@ -30,7 +30,7 @@ ONCE = Plan(pairs=1, warmups=1, threads=(1,))
 
 
 class Scripted(Side):
-    """A side that takes the seconds it is told to."""
+    """A side that takes given seconds."""
 
     def __init__(self, name: str, seconds: dict[int, list[float]], log: list[tuple[str, int]]):
         self.name, self.seconds, self.log, self.peak_bytes = name, seconds, log, 10
@@ -46,7 +46,7 @@ class Scripted(Side):
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Whatever a worker in this process does."""
+    """A worker in this process sets the number of threads too."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

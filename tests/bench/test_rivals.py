@@ -47,7 +47,7 @@ def test_every_rival_has_an_adapter_and_a_folder_without_any_says_where_they_are
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("nobody", "--rival nobody is not known: use pfedme, pfllib, pfl, fluke, flower."),
+        ("nothing", "--rival nothing is not known: use pfedme, pfllib, pfl, fluke, flower."),
         ("pfedme", "is not installed here: write --rival pfedme=PATH with a checkout of it."),
         ("flower", "is not installed here: write --rival flower=PATH with the interpreter"),
         ("pfedme=.", "there is no FLAlgorithms in that folder"),
@@ -249,7 +249,7 @@ def test_pfl(method: str, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     talk("pfl", method)
     runs = next(each.runs for each in Recorded.made if each.runs)
     iterations = [words[0].options["central_num_iterations"] for words, _ in runs]
-    assert iterations == [1, 2], "each round goes on by one"
+    assert iterations == [1, 2], "each round continues by one"
     backend, model, how = runs[0][0][1:]
     assert how.options["local_num_steps"] == 20
     network = model.options["model"]
@@ -283,7 +283,7 @@ def test_fluke(method: str, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_flower(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its server is a thread that waits at the gate; the stand-in runs two rounds of it."""
+    """Its server is a thread that waits for a start signal; the stand-in runs two rounds of it."""
     monkeypatch.delitem(sys.modules, "bench_rows", raising=False)
     fitted: list[Any] = []
 

@@ -114,7 +114,7 @@ class OneCloudModelForAll(Steps):
 
 @dataclass(frozen=True)
 class ReadsAbsentMembers(Steps):
-    """0 · NaN is NaN: the mean reads the upload of whoever was not there."""
+    """0 · NaN is NaN: the mean reads the uploads of absent members."""
 
     def cloud_step(self, state, uploads, weights, clock):
         return (dense(uploads) * (weights / weights.sum(-1, keepdim=True)).unsqueeze(-1)).sum(-2)
@@ -185,7 +185,7 @@ class MixesClients(Steps):
 
 @dataclass(frozen=True)
 class AlwaysDouble(Steps):
-    """Computes in float64 whatever the run's dtype is."""
+    """Computes in float64 for every dtype of the run."""
 
     def cloud_step(self, state, uploads, weights, clock):
         return weighted_mean(dense(uploads).double(), weights.double())
@@ -204,7 +204,7 @@ class Ascends(Steps):
 
 @dataclass(frozen=True)
 class DrawsNothing(Steps):
-    """The same first rows in every round, whatever the seed."""
+    """The same first rows in every round and with every seed."""
 
     def client_step(self, received, personal, task, clock):
         rows = task.everything()
@@ -215,8 +215,8 @@ class DrawsNothing(Steps):
 
 
 @dataclass(frozen=True)
-class Springs(Steps):
-    """FedProx and Ditto at once, written out: a model that is sent, and one of the client's own."""
+class Proximal(Steps):
+    """FedProx and Ditto in one method, written out: a model that is sent, and one of the client's own."""
 
     proximity: Strength = 0.5
 
@@ -239,7 +239,7 @@ class Springs(Steps):
 
 
 @dataclass(frozen=True)
-class SpringToItself(Springs):
+class BothPulledToThemselves(Proximal):
     """Both models are pulled to where they are."""
 
     def step(self, model, anchor, task, clock, step):
@@ -247,7 +247,7 @@ class SpringToItself(Springs):
 
 
 @dataclass(frozen=True)
-class PushedAway(Springs):
+class PushedAway(Proximal):
     """The sign of the pull is wrong."""
 
     def step(self, model, anchor, task, clock, step):
@@ -255,7 +255,7 @@ class PushedAway(Springs):
 
 
 @dataclass(frozen=True)
-class OneMiniBatchForAllSteps(Springs):
+class OneMiniBatchForAllSteps(Proximal):
     """The number of the step is forgotten."""
 
     def step(self, model, anchor, task, clock, step):
@@ -263,7 +263,7 @@ class OneMiniBatchForAllSteps(Springs):
 
 
 @dataclass(frozen=True)
-class SameMiniBatchesEveryRound(Springs):
+class SameMiniBatchesEveryRound(Proximal):
     """The clock is forgotten."""
 
     def step(self, model, anchor, task, clock, step):
@@ -271,7 +271,7 @@ class SameMiniBatchesEveryRound(Springs):
 
 
 @dataclass(frozen=True)
-class SameMiniBatchesEveryEdgeRound(Springs):
+class SameMiniBatchesEveryEdgeRound(Proximal):
     """Of the clock only the cloud round is used."""
 
     tiers = 3
@@ -282,15 +282,15 @@ class SameMiniBatchesEveryEdgeRound(Springs):
 
 
 @dataclass(frozen=True)
-class RestartsFromTheReceived(Springs):
-    """Its own model begins anew in every round."""
+class RestartsFromTheReceived(Proximal):
+    """Its own model begins again in every round."""
 
     def client_step(self, received, personal, task, clock):
         return super().client_step(received, received, task, clock)
 
 
 @dataclass(frozen=True)
-class PredictsWithTheReceived(Springs):
+class PredictsWithTheReceived(Proximal):
     """The client's own model is trained, kept and never used."""
 
     def personalize(self, received, personal, task, clock):
@@ -298,7 +298,7 @@ class PredictsWithTheReceived(Springs):
 
 
 @dataclass(frozen=True)
-class NeverUpdatesWhatItKeeps(Springs):
+class NeverUpdatesWhatItKeeps(Proximal):
     """A control that is read and never moved."""
 
     proximity: Strength = 0.02
@@ -314,7 +314,7 @@ class NeverUpdatesWhatItKeeps(Springs):
 
 
 @dataclass(frozen=True)
-class ReadsWhatItSaysItDoesNot(Springs):
+class ReadsWhatItSaysItDoesNot(Proximal):
     """An engine may drop what the class says is not read."""
 
     needs_personal_state = False
@@ -402,7 +402,7 @@ MUTANTS = {
     AlwaysDouble: "dtype kept",
     Ascends: "learning",
     DrawsNothing: "another seed",
-    SpringToItself: "the pull: proximity does not change",
+    BothPulledToThemselves: "the pull: proximity does not change",
     PushedAway: "the pull: a stronger proximity takes a client farther",
     OneMiniBatchForAllSteps: "draws: all steps of a round use one mini-batch",
     SameMiniBatchesEveryRound: "draws: every cloud round has the same",
@@ -426,7 +426,7 @@ def test_battery_rejects(mutant):
 
 def test_the_skeletons_themselves_are_sound():
     check_algorithm(Steps())
-    check_algorithm(Springs())
+    check_algorithm(Proximal())
 
 
 def test_a_sound_method_made_faulty_is_rejected_for_each_real_method():

@@ -14,7 +14,7 @@ from tests.support.commands import CommandProcess
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the user stands, with a small file of data; nothing of the machine's own data."""
+    """The user's working directory, with a small file of data; nothing of the machine's own data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SFEDHP_DATA", str(tmp_path / "datasets"))
     for name in ("FORCE_COLOR", "COLUMNS"):

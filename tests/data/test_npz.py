@@ -322,7 +322,7 @@ def test_clients_may_have_any_numbers_or_names(tmp_path):
     again, _ = from_arrays(INPUTS, LABELS, client=objects, edges=2, clients_per_edge=2, seed=0)
     assert again.names.clients == ("a", "b", "c")
     other = load(saved(tmp_path, inputs=INPUTS, labels=LABELS, client=objects.astype(str)), partition="iid")
-    assert other.names.clients == (), "rows that are divided anew have other holders"
+    assert other.names.clients == (), "rows that are divided again have other holders"
 
 
 def test_names_cannot_command_a_terminal(tmp_path):

@@ -27,7 +27,7 @@ from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
 pytestmark = pytest.mark.slow
 
 LONG = {"edge_rounds": 60}  # a cloud round takes seconds: something can happen within it
-WAITING = replace(PATIENT, silent_seconds=60.0, client_seconds=120.0)  # nobody is given up
+WAITING = replace(PATIENT, silent_seconds=60.0, client_seconds=120.0)  # no member is given up
 HASTY = replace(PATIENT, silent_seconds=3.0)
 
 
@@ -108,7 +108,7 @@ def test_a_client_that_is_gone_weighs_zero_and_comes_back(tmp_path):
 
 
 def test_an_edge_that_is_gone_is_missing_at_the_cloud(tmp_path):
-    """Its clients wait; the cloud goes on without it, and with it again when it is back."""
+    """Its clients wait; the cloud continues without it, and with it again when it is back."""
     what = experiment(rounds=8, algorithm=LONG)
     with Fleet(tmp_path / "kits", what, HASTY) as fleet:
         fleet.start()
@@ -149,7 +149,7 @@ def test_a_new_client_joins_a_running_federation(tmp_path):
 
 
 def test_a_full_disk_at_the_edge(simulated, tmp_path):
-    """Nothing that was acknowledged is lost: the edge goes on when there is room again."""
+    """Nothing that was acknowledged is lost: the edge continues when there is room again."""
     what, run = simulated
     with Fleet(tmp_path / "kits", what, WAITING) as fleet:
         disk = fleet.kits / "edge-0" / "run"
@@ -237,7 +237,7 @@ def test_a_network_cut_between_the_tiers(simulated, networks, tmp_path):
             done = len(fleet.rows())
             fleet.until(lambda: all(fleet.edge_round(f"edge-{edge}") == (1, 60) for edge in (0, 1)))
             time.sleep(5)
-            assert len(fleet.rows()) == done, "the cloud hears of nobody"
+            assert len(fleet.rows()) == done, "the cloud knows of no client"
         finally:
             ip("-n", networks[0], "link", "set", "sfedhp0", "up")
         rows = ended(fleet, 3)

@@ -1,4 +1,4 @@
-"""A site's log has few lines of rejections, whatever others send."""
+"""A site's log has few lines of rejections, no matter what others send."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_renewed_kit_has_a_new_key_of_the_same_name_and_authority(kits):
     assert key.public_key() == new.public_key() != old.public_key()
     assert (kits / "client-0-1" / "startup" / "client.key").stat().st_mode & 0o777 == 0o600
     assert abs(new.not_valid_after_utc - datetime.now(UTC) - timedelta(days=100)) < timedelta(hours=1)
-    assert all(path.read_bytes() == before for path, before in others.items()), "nobody else needs anything"
+    assert all(path.read_bytes() == before for path, before in others.items()), "the others need nothing"
 
 
 def test_an_edge_is_renewed_on_both_sides_and_keeps_its_hosts(kits):

@@ -179,7 +179,7 @@ def test_the_trade_off_over_all_links_counts_every_link():
         assert estimated[direction] == pytest.approx(exact[direction], rel=0.03), direction
     assert estimated["client_edge"] > 5 * estimated["edge_cloud"]
     assert estimated["client_cloud"] == 0
-    # The same run, whatever counts its bytes.
+    # The same run with each way of counting its bytes.
     assert outcomes["estimate"]["curve"][-1]["gm"] == outcomes["size"]["curve"][-1]["gm"]
     head, _, line = tradeoff.table_of_all_links([outcomes["estimate"]]).splitlines()
     assert head.count("|") == line.count("|")

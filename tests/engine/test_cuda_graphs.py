@@ -63,7 +63,7 @@ def test_the_second_call_is_recorded_and_the_others_replay_it(recordings):
         assert torch.equal(given, torch.full((3,), 10.0 * turn))
     assert states == [GraphState.PENDING, *[GraphState.RECORDED] * 3]
     assert len(recordings) == 1
-    # Earlier results stay as they were, whatever was replayed since.
+    # Later replays do not change earlier results.
     assert [first[0].item() for first, _ in results] == [0, 21, 42, 63]
     assert [second[0].item() for _, second in results] == [0, 10, 20, 30]
 

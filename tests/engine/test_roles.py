@@ -95,7 +95,7 @@ def test_a_cloud_goes_on_from_its_round(case):
 
 
 def test_members_that_are_asked_together(case):
-    """Whoever is reached all at once need not be a sequence."""
+    """Members that are reached all at once need not be a sequence."""
 
     class Silent:
         asked = 0

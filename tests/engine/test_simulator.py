@@ -196,7 +196,7 @@ def test_how_few_rows_a_client_has_is_known_without_those_that_have_none():
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_empty_seat_changes_nothing(case, name):
-    """A federation with an empty seat equals the one in which that seat's row is somebody never heard."""
+    """A federation with an empty seat equals the one in which that seat's client never replies."""
     method = ALGORITHMS[name]()
     sizes = case.task.sizes.clone()
     sizes[1, 2] = 0

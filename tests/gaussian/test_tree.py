@@ -56,7 +56,7 @@ def test_every_stack_of_trees_parts_all_classes_and_equals_its_members(
         assert torch.equal(stack.left[client], alone.left)
         assert torch.equal(stack.right[client], alone.right)
         assert not (alone.left & alone.right).any()
-        # Whatever the nodes' probabilities are, those of the held classes add up to 1.
+        # The probabilities of the held classes add up to 1 for all probabilities of the nodes.
         right = torch.rand(max(classes - 1, 0), 1, dtype=torch.float64, generator=draw)
         share = torch.where(alone.right, right, torch.where(alone.left, 1 - right, 1.0)).prod(0)
         assert bool(held[client].any()) is False or abs(float(share[held[client]].sum()) - 1) < 1e-12

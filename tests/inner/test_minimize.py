@@ -120,7 +120,7 @@ def test_a_client_stops_before_a_step_with_a_small_gradient():
     assert not moved.all()
     everywhere = solve(whole, anchor, steps=1, rate=0.1)
     same(found, torch.where(moved.unsqueeze(-1), everywhere, anchor))
-    # Who has stopped does not go on.
+    # A client that has stopped does not continue.
     late = solve(whole, anchor, steps=5, rate=0.1, tolerance=limit)
     assert torch.equal(late[~moved], anchor[~moved])
 
@@ -293,7 +293,7 @@ def test_the_path_is_named():
 
 
 def test_nothing_is_asked_of_a_device():
-    # Whoever asks for a value of a tensor without values, as on a device one would have to wait for, fails.
+    # To read a value fails: these tensors have none, as on a device one would have to wait for.
     device = torch.device("meta")
     whole = task().to(device)
     own = torch.empty(2, 3, whole.network.d, dtype=torch.float64, device=device)

@@ -218,7 +218,7 @@ def test_a_function_module_with_stubborn_parts_is_fine():
 
 
 def test_what_is_frozen_in_a_module_stays_as_it_is_given():
-    """Whoever freezes weights has trained them before."""
+    """Frozen weights were trained before."""
     module: Any = nn.Sequential(
         nn.Flatten(), Stubborn(), nn.BatchNorm1d(10), nn.Linear(10, 10), nn.Linear(10, 10)
     )

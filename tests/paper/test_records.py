@@ -15,7 +15,7 @@ def test_a_record_of_other_settings_is_not_taken_for_these(study, made):
     records = [made(before, method, 1, rounds=40, gm=[50.0]) for method in ("fedavg", "hierfavg")]
     records[0].config["engine"]["clients_at_once"] = 7  # what a machine decides is no setting
     check_settings([before], records)
-    check_settings([study(fedavg=[experiment("fedavg")])], records)  # nobody asks for HierFAVG any more
+    check_settings([study(fedavg=[experiment("fedavg")])], records)  # nothing reads HierFAVG's any more
     after = study(fedavg=[experiment("fedavg", local_rate=0.1)], hierfavg=[experiment("hierfavg")])
     with pytest.raises(
         InputError, match=r"table2.jsonl was run with algorithm.local_rate = 0.05, but .* 0.1:"

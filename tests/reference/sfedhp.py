@@ -13,7 +13,7 @@ from tests.reference.networks import Network, Rows, Vector
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyper-parameters; the symbol of the paper stands beside each."""
+    """The hyper-parameters; the symbol of the paper is beside each."""
 
     edge_rounds: int = 3  # R
     personal_steps: int = 4  # K

@@ -58,7 +58,7 @@ def ditto(
     proximity: float,
     drawn: Drawn = None,
 ) -> Personalized:
-    """w as in FedAvg; every v_k goes on from the last v_k, pulled to the w that its client received."""
+    """w as in FedAvg; every v_k continues from the last v_k, pulled to the w that its client received."""
     model, own = initial, [initial for _ in clients]
     for turn in range(rounds):
         uploads, sizes = [], []
@@ -92,6 +92,11 @@ def partly_personal(
     return Personalized(None, [np.where(own, each, shared) for each in kept])
 
 
+def both_parts(network: Network, rate: float, steps: int) -> Callable[[Vector, Rows], Vector]:
+    """How clients train that move all weights in every step."""
+    return lambda model, rows: descend(network, rows, model, rate, steps)
+
+
 def fedper(
     network: Network,
     clients: Sequence[Rows],
@@ -103,10 +108,7 @@ def fedper(
     drawn: Drawn = None,
 ) -> Personalized:
     """Own heads, a shared body, trained together."""
-
-    def train(model: Vector, rows: Rows) -> Vector:
-        return descend(network, rows, model, local_rate, local_steps)
-
+    train = both_parts(network, local_rate, local_steps)
     return partly_personal(network, clients, initial, rounds, head(network), train, drawn)
 
 
@@ -121,10 +123,7 @@ def lgfedavg(
     drawn: Drawn = None,
 ) -> Personalized:
     """Own bodies, a shared head, trained together."""
-
-    def train(model: Vector, rows: Rows) -> Vector:
-        return descend(network, rows, model, local_rate, local_steps)
-
+    train = both_parts(network, local_rate, local_steps)
     return partly_personal(network, clients, initial, rounds, ~head(network), train, drawn)
 
 
@@ -244,8 +243,8 @@ def fedala(
                 return np.where(top, old + (model - old) * weight, model)
 
             for _ in range(weight_steps):
-                slope = network.gradient(started(weights[client]), rows) * (model - old)
-                weights[client] = np.clip(weights[client] - weight_rate * slope, 0, 1)
+                gradient = network.gradient(started(weights[client]), rows) * (model - old)
+                weights[client] = np.clip(weights[client] - weight_rate * gradient, 0, 1)
             own[client] = descend(network, rows, started(weights[client]), local_rate, local_steps)
             uploads.append(own[client])
             sizes.append(_size(rows))
@@ -352,8 +351,8 @@ def feddyn(
         for client in _present(clients, drawn, turn):
             local = model
             for _ in range(local_steps):
-                slope = network.gradient(local, clients[client]) - gradients[client]
-                local = local - local_rate * (slope + proximity * (local - model))
+                gradient = network.gradient(local, clients[client]) - gradients[client]
+                local = local - local_rate * (gradient + proximity * (local - model))
             gradients[client] = gradients[client] - proximity * (local - model)
             change = change + (local - model)
             uploads.append(local)
@@ -382,8 +381,8 @@ def scaffold(
         for client in present:
             local = model
             for _ in range(local_steps):
-                slope = network.gradient(local, clients[client]) - controls[client] + control
-                local = local - local_rate * slope
+                gradient = network.gradient(local, clients[client]) - controls[client] + control
+                local = local - local_rate * gradient
             own = controls[client] - control + (model - local) / (local_steps * local_rate)
             step, change = step + (local - model), change + (own - controls[client])
             controls[client] = own

@@ -97,7 +97,7 @@ def test_the_page_survives_a_restart_of_the_server_and_of_the_run(browser, tmp_p
         opened.page.locator("#live-state", has_text="round 3 of 6, about ").wait_for(timeout=120_000)
         server.stop()
         opened.page.locator("#live-state", has_text="no answer").wait_for(timeout=120_000)
-        (folder / "history.jsonl").unlink()  # the run begins anew
+        (folder / "history.jsonl").unlink()  # the run begins again
         again = watch([folder], port)
         again.start()
         try:

@@ -44,7 +44,7 @@ def figures(port):
 
 def test_a_client_that_is_killed_and_returns_is_shown_within_seconds(browser, tmp_path):
     what = experiment(rounds=2000, edges=1)
-    patient = replace(PATIENT, silent_seconds=60.0)  # the server itself gives nobody up
+    patient = replace(PATIENT, silent_seconds=60.0)  # the server itself gives no member up
     port = 42_000 + os.getpid() % 1000
     file = FederationFile(monitor=Monitor(port))
     with Fleet(tmp_path / "kits", what, patient, file=file) as fleet:

@@ -1,4 +1,4 @@
-"""A run goes on only with the settings and the data that its checkpoint comes from."""
+"""A run continues only with the settings and the data that its checkpoint comes from."""
 
 from __future__ import annotations
 

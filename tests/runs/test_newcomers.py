@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from sklearn.metrics import f1_score, root_mean_squared_error
 from torch import nn
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult, SFedHP
+from sfedhp.algorithms import ALGORITHMS, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import smooth_l1_grad
 from sfedhp.data import DataOptions, federate
 from sfedhp.data.newcomer import hold_out
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.runs.newcomers import adapt, newcomer_of, personalize, read_models, shared_models
+from tests.support.short_runs import Mine
 
 DATA = DataOptions(train_per_label=20, test_per_label=20, validation_per_label=0)
 SMALL = sfedhp.Experiment(
@@ -251,7 +252,7 @@ def test_a_forward_that_fails_on_the_rows_is_one_sentence(trained):
             raise KeyError("rows")
 
     run, newcomer = trained
-    with pytest.raises(InputError, match=r"do not fit the run's model: .* \(KeyError: 'rows'\)"):
+    with pytest.raises(InputError, match=r"do not fit the run's model .*KeyError: 'rows'\): give rows"):
         adapt(whole(run), {"global": Picky(4, 3)}, newcomer)
 
 
@@ -320,7 +321,7 @@ def test_steps_that_diverge_at_every_rate_give_no_model(trained, rate, dtype):
 @pytest.mark.parametrize("rate", [0.5, 10.0])
 def test_steps_that_fit_with_huge_weights_are_taken_again(trained, rate):
     run, newcomer = trained
-    # Rows of one class are fit perfectly by whatever goes far enough: the loss alone would not object.
+    # Rows of one class are fit perfectly by any steps that go far enough: the loss alone would not object.
     same = newcomer.labels == newcomer.labels[0]
     alike = newcomer._replace(inputs=newcomer.inputs[same], labels=newcomer.labels[same])
     models = shared_models(run)
@@ -373,11 +374,6 @@ def test_personalize_takes_a_run_or_a_folder_and_rows_in_any_form(tmp_path):
 
 
 def test_personalize_takes_a_users_module_and_method_again(tmp_path):
-    @dataclass(frozen=True)
-    class Mine(Algorithm):
-        def client_step(self, received, personal, task, clock):
-            return ClientResult(received - 0.1 * task.gradient(received, task.batch(clock)))
-
     module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     run = sfedhp.run(replace(SMALL, rounds=1, algorithm=Mine()), model=module, out=tmp_path / "run")
     with pytest.raises(InputError, match=r"algorithm.name = 'mine' is not known"):

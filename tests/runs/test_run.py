@@ -1,7 +1,7 @@
 """Runs: folders, resuming, stopping, diverging, the user's own models and methods."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +12,6 @@ from torch import nn
 import sfedhp
 from sfedhp import Experiment, InputError
 from sfedhp.algorithms import (
-    Algorithm,
-    ClientResult,
     FedAvg,
     HeurFedAMP,
     PerFedAvg,
@@ -29,7 +27,7 @@ from sfedhp.runs.loop import Progress
 from sfedhp.runs.run import DivergenceError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions
-from tests.support.short_runs import arrays
+from tests.support.short_runs import Mine, arrays
 
 SMALL = Experiment(
     rounds=4,
@@ -222,11 +220,6 @@ def test_a_module_from_python():
 
 
 def test_a_run_with_a_users_model_and_method_is_resumed_with_them(tmp_path):
-    @dataclass(frozen=True)
-    class Mine(Algorithm):
-        def client_step(self, received, personal, task, clock):
-            return ClientResult(received - 0.1 * task.gradient(received, task.batch(clock)))
-
     module = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     experiment = replace(SMALL, algorithm=Mine())
     sfedhp.run(experiment, model=module, out=tmp_path / "a", stop=lambda: True)

@@ -52,7 +52,7 @@ def table(path):
 
 
 def weighted(clients, column):
-    """The mean over clients, weighted by test rows; None where nobody has the figure."""
+    """The mean over clients, weighted by test rows; None where no client has the figure."""
     known = [(row[column], row["test_rows"]) for row in clients if row[column] is not None]
     return sum(value * rows for value, rows in known) / sum(rows for _, rows in known) if known else None
 

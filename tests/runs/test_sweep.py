@@ -1,23 +1,22 @@
 """Many runs at once give what each gives alone."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import sfedhp
-from sfedhp.algorithms import ALGORITHMS, Algorithm, ClientResult, FedAvg, HeurFedAMP, PFedMe, SFedHP
+from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, PFedMe, SFedHP
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError, Note
-from sfedhp.core.options import Rate
 from sfedhp.data import DataOptions
 from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
-from tests.support.short_runs import SMALL, after, arrays
+from tests.support.short_runs import SMALL, Mine, after, arrays
 
 
 def flat(module):
@@ -145,7 +144,7 @@ def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
     assert (alone.finished, len(alone.history)) == (True, 3)
     straight = sfedhp.run(runs[1])
     assert (flat(alone.global_model) - flat(straight.global_model)).norm() < 1e-9
-    # The others go on without it.
+    # The others continue without it.
     assert plan(runs, 8, folders) == [(0,), (1,)]
     rounds = []
     outcomes = sweep(runs, folders, report=lambda progress: rounds.append(progress.row["round"]))
@@ -324,15 +323,6 @@ def test_a_sweep_takes_data_and_model_as_a_run_does(tmp_path):
 
 
 def test_a_sweep_of_a_users_own_method_is_continued(tmp_path):
-    @dataclass(frozen=True)
-    class Mine(Algorithm):
-        """Plain gradient steps."""
-
-        rate: Rate = 0.1
-
-        def client_step(self, received, personal, task, clock):
-            return ClientResult(received - self.rate * task.gradient(received, task.batch(clock)))
-
     experiments = [replace(SMALL, algorithm=Mine(rate)) for rate in (0.1, 0.2)]
     folders = [tmp_path / "a", tmp_path / "b"]
     sweep(experiments, folders, stop=after(1))

@@ -1,4 +1,4 @@
-"""Trackers hold what the folders of runs hold: their own packages read back what they were told."""
+"""Trackers hold what the folders of runs hold: their own packages read back what they got."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_rows_come_live_and_a_tracker_that_fails_ends_no_run(
     history.write_text('{"round": 1, "gm": 1.0}\n{"round": 2, "gm": null}\n')
     tracking.close()
     assert SEEN[2:] == [2, True]
-    history.unlink()  # written anew by a run that is resumed
+    history.unlink()  # written again by a run that is resumed
     history.write_text("".join(f'{{"round": {number}}}\n' for number in range(1, 5)))
     with pytest.warns(Note, match=r"--track recorder: ConnectionError: no route\. The run continues without"):
         Tracking(["recorder"], [folder]).close()

@@ -129,7 +129,7 @@ def test_tables_keep_what_is_missing_and_numbers_their_units(tmp_path: Path) -> 
     }
     assert card["output"] == {"name": "values", "names": ["price"]}
     assert (card["tier"], card["name"]) == ("client", "client-0-1")
-    # By hand, as a program without this package would: NaN stands for a number that is missing.
+    # By hand, as a program without this package would: NaN is a number that is missing.
     rows = np.array([[np.nan, 1, 1, 0], [1_000_013.5, 0, 0, 1]])
     csv = "size,kind\n,a\n1000013.5,b\n"
     (tmp_path / "new.csv").write_text(csv, encoding="utf-8")

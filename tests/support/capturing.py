@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 
 from sfedhp import Experiment
 from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
+from sfedhp.checks.equalities import reload_state
 from sfedhp.checks.problem import Problem, leaves, problem
 from sfedhp.core.factored import Factored
 from sfedhp.core.keys import ROLES, key
@@ -24,7 +23,6 @@ from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
-from sfedhp.runs import checkpoints
 from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
@@ -153,16 +151,12 @@ def stack_of_runs() -> None:
 
 
 def resumed(method: Algorithm) -> None:
-    """Stop, save, load and go on gives the bits of the unbroken run, wherever recording begins."""
+    """Stop, save, load and continue gives the bits of the unbroken run, wherever recording begins."""
     straight, stopped, again = (prepare(experiment(method)).simulator for _ in range(3))
     for simulator, until in ((straight, 7), (stopped, 4)):
         for _ in simulator.run(until):
             pass
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints.save(stopped.state, Path(folder))
-        state = checkpoints.load(again, Path(folder))
-    assert state is not None
-    again.state = state
+    reload_state(stopped, again)
     for _ in again.run(7):
         pass
     for simulator in (again, straight):

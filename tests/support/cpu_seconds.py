@@ -1,4 +1,4 @@
-"""Which tests are dear, also on a busy machine: CPU seconds of each folder and of the dearest tests.
+"""Which tests are expensive, also on a busy machine: CPU seconds of folders and of the most expensive tests.
 
 pytest -n 0 -p tests.support.cpu_seconds tests/docs
 
@@ -42,12 +42,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seconds of each folder, then of the dearest tests."""
+    """Print the seconds of each folder, then of the most expensive tests."""
     folders: dict[str, float] = defaultdict(float)
     for name, seconds in _SECONDS.items():
         folders["/".join(PurePosixPath(name.partition("::")[0]).parts[:2])] += seconds
     terminalreporter.section("CPU seconds")
-    dearest = [sorted(each.items(), key=lambda item: -item[1]) for each in (folders, _SECONDS)]
-    for name, seconds in [*dearest[0], *dearest[1][:_SHOWN]]:
+    sorted_lists = [sorted(each.items(), key=lambda item: -item[1]) for each in (folders, _SECONDS)]
+    for name, seconds in [*sorted_lists[0], *sorted_lists[1][:_SHOWN]]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")
     terminalreporter.write_line(f"{sum(_SECONDS.values()):8.1f}  in all, of {len(_SECONDS)} tests")

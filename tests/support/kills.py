@@ -5,7 +5,7 @@
 A simulation, one with differences on the wire, a sweep and a study are each killed several times: at a random
 moment, just before a random operation on a file, or within a write, after a random byte of a file. The fault
 points are installed in the process before the command starts. Then the commands run to their end. Records,
-models and checkpoints must be those of a run that nobody killed: weights to the bit, figures to five digits.
+models and checkpoints must be those of a run that was not killed: weights to the bit, figures to five digits.
 """
 
 from __future__ import annotations
@@ -172,10 +172,10 @@ def _shown(value: Any) -> Any:
 
 
 def suite(kills: int, seed: int, folder: Path, say: Callable[[str], object] = print) -> Counter[str]:
-    """Kill until there were so many kills; how many of each kind there were.
+    """Kill until there were this many kills; how many of each kind there were.
 
     Raises:
-        AssertionError: a result differs from the one of a command that nobody killed.
+        AssertionError: a result differs from the one of a command that was not killed.
     """
     prepare(folder)
     attempt(SCENARIOS[0], folder / "first")  # starts the server that forks; the next attempts are timed

@@ -52,7 +52,7 @@ def actor_processes():
 
 
 def die_once(path, clock, ids):
-    """Nobody is lost, but the first process that asks so in the second round dies of it."""
+    """No reply is lost, but the first process that asks so in the second round dies of it."""
     if clock.cloud_round == 1 and clock.edge_round == 1:
         try:
             path.touch(exist_ok=False)
@@ -111,7 +111,7 @@ def test_an_actor_that_is_killed_between_rounds_changes_nothing(case, capfd):
     check_same(spread, case.simulator(method))
     assert len(before) == 2
     assert before[0] not in after
-    # Whether Ray says a word depends on who notices first: it, or whoever asks the dead actor next.
+    # Whether Ray says a word depends on who notices first: it, or the next call of the dead actor.
     assert not capfd.readouterr().out, "standard output is for results"
 
 
@@ -137,7 +137,7 @@ def test_an_error_of_the_work_comes_as_it_is(case, capfd):
     with pytest.raises(InputError, match=r"^What the work itself refuses\.$"):
         next(spread.run(1))
     assert "Traceback" not in capfd.readouterr().err
-    time.sleep(1)  # what others raised would be told a little later
+    time.sleep(1)  # what others raised would be reported a little later
     assert "raise_here" not in capfd.readouterr().err
 
 

@@ -27,7 +27,7 @@ class PatientClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Wait until so many seconds have passed."""
+        """Wait until this many seconds have passed."""
         until = self() + seconds
         while self._now < until:
             time.sleep(_STEP / 2)

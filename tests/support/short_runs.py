@@ -1,11 +1,13 @@
-"""A run that takes milliseconds, data for it, and how to stop one."""
+"""A run that takes milliseconds, data and a method for it, and how to stop one."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 
 from sfedhp import Experiment
-from sfedhp.algorithms import SFedHP
+from sfedhp.algorithms import Algorithm, ClientResult, SFedHP
+from sfedhp.core.options import Rate
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 
@@ -18,6 +20,16 @@ SMALL = Experiment(
     data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
     model=ModelOptions(name="mlr"),
 )
+
+
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    """A user's own method: a gradient step."""
+
+    rate: Rate = 0.1
+
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(received - self.rate * task.gradient(received, task.batch(clock)))
 
 
 def arrays(seed=0, rows=60, clients=6):

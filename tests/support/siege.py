@@ -77,7 +77,7 @@ def besiege(
     Args:
         folder: for the kits.
         seconds: from the first finished round on; longer, if few rounds were run or attacks tried by then.
-        kill_every: seconds between two kills of honest sites; 0: nobody is killed.
+        kill_every: seconds between two kills of honest sites; 0: none is killed.
         seed: of the choice of whom to kill.
         after: called at the end, while the federation is still running.
     """

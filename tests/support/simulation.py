@@ -19,7 +19,7 @@ from sfedhp.nn.presets import mlp
 from sfedhp.nn.task import Task
 from tests.reference.networks import Network, Rows, Softmax, Vector
 
-GARBAGE = 7.0  # stands in padded rows: whoever reads them is found out
+GARBAGE = 7.0  # in padded rows: code that reads them is found out
 
 
 class Models(NamedTuple):
@@ -79,7 +79,7 @@ def simulate(
     rounds: int,
     **options: Any,
 ) -> Models:
-    """Every model after so many rounds."""
+    """Every model after this many rounds."""
     return finish(simulator(algorithm, network, edges, initial, **options), rounds)
 
 

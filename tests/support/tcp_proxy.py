@@ -34,7 +34,7 @@ class TcpProxy:
         return len(found) // 2
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         self._listener.close()
         self.reset()
 

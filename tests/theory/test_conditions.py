@@ -20,7 +20,7 @@ def lines(found, exact):
 
 
 def test_theorem_1_asks_nothing_of_a_convex_loss():
-    """Logistic regression without weight decay: no spring is too weak for it; Theorem 3 has its own."""
+    """Logistic regression without weight decay: no λ is too small for it; Theorem 3 has its own."""
     named = lines(constants(5.0, client_proximity=11.0, edge_proximity=21.0), True)
     assert not {"client_spring", "edge_spring", "spring_order", "strong_convexity"} & set(named)
     assert named["root_spring"].limit == pytest.approx(math.sqrt(16 * 25 + 1))

@@ -179,7 +179,7 @@ SPARSE = replace(
     ("wire", "penalty", "off"),
     [
         ({}, "smooth", 1e-6),
-        ({}, "l1", 1e-6),  # there are zeros, but nobody counts them
+        ({}, "l1", 1e-6),  # there are zeros, but they are not counted
         ({"count": "size"}, "smooth", 1e-6),
         ({"threshold": 5e-4}, "smooth", 0.15),
         ({"threshold": 5e-4, "tiers": "cloud"}, "smooth", 0.15),

@@ -1,4 +1,4 @@
-"""The practical limits: where rates and springs break a run, and where they only make weights chatter."""
+"""The practical limits: where rates and proximal terms break a run, or only make weights chatter."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_chatter_is_told_and_is_no_alarm():
         assert "5e-05, below the threshold 5e-04" in found[name].note
         assert not found[name].alarm
     assert alarms(method) == set()
-    # Stronger springs throw weights further than a step has: in Figure 4 above what counts as zero.
+    # Stronger proximal terms throw weights further than a step has: in Figure 4 above what counts as zero.
     wide = SFedHP(client_proximity=30.0, edge_proximity=30.0, client_sparsity=8e-3, edge_sparsity=8e-3)
     assert "up to 7e-04, above the threshold 5e-04" in named(wide)["client_chatter"].note
     assert "up to 9e-04, above the threshold 5e-04" in named(wide)["edge_chatter"].note
@@ -106,7 +106,7 @@ def test_an_even_number_of_steps_needs_a_softer_spring(method, curvature):
 
 @pytest.mark.parametrize("pull", [0.4, 0.9, 1.1, 1.6])
 def test_an_even_number_of_steps_climbs_a_valley_further_than_it_descends_from_one(pull):
-    """Slopes ±1, η = 1: how far from φ, up its wall, K steps end; docs/theory.md has the formulas."""
+    """Gradients ±1, η = 1: how far from φ, up its wall, K steps end; docs/theory.md has the formulas."""
     a = 1 - pull
 
     def climbed(height, steps):

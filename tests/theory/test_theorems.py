@@ -75,7 +75,7 @@ def test_theorem_1_gradient_formula(kind, penalty):
 
 @pytest.mark.parametrize(("client", "edge"), [(3.0, 7.0), (20.0, 20.0), (50.0, 2.0)])
 def test_theorem_1_on_quadratics(client, edge):
-    """All curvature of F_ij lies between μ_F and λ̄, which is below L_F = λ₂; the lower end is reached."""
+    """All curvature of F_ij is between μ_F and λ̄, which is below L_F = λ₂; the lower end is reached."""
     task = quadratics(edges=2, clients_per_edge=3)
     _, constants = exact_method(task, client_proximity=client, edge_proximity=edge)
     curvatures = torch.linalg.eigvalsh(optimum(task, constants).hessians)

@@ -32,7 +32,7 @@ def message(
     base: int = 0,
     version: int = 1,
 ) -> bytes:
-    """A message that says what it is told to, with a right checksum."""
+    """A message with a given body and a right checksum."""
     small = bytes([version, tensor_type, value_type, difference, positions, rice, deflated, flipped])
     head = b"SFHP" + small + struct.pack("<4I", size, marks, length, base)
     return head + struct.pack("<I", zlib.crc32(head + body)) + body

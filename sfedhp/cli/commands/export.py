@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.options import OutputPath, json_option
+from sfedhp.cli.options import OutputPath, json_option, model_option
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.formats import counted
 from sfedhp.serving.export import export_onnx
@@ -15,13 +15,7 @@ from sfedhp.serving.saved_model import read_saved_model
 
 
 @click.command()
-@click.option(
-    "--model",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A model of a run.",
-)
+@model_option
 @click.option(
     "--onnx",
     "out",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sfedhp.cli.options import output_options
+from sfedhp.cli.options import model_option, output_options
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
@@ -17,14 +17,7 @@ from sfedhp.serving.saved_model import read_saved_model
 
 
 @click.command()
-@click.option(
-    "--model",
-    "model",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A model of a run.",
-)
+@model_option
 @click.option(
     "--data",
     required=True,

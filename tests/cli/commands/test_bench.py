@@ -192,7 +192,7 @@ def test_without_the_adapters_rivals_are_refused_and_everything_else_is_measured
     [
         (["--methods", "fedavgg"], "--methods fedavgg is not known: use sfedhp, fedavg"),
         (["--models", "mlr,resnet"], "--models resnet is not known: use mlp, mlr, dnn"),
-        (["--rival", "nobody=x"], "--rival nobody is not known"),
+        (["--rival", "nothing=x"], "--rival nothing is not known"),
         (["--device", "nowhere"], "device = 'nowhere' is not available here"),
         (["--pairs", "0"], "0 is not in the range"),
     ],

@@ -168,7 +168,7 @@ def test_json_says_which_run_was_stopped_and_where(sfedhp, quick, monkeypatch):
 
 @pytest.fixture
 def longest(capsys, monkeypatch):
-    """The lines that a terminal of so many columns shows of the longest row there can be."""
+    """The lines that a terminal of this width shows of the longest row there can be."""
     figures = {
         f"{kind}_{name}": 100.0 for kind in ("pm", "em", "gm") for name in ("last", "validated", "best")
     }

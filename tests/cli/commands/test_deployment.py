@@ -231,7 +231,7 @@ def test_a_whole_federation_on_this_machine(sfedhp):
 
 
 class Played:
-    """A federation that only says how it stands."""
+    """A federation that only has a status."""
 
     statuses: tuple = ()
     hear = None

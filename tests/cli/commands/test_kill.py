@@ -25,7 +25,7 @@ def command(words, history, before, rounds, delay):
 
 
 def kill_after(history, before, rounds, delay):
-    """Wait until the process has begun its own history file and written so many rounds to it; then die."""
+    """Wait until the process has begun its own history file and written this many rounds to it; then die."""
     while not history.exists() or history.stat().st_ino == before:
         time.sleep(0.001)
     start = lines(history)
@@ -61,7 +61,7 @@ def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = [*tiny, f"rounds={ROUNDS}", "algorithm.edge_rounds=3", "checkpoint.every=3"]
     words += ["sampled_edges=1", "data.validation_per_label=1"]
-    # The floor lies where the clients' densities are: what a client kept decides its next step.
+    # The floor is where the clients' densities are: what a client kept decides its next step.
     words += ["algorithm.client_sparsity=0.01", "algorithm.sparsity_floor=0.35", "density_threshold=0.3"]
     unbroken, broken = here / "unbroken", here / "broken"
     assert code_of("run", *words, "--out", str(unbroken)) == 0

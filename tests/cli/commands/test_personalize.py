@@ -73,7 +73,7 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
             ["run", "data.source=newcomer.npz", "rounds=5"],
             "rounds has no effect here: set only data.source, data.test_share, batch_size,",
         ),
-        (["run", "data.source=nobody.npz"], "There is no file nobody.npz"),
+        (["run", "data.source=absent.npz"], "There is no file absent.npz"),
         (["run", "newcomer.npz"], "newcomer.npz is not of the form KEY=VALUE: give the newcomer's rows as"),
         (["nowhere", "data.source=newcomer.npz"], "nowhere holds no run"),
         *(

@@ -54,7 +54,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
         signals_after(1, number)
         result = sfedhp("run", *words, "--out", "a folder")
     assert result.exit_code == code
-    # It was heard after round 1 had asked whether to stop.
+    # The signal came after round 1 had asked whether to stop.
     assert "Stopped after round 2 of 4, and saved. Resume with: sfedhp resume 'a folder'" in result.stderr
     assert "not finished" in result.stdout
     assert signal.getsignal(number) == before

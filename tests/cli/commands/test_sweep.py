@@ -19,7 +19,7 @@ from sfedhp.runs.results import Outcome
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A terminal of so many columns; gives what it shows as plain lines."""
+    """A terminal of this width; gives what it shows as plain lines."""
 
     def of(width):
         monkeypatch.setenv("FORCE_COLOR", "1")
@@ -31,7 +31,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture
 def stopped_at(monkeypatch):
-    """Sends a signal when so many rounds were reported; one more round is then under way."""
+    """Sends a signal when this many rounds were reported; one more round is then under way."""
 
     def at(rounds):
         left = [rounds]
@@ -188,7 +188,7 @@ def test_where_nothing_more_can_go_a_line_is_a_list(sfedhp, tiny, terminal):
 
 def test_in_a_file_nothing_is_left_out(sfedhp, tiny, monkeypatch):
     def run_first(experiments, folders, **_):
-        """One run stands for all: only the table matters here."""
+        """One run is used for all: only the table matters here."""
         run = library.run(experiments[0])
         return [Outcome(replace(run, folder=folder), None) for folder in folders]
 

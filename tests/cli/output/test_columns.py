@@ -130,7 +130,7 @@ def test_the_lines_below_a_run_have_room_on_80_columns(sfedhp, tiny, monkeypatch
     assert re.fullmatch(
         r"density   client [\d.]+, edge [\d.]+, global [\d.]+ \(share of weights ≥ 0.0005\)", lines[first]
     )
-    # Whoever sends what to whom is not torn apart.
+    # A sender and its receiver stay in one line.
     part = r"\w+ → \w+ [\d.]+ \w+"
     assert re.fullmatch(rf"sent      {part}, {part}, {part},", lines[first + 1])
     assert re.fullmatch(rf"          {part}", lines[first + 2])

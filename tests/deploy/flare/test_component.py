@@ -92,7 +92,7 @@ def test_messages_over_http_give_the_simulators_models(tmp_path):
 
 @SLOW
 def test_clients_with_files_of_their_own(tmp_path):
-    """Nobody but the client reads its file; the kits know only the shape of an input and the labels."""
+    """Only the client reads its file; the kits know only the shape of an input and the labels."""
     random = np.random.default_rng(0)
     data = {}
     for number in range(2):

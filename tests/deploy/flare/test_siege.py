@@ -1,4 +1,4 @@
-"""One malicious member of a deployed federation; `python -m tools.malicious_member` goes on for longer."""
+"""One malicious member of a deployed federation; `python -m tools.malicious_member` runs for longer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def revoked_and_renewed(fleet):
     repair(fleet.kits / MALICIOUS)
     fleet.send(MALICIOUS)
     fleet.until(lambda: MALICIOUS not in fleet.rows()[-1]["missing"])
-    assert {name: fleet.processes[name].starts for name in starts} == starts, "nobody else was restarted"
+    assert {name: fleet.processes[name].starts for name in starts} == starts, "no other was restarted"
 
 
 def refusals(fleet):

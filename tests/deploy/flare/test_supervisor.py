@@ -108,11 +108,11 @@ def test_the_environment_of_a_role(monkeypatch):
     assert environment()["OMP_NUM_THREADS"] == "3"
     assert PARENT not in environment()
     assert environment()["GRPC_VERBOSITY"] == "NONE"
-    assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "else nobody hears whom gRPC does not let in"
+    assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "otherwise nothing logs rejected members"
 
 
-def test_a_role_finds_modules_in_the_folder_where_the_user_stands(tmp_path, monkeypatch):
-    """As `sfedhp run` does, and behind everything else, so that no file there stands in for Python's own."""
+def test_a_role_finds_modules_in_the_working_directory(tmp_path, monkeypatch):
+    """As `sfedhp run` does, and after everything else, so that no file there replaces one of Python."""
     (tmp_path / "own_model_here.py").write_text("print('found')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(USER_FOLDER, raising=False)

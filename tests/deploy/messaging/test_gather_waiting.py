@@ -1,4 +1,4 @@
-"""For whom a server waits, whom it asks again, and what becomes of a turn in which nobody can answer."""
+"""For whom a server waits, whom it asks again, and what becomes of a turn in which no member can answer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Members:
 
 @pytest.fixture
 def gather(tmp_path):
-    """Members, and their server when it has heard of them."""
+    """Members, and their server after their heartbeats."""
 
     def make(names=NAMES, quorum=1, timeout=2.0, silent=10.0, **work):
         members = Members(**work)
@@ -127,7 +127,7 @@ def test_a_late_answer_that_is_lost_shows_in_the_hello(gather):
     timed(group, 0)
     members.work.update(m0=2.0)
     group.timeout = 4.0
-    members.state["m1"] = (members.state["m1"][0], group.clock())  # it is done, and nobody heard of it
+    members.state["m1"] = (members.state["m1"][0], group.clock())  # it is done, and its server does not know
     timed(group, 1)
     assert [request.clock for request in members.asked["m1"]][:2] == [Clock(0), Clock(1)]
 
@@ -220,7 +220,7 @@ def test_a_quorum_among_those_drawn_is_kept_also_then(gather):
 
 
 def waits(group, asked, seconds):
-    """Whether a server still waits after so many seconds."""
+    """Whether a server still waits after this many seconds."""
     started = group.clock()
 
     def look():

@@ -49,10 +49,11 @@ def reply(seat, clock, value=1.0):
     return Envelope(Kind.REPLY, RUN, CONFIG, seat, clock, 4.0, parts=parts)
 
 
-@pytest.fixture
-def made(tmp_path):
+@pytest.fixture(params=[0.5])
+def made(request, tmp_path):
+    """A group of two members; the parameter is `late.decay`."""
     wire = Wire({"quick": 1.0, "slow": 2.5})
-    late = LateOptions(quorum=1, decay=0.5)
+    late = LateOptions(quorum=1, decay=request.param)
     group = member_group(
         wire, ["quick", "slow"], MODEL, tmp_path, timeout=60.0, silent_seconds=60.0, late=late
     )
@@ -93,15 +94,9 @@ def test_a_reply_between_two_rounds_waits_for_the_next(made):
     assert weights(group, 1) == [4.0, 2.0]
 
 
-def test_lost_is_lost_where_nothing_is_left_of_its_weight(tmp_path):
-    wire = Wire({"quick": 1.0, "slow": 2.5})
-    late = LateOptions(quorum=1, decay=0.0)
-    group = member_group(
-        wire, ["quick", "slow"], MODEL, tmp_path, timeout=60.0, silent_seconds=60.0, late=late
-    )
-    for seat, name in enumerate(group.names):
-        wire.say(name, hello(seat))
-    group.listen(0.05)
+@pytest.mark.parametrize("made", [0.0], indirect=True)
+def test_a_late_reply_is_lost_where_nothing_is_left_of_its_weight(made):
+    _, group = made
     assert [weights(group, turn)[1] for turn in range(4)] == [None] * 4
 
 

@@ -184,8 +184,8 @@ def test_books_without_form_are_refused_before_they_are_added(change):
         check_traffic({"books": Traffic(1).to_dict() | change})
 
 
-def test_trouble_with_scores_is_told_at_once(tmp_path, monkeypatch):
-    """A client whose counting fails is not asked for its counts again and again, and the run goes on."""
+def test_an_error_in_scores_is_reported_at_once(tmp_path, monkeypatch):
+    """A client whose counting fails is not asked for its counts again and again, and the run continues."""
     plain = ClientRole._score
 
     def failing(role, request):

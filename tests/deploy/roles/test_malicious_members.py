@@ -1,4 +1,4 @@
-"""A member with a certificate that sends what it likes: the run of the others goes on and names it."""
+"""A member with a certificate that sends anything: the run of the others continues and names it."""
 
 from __future__ import annotations
 

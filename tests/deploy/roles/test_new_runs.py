@@ -1,4 +1,4 @@
-"""A federation that begins anew, in this process: second runs, early starts, damaged records, full disks."""
+"""A federation that begins again, in this process: second runs, early starts, damaged records, full disks."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ LEDGERS = {
     "moved away": ([], True),
     "whole": ([1, 2, 3], True),
     "a round further than the checkpoint": ([1, 2, 3, 4], True),
-    "begun anew when it was moved away": ([3], True),
-    "begun anew, and further": ([4], True),
+    "begun again when it was moved away": ([3], True),
+    "begun again, and continued": ([4], True),
     "its end is lost": ([1, 2], False),
     "a round is lost": ([1, 3], False),
     "a round is there twice": ([1, 2, 2, 3], False),

@@ -199,7 +199,7 @@ def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_pat
     assert [row["round"] for row in federation.rows()] == [1, 2, 3]
 
 
-def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_goes_on(tmp_path):
+def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_continues(tmp_path):
     """The edge's clients come only when the cloud is already further; nobody answers, nobody is averaged."""
     limits = replace(HASTY, edge_seconds=2.0, start_seconds=1.0)
     federation = Federation(tmp_path, experiment(rounds=8), limits)

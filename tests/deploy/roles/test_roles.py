@@ -1,4 +1,4 @@
-"""The deployed roles give the simulator's numbers, whatever carries their messages."""
+"""The deployed roles give the simulator's numbers over every transport."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def files_of_clients(problem: str, folder: Path) -> dict[str, DataOptions]:
 
 
 def described(problem: str) -> dict[str, Any]:
-    """What the federation file says of data that nobody has in one place."""
+    """What the federation file says of data that is in no one place."""
     shape = (4, 4) if problem == "pixels" else (3,)
     return {"inputs": shape, **({"outputs": 2} if problem == "regression" else {"classes": 3})}
 
@@ -159,7 +159,7 @@ def test_a_client_that_lost_its_disk_is_told_the_totals_again(tmp_path: Path) ->
     federation.finish()
     assert federation.rows()[-1]["round"] == 4
     assert (own / "totals.json").read_text() == told
-    federation.prepare("cloud")  # after a restart it does not ask again: nobody is there who would answer
+    federation.prepare("cloud")  # after a restart it does not ask again: no member is there to answer
     assert federation.prepared["cloud"]._request_totals() is None
     assert json.loads(told)["totals"] == federation.prepared["cloud"]._members.totals
 

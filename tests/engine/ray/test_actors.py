@@ -39,7 +39,7 @@ class RayTaskError(RayError):
 
 
 class Stand:
-    """Stands for Ray: calls are answered at once, in this process."""
+    """In place of Ray: calls are answered at once, in this process."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
@@ -330,7 +330,7 @@ def alone():
 
 
 def test_a_cluster_that_died_is_not_waited_for(alone, tmp_path):
-    """What Ray left behind still names it."""
+    """The files that Ray left still name it."""
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/ray_current_cluster").write_text("10.9.9.1:6379")
     run = [str(Path(sys.executable).parent / "sfedhp"), "run", "engine.kind=ray", "engine.address=auto"]
