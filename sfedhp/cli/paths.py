@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.registry import FILES
+from sfedhp.data.registry import is_file
 
 
 def check_writable(option: str, path: Path, *beside: Path) -> None:
@@ -39,7 +39,7 @@ def new_folder(what: str, source: str) -> Path:
     Raises:
         InputError: the folder cannot be made.
     """
-    source = Path(source).stem if source.endswith(FILES) else source
+    source = Path(source).stem if is_file(source) else source
     what = what.replace(":", ".")  # a user's own method; not every program takes a colon in a name
     name = f"{what}-{source}-{datetime.now():%Y%m%d-%H%M%S}"
     number, folder = 1, Path("runs", name)

@@ -21,6 +21,7 @@ _TIME = re.compile(
     r"|\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?"
     r"|\d{1,2}[./]\d{1,2}[./]\d{4}"
 )
+_LARGEST = float(np.finfo(np.float32).max)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -68,6 +69,12 @@ class Table:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"its columns are {listed(names)}."
         raise InputError(f"{key} = {name!r} is not a column of {self.name}: {hint}")
+
+    def first_huge(self, column: Column) -> str | None:
+        """The place of the first known number that is infinite or too large for a run, or None."""
+        # The comparison is False for NaN too, and a missing value is NaN.
+        huge = ~column.missing & ~(np.abs(column.numbers) <= _LARGEST)
+        return self.place(int(huge.argmax())) if huge.any() else None
 
     def check_complete(self, column: Column, key: str) -> None:
         """Refuse a column that has no value in some row.

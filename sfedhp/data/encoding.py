@@ -13,7 +13,6 @@ from sfedhp.core.errors import InputError
 from sfedhp.data.columns import Column, Table, first_text, has_decimal_commas, listed, sorted_names
 
 MOST_VALUES = 50  # categories of a column of text, classes of a target of whole numbers
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class EncodedColumn(NamedTuple):
@@ -179,12 +178,10 @@ def _numbers(table: Table, column: Column, known: EncodedColumn) -> NDArray[np.f
             f"{table.name}: column {column.name!r} has {column.texts[row]!r} in {table.place(row)}, but "
             f"the training data has {what} there: correct it, or remove the row."
         )
-    # The comparison is False for NaN too, and a missing value is NaN.
-    huge = ~missing & ~(np.abs(column.numbers) <= _LARGEST)
-    if huge.any():
+    if (place := table.first_huge(column)) is not None:
         raise InputError(
             f"{table.name}: column {column.name!r} holds an infinite or huge (above 3e38) number in "
-            f"{table.place(int(huge.argmax()))}: correct it, or leave it empty."
+            f"{place}: correct it, or leave it empty."
         )
     return column.numbers
 

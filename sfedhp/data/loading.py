@@ -18,10 +18,11 @@ from sfedhp.core.options import check_options
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.federation import Federation
 from sfedhp.data.huggingface import pool_of_dataset
+from sfedhp.data.npz import is_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.partition import partition, resolved_partition
 from sfedhp.data.pool import Pool, pool_of, with_classes
-from sfedhp.data.registry import FILES, SYNTHETIC, is_folder, load
+from sfedhp.data.registry import SYNTHETIC, is_file, is_folder, load
 from sfedhp.data.seating import clients_to_hold_out, seat, seats_by_edge, sizes_of_source
 from sfedhp.data.split import unlearnable_class
 from sfedhp.data.table import TableLike, check_table_options, is_table, read_table_like
@@ -61,7 +62,7 @@ def federate(
         raise InputError(
             "This data came from Python arrays: give them again with from_arrays or from_dataset."
         )
-    if options.source.endswith(FILES) or is_folder(options.source):
+    if is_file(options.source) or is_folder(options.source):
         # A run may be resumed from another folder.
         options = dataclasses.replace(options, source=str(Path(options.source).expanduser().absolute()))
     sizes = edge_sizes(edges, clients_per_edge)
@@ -69,7 +70,7 @@ def federate(
         pool = read_table_like(Path(options.source), options, like)
     else:
         pool = load(options, clients=sum(sizes), seed=seed, folder=folder, problem=problem)
-    if options.source.endswith(".npz"):
+    if is_npz(options.source):
         pool = with_classes(pool, classes)
     elif is_table(options.source) and classes is not None and like is None:
         raise InputError(
@@ -210,8 +211,10 @@ def _assemble(
     elif pool.inputs.dtype == np.uint8:
         options = dataclasses.replace(options, scale="unit" if options.scale == "auto" else options.scale)
     else:
-        if options.scale == "per_pixel":
-            notes.append("data.scale = 'per_pixel' is for images of uint8: floating inputs stay as they are.")
+        if options.scale in ("unit", "per_pixel"):
+            notes.append(
+                f"data.scale = {options.scale!r} is for images of uint8: floating inputs stay as they are."
+            )
         standard = options.scale == "standard"
         options = dataclasses.replace(options, scale="standard" if standard else "none")
     federation = Federation(

@@ -18,6 +18,11 @@ _LARGE: Final = 2**28  # bytes from which on the size of an archive's content is
 _MOST_COMPRESSED: Final = 100  # times; arrays of data rarely reach 20
 
 
+def is_npz(source: str) -> bool:
+    """Whether a source is such a file."""
+    return source.lower().endswith(".npz")
+
+
 def read_npz(path: Path, problem: ProblemOption = "auto") -> Pool:
     """The pool in the file, checked; nothing in it is ever unpickled.
 

@@ -11,7 +11,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.types import ProblemOption
 from sfedhp.data import embedded
 from sfedhp.data.image_folder import read_image_folder
-from sfedhp.data.npz import read_npz
+from sfedhp.data.npz import is_npz, read_npz
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pfllib_folder import is_pfllib_folder, read_pfllib_folder
 from sfedhp.data.pool import Pool, with_problem
@@ -73,7 +73,7 @@ def load(
     if options.source == SYNTHETIC:
         drawn = synthetic(options.synthetic_alpha, options.synthetic_beta, clients=clients, seed=seed)
         return with_problem(drawn, problem)
-    if options.source.endswith(".npz"):
+    if is_npz(options.source):
         return read_npz(Path(options.source).expanduser(), problem)
     if is_table(options.source):
         return read_table(Path(options.source).expanduser(), options, problem)
@@ -83,6 +83,11 @@ def load(
             return read_pfllib_folder(root, problem)
         return with_problem(read_image_folder(root, options.image_size), problem)
     raise _unknown(options.source)
+
+
+def is_file(source: str) -> bool:
+    """Whether a source is a user's own file."""
+    return is_npz(source) or is_table(source)
 
 
 def is_folder(source: str) -> bool:
@@ -95,7 +100,7 @@ def beside(source: str, folder: Path) -> str:
     """The source that a config file in this folder names: paths of files and folders are relative to it."""
     path = folder / Path(source).expanduser()
     own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
-    named = source.endswith(FILES) or (bool(source) and source not in own and os.path.isdir(path))
+    named = is_file(source) or (bool(source) and source not in own and os.path.isdir(path))
     return str(path) if named else source
 
 

@@ -1,4 +1,4 @@
-"""A user's own table, `.csv` or `.parquet`: what each column is for, and the numbers it becomes."""
+"""A user's own table, `.csv`, `.tsv` or `.parquet`: what each column is for, and the numbers it becomes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sfedhp.data.parquet_file import read_parquet
 from sfedhp.data.pool import Names, Pool
 from sfedhp.data.table_target import known_classes, target_of_table
 
-_READERS = {".csv": read_csv, ".parquet": read_parquet}
+_READERS = {".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet}
 SUFFIXES = tuple(_READERS)
 _TESTS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def is_table(source: str) -> bool:
-    """Whether a source is a file with columns of names."""
-    return source.endswith(SUFFIXES)
+    """Whether a source is a file whose columns have names; ".CSV" is as good as ".csv"."""
+    return source.lower().endswith(SUFFIXES)
 
 
 def check_table_options(options: DataOptions, table: bool) -> None:
@@ -66,7 +66,7 @@ def read_columns(path: Path) -> Table:
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    return next(read for suffix, read in _READERS.items() if path.name.endswith(suffix))(path)
+    return _READERS[path.suffix.lower()](path)
 
 
 def read_table(path: Path, options: DataOptions, problem: ProblemOption = "auto") -> Pool:

@@ -24,6 +24,11 @@ def target_of_table(
         return np.zeros(len(table.places), np.int64), (), "reconstruction", []
     for target in targets:
         table.check_complete(target, "data.target")
+        if len(target.numbers) and (place := table.first_huge(target)) is not None:
+            raise InputError(
+                f"{table.name}: the target {target.name!r} is infinite or huge (above 3e38) in {place}: "
+                f"correct it, or remove the row."
+            )
     one = targets[0] if len(targets) == 1 else None
     if problem == "classification" and one is None:
         raise InputError(

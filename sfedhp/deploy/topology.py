@@ -14,7 +14,7 @@ from torch import Tensor
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.data.pool import NO_NAMES, Names
-from sfedhp.data.registry import FILES
+from sfedhp.data.registry import is_file
 from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.roles.loading import needs_totals
@@ -153,7 +153,7 @@ def with_edges_of_data(file: FederationFile, experiment: Experiment) -> tuple[Ex
         InputError: the data cannot be used.
     """
     source = experiment.data.source
-    if file.inputs or not source.endswith(FILES):
+    if file.inputs or not is_file(source):
         return experiment, ()
     federation, resolved = federation_of(experiment)
     return resolved, federation.notes

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.data.image_folder import SUFFIXES, read_unlabelled
-from sfedhp.data.npz import read_npz_inputs
+from sfedhp.data.npz import is_npz, read_npz_inputs
 from sfedhp.data.pool import check_inputs
 from sfedhp.data.schema import Schema
 from sfedhp.data.table import is_table, read_columns
@@ -61,7 +61,7 @@ def read_rows(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
     if path.is_dir() or path.suffix.lower() in SUFFIXES:
         colored = len(schema.shape) == 3 and schema.shape[0] == 3
         return path.name, read_unlabelled(path, schema.image_size, colored=colored)
-    if not path.name.endswith(".npz"):
+    if not is_npz(path.name):
         raise InputError(
             f"The model was trained on arrays or images, and {path.name} is neither: give an .npz with "
             f"`inputs`, or images."

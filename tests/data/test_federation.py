@@ -176,12 +176,13 @@ def test_many_training_images_are_summed_in_pieces():
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_floating_inputs_are_used_as_they_are():
+@pytest.mark.parametrize("scale", ["unit", "per_pixel"])
+def test_floating_inputs_are_used_as_they_are(scale):
     values = INPUTS.astype(np.float64) * 3 + 0.1
-    federation, resolved = from_arrays(values, LABELS, options=DataOptions(scale="per_pixel"), **PLACE)
+    federation, resolved = from_arrays(values, LABELS, options=DataOptions(scale=scale), **PLACE)
     assert federation.scale == resolved.scale == "none"
     assert federation.notes == (
-        "data.scale = 'per_pixel' is for images of uint8: floating inputs stay as they are.",
+        f"data.scale = '{scale}' is for images of uint8: floating inputs stay as they are.",
     )
     np.testing.assert_array_equal(federation.scaled(np.arange(40), "float64"), values)
     assert from_arrays(values, LABELS, **PLACE)[0].notes == ()

@@ -105,6 +105,16 @@ def test_forms_of_csv(tmp_path: Path, delimiter: str, encoding: str, end: str) -
     assert federation.inputs[:, 0].tolist() == [1.5, 2, 3, -40]
 
 
+@pytest.mark.parametrize("name", ["rows.CSV", "rows.tsv", "rows.Parquet"])
+def test_names_of_files_may_have_capitals(tmp_path: Path, name: str) -> None:
+    if name.endswith("Parquet"):
+        path = Path(parquet(tmp_path, **{**PLAIN, "age": [*range(ROWS)]}))
+    else:
+        path = Path(written(tmp_path, PLAIN, "\t" if name.endswith("tsv") else ","))
+    federation = load(str(path.rename(tmp_path / name)))
+    assert federation.names.features == ("age", "sex = f", "sex = m")
+
+
 def test_booleans_are_zero_and_one(tmp_path: Path) -> None:
     columns = {**PLAIN, "smokes": column(lambda row: ["True", "FALSE", "true", "false"][row % 4])}
     federation = load(written(tmp_path, columns), drop=("age", "sex"))
@@ -327,7 +337,7 @@ EXAMPLES = [
     ),
     ("column 'sick' has no value in line 4", changed("sick", 2, "nan"), {"problem": "regression"}),
     (
-        "the target age holds a NaN, infinite or huge (above 3e38) value in row 2",
+        "the target 'age' is infinite or huge (above 3e38) in line 4: correct it",
         changed("age", 2, "inf"),
         {"target": "age", "drop": ("sick",), "problem": "regression"},
     ),
@@ -416,7 +426,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_keys_of_tables_are_refused_for_other_sources(key: str) -> None:
     given: dict[str, Any] = {key: ("a",) if key == "drop" else "a"}
     options = DataOptions(**given)
-    with pytest.raises(InputError, match=rf"data.{key} is for tables \(.csv, .parquet\)"):
+    with pytest.raises(InputError, match=rf"data.{key} is for tables \(.csv, .tsv, .parquet\)"):
         federate(options, edges=2, clients_per_edge=2, seed=0)
 
 

@@ -9,7 +9,7 @@ import click
 
 from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
-from sfedhp.data.registry import FILES
+from sfedhp.data.registry import FILES, is_file
 from sfedhp.data.table import is_table
 from sfedhp.deploy.roles.client import check_start
 from sfedhp.deploy.roles.loading import SHARED, client_data_options
@@ -52,7 +52,7 @@ def client(kit: Path, words: tuple[str, ...]) -> None:
             name: getattr(site.experiment.data, name) for name in shared if not settings.sets(f"data.{name}")
         }
         options = client_data_options(dataclasses.replace(given, **kept), str(Path(given.source).absolute()))
-        if not given.source.endswith(FILES):
+        if not is_file(given.source):
             raise InputError(f"data.source = {given.source!r} is not a file ending in {', '.join(FILES)}.")
         if not Path(options.source).is_file():
             raise InputError(f"There is no file {given.source}.")

@@ -14,7 +14,7 @@ from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.data.registry import FILES
+from sfedhp.data.registry import is_file
 from sfedhp.runs.config_keys import option_of
 from sfedhp.runs.folder import read_experiment, read_schema
 from sfedhp.runs.model_card import ModelCard, has_card
@@ -103,7 +103,7 @@ def _source(settings: Settings) -> Path:
         if entry.key not in _KEYS and entry.key != METHOD and not entry.key.startswith("algorithm."):
             raise InputError(f"{entry.key} has no effect here: set only {', '.join(_KEYS)} and algorithm.….")
     files = [entry.value for entry in settings.entries if entry.key == SOURCE]
-    if not files or not files[-1].endswith(FILES):
+    if not files or not is_file(files[-1]):
         raise InputError(
             "The newcomer's rows are missing: give them as data.source=FILE, like the run's data."
         )
