@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, StepLR
 from torch.testing import assert_close
 
 import sfedhp
 from sfedhp.algorithms import FedAvg, Local, Pooled
+from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.config import Experiment
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.runs.prepare import prepare
@@ -43,10 +45,14 @@ def initial(settings):
     return simulator.task.network.build(simulator.initial, simulator.statistics)
 
 
-def torch_loop(module, rows_and_labels, stream, steps):
-    """Plain SGD over all rounds, on mini-batches of distinct rows drawn by the key of the client."""
+def torch_loop(module, rows_and_labels, stream, steps, schedule=None):
+    """Plain SGD over all rounds, on mini-batches of distinct rows drawn by the key of the client.
+
+    `schedule` makes a scheduler of torch for the optimizer; a round is one step of it.
+    """
     inputs, labels = rows_and_labels
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    scheduler = schedule(optimizer) if schedule else None
     size = torch.tensor(len(labels))
     for turn in range(ROUNDS):
         for step in range(steps):
@@ -55,6 +61,8 @@ def torch_loop(module, rows_and_labels, stream, steps):
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(inputs[rows[real]]), labels[rows[real]]).backward()
             optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
     return module
 
 
@@ -77,6 +85,28 @@ def test_local_is_a_torch_loop_for_each_client():
         expected = torch_loop(initial(settings), training_rows(client), stream, steps=4)
         same_weights(run.client_models[client // 2][client % 2], expected)
     assert run.global_model is None
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule"),
+    [
+        (ScheduleOptions("step", every=1, factor=0.4), lambda optimizer: StepLR(optimizer, 1, 0.4)),
+        (
+            ScheduleOptions("cosine", end=0.1),
+            lambda optimizer: CosineAnnealingLR(optimizer, ROUNDS, eta_min=0.1 * 0.1),
+        ),
+        (ScheduleOptions(warmup=3), lambda optimizer: LambdaLR(optimizer, lambda turn: (turn + 1) / 3)),
+    ],
+    ids=["step", "cosine", "warm-up"],
+)
+def test_scheduled_rates_are_a_torch_loop_with_a_scheduler(options, schedule):
+    settings = experiment(Local(0.1, 4), schedule=options)
+    run = sfedhp.run(settings, data=arrays(), model=model())
+    for client in range(4):
+        stream = key(SEED, ROLES["client"], torch.tensor(client))
+        rows = training_rows(client)
+        expected = torch_loop(initial(settings), rows, stream, steps=4, schedule=schedule)
+        same_weights(run.client_models[client // 2][client % 2], expected)
 
 
 def test_pooled_is_a_torch_loop_on_all_rows_with_the_steps_of_all_clients():

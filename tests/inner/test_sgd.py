@@ -42,9 +42,22 @@ class BatchNormNet(nn.Module):
         return self.last(torch.tanh(self.norm(self.first(rows))))
 
 
+class Recurrent(nn.Module):
+    """Rows as series of three times with two features."""
+
+    def __init__(self, kind: type[nn.LSTM | nn.GRU]) -> None:
+        super().__init__()
+        self.series, self.last = kind(2, 4, num_layers=2, batch_first=True), nn.Linear(4, CLASSES)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.last(self.series(rows.view(-1, 3, 2))[0][:, -1])
+
+
 def module(kind="mlp"):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
+        if kind in ("lstm", "gru"):
+            return Recurrent(getattr(nn, kind.upper())).double()
         if kind == "norm":
             return BatchNormNet().double()
         if kind == "conv":
@@ -124,6 +137,20 @@ def test_every_client_ends_where_a_torch_loop_on_the_same_mini_batches_ends(opti
         assert_close(found[place], expected, rtol=0, atol=1e-10)
         assert whole.statistics is not None
         assert_close(whole.statistics[place], Network(trained).initial()[1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_recurrent_layers_are_trained_as_torchs(kind):
+    """The stack has its own LSTM and GRU; the loop of each client has torch's."""
+    options = {"epochs": 2, "momentum": 0.9, "clip": 0.5}
+    whole, own = task(kind), module(kind)
+    found = solve(whole, Network(own).initial()[0].expand(*SIZES.shape, -1), descent(**options))
+    for place in itertools.product(range(2), range(3)):
+        if SIZES[place]:
+            trained = copy.deepcopy(own)
+            assert type(trained.series) in (nn.LSTM, nn.GRU)
+            expected = torch_loop(trained, batches_of(whole, options, place), options, 0.0)
+            assert_close(found[place], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
