@@ -111,6 +111,17 @@ def test_lint_tools_are_pinned(tool: str) -> None:
     assert re.fullmatch(rf"{tool}==[\d.]+", pin)
 
 
+def test_what_make_installs_is_pinned() -> None:
+    extras = PROJECT["optional-dependencies"].values()
+    needed = [*PROJECT["dependencies"], *(each for extra in extras for each in extra)]
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    pinned = [pin.partition("==")[0] for pin in pins]
+    assert all(re.fullmatch(r"[a-z-]+==[\w.]+", pin) for pin in pins)
+    assert len(set(pinned)) == len(pinned)
+    loose = {re.split(r"[>;\[]", each)[0].lower() for each in needed if "==" not in each.partition(";")[0]}
+    assert loose <= set(pinned)
+
+
 def commands_of(target: str) -> list[str]:
     """What `make` runs for a target in a fresh clone."""
     dry = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
