@@ -17,6 +17,15 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # GPU kernels are run by Triton's interpreter
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n auto` one worker more than there are cores: some tests wait for processes that they start.
+
+    pytest-xdist itself counts physical cores, which is one on many machines with two.
+    """
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture
 def case():
     """A small federation of clients of different sizes."""

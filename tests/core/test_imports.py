@@ -1,0 +1,36 @@
+"""A user's own code by name, and its errors as one sentence."""
+
+import pytest
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.imports import import_named, is_import, reason_of, user_code
+
+
+def test_an_object_is_imported_by_its_name():
+    assert is_import("math:sqrt")
+    assert not is_import("fedavg")
+    assert import_named("loss.name", "math:sqrt")(4.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("no_such_module:f", "ModuleNotFoundError"), ("math:nothing", "AttributeError")]
+)
+def test_what_cannot_be_imported_is_refused(name, reason):
+    with pytest.raises(InputError, match=rf"^loss\.name = '{name}' cannot be imported \({reason}: .*\)\.$"):
+        import_named("loss.name", name)
+
+
+def test_an_error_of_a_users_code_becomes_a_sentence():
+    message = r"^The model fails \(KeyError: 'rows'\): fix it\.$"
+    with pytest.raises(InputError, match=message), user_code("The model fails", "fix it"):
+        raise KeyError("rows")
+
+
+def test_a_sentence_of_the_code_itself_passes():
+    with pytest.raises(InputError, match=r"^Give rows\.$"), user_code("The model fails"):
+        raise InputError("Give rows.")
+
+
+def test_a_reason_is_one_line():
+    assert reason_of(ValueError("first.\nsecond")) == "ValueError: first"
+    assert reason_of(ValueError()) == "ValueError"
