@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 from safetensors.torch import save
 
 import sfedhp
@@ -48,10 +53,28 @@ from sfedhp.data.registry import IMAGE_SETS, read_images
 from sfedhp.data.table import read_table
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import Limits, read_federation
+from sfedhp.deploy.identity import CardReader, Identity
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.site import Site, read_site, write_site
 from sfedhp.nn.models import build, load_initial
 from sfedhp.paper.records import read_records
+from sfedhp.privacy.secure_messages import (
+    SEALED_BYTES,
+    Offer,
+    Record,
+    Roster,
+    decode_masked,
+    decode_offer,
+    decode_revealed,
+    decode_roster,
+    decode_seats,
+    encode_masked,
+    encode_offer,
+    encode_revealed,
+    encode_roster,
+    encode_seats,
+)
+from sfedhp.privacy.shares import SHARE_BYTES
 from sfedhp.runs import checkpoints
 from sfedhp.runs.folder import open_history, read_experiment, read_schema
 from sfedhp.runs.recorded import read_run
@@ -266,6 +289,7 @@ def readers(folder: Path) -> dict[str, Reader]:
             _with_wire_checksum,
         ),
         Reader("protocol", [encode_message(message)], decode_message, DecodeError, _with_header_checksum),
+        *_secure_readers(),
     )
     (folder / "show" / "config.toml").write_bytes(contents["config.toml"])
     (folder / "scores").mkdir(exist_ok=True)
@@ -273,6 +297,28 @@ def readers(folder: Path) -> dict[str, Reader]:
     (folder / "scores" / "confusion.json").write_bytes(_plain(contents["confusion.json"]))
     (folder / "run" / "ledger.jsonl.crc32").unlink()  # so that damage reaches what follows
     return {reader.name: reader for reader in found}
+
+
+def _secure_readers() -> Iterator[Reader]:
+    """The parts of secure aggregation, as its server and its members read them, and cards of members."""
+    attempt, key, sealed = bytes(range(8)), bytes(32), bytes(SEALED_BYTES)
+    shares = {seat: bytes(SHARE_BYTES) for seat in range(3)}
+    roster = Roster(12.0, {seat: Record(key, key, sealed) for seat in (1, 2)})
+    yield Reader("seats", [encode_seats(attempt, [0, 2, 5])], decode_seats, ValueError)
+    offer = encode_offer(attempt, Offer(key, key, {1: sealed, 2: sealed}))
+    yield Reader("offer", [offer], lambda data: decode_offer(data, attempt, [1, 2]), ValueError)
+    yield Reader("roster", [encode_roster(attempt, roster)], decode_roster, ValueError)
+    masked = encode_masked(attempt, bytes(40))
+    yield Reader("masked", [masked], lambda data: decode_masked(data, attempt, 40), ValueError)
+    revealed = encode_revealed(attempt, shares)
+    yield Reader("revealed", [revealed], lambda data: decode_revealed(data, attempt, [0, 1, 2]), ValueError)
+    key_pair = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client-0-0")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key_pair.public_key(), 1, now, now + timedelta(days=1))
+    certificate = builder.sign(key_pair, hashes.SHA256())
+    card, reader = Identity(certificate, key_pair).card(key, NO_RUN), CardReader(certificate, NO_RUN)
+    yield Reader("card", [card], lambda data: reader.public_key(data, "client-0-0"), ValueError)
 
 
 def _shown(folder: Path) -> object:

@@ -46,6 +46,11 @@ class Limits:
         Quorum, Help("client replies that an edge (or the cloud of a two-tier method) needs for a round")
     ] = 1
     edge_quorum: Annotated[Quorum, Help("edge replies that the cloud needs for a round")] = 1
+    secure_threshold: Annotated[
+        int,
+        Bounds(0),
+        Help("with secure: clients of a server that a sum needs, and who can unmask it; 0: a majority"),
+    ] = 0
     client_seconds: Annotated[Seconds, Help("timeout for a client's reply")] = 60.0
     edge_seconds: Annotated[
         float, Bounds(0, 1e7), Help("timeout for an edge's reply; 0: long enough for its edge rounds")

@@ -23,7 +23,7 @@ from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem, problem_of
 from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
 from sfedhp.runs.federation import federation_of
-from sfedhp.runs.method_options import check_used, with_schedule
+from sfedhp.runs.method_options import check_threshold, check_used, with_schedule
 from sfedhp.runs.tensor_files import write_tensors
 
 _LAST_PORT = 65535
@@ -65,6 +65,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
             f"attack.kind = {experiment.attack.kind!r} cannot be deployed: members that misbehave are for "
             f"simulations; remove it."
         )
+    check_threshold(experiment, file.limits.secure_threshold)
     experiment = with_schedule(experiment)
     if not experiment.algorithm.federated:
         raise InputError(

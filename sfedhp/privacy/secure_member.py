@@ -19,6 +19,7 @@ from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, Words
 from sfedhp.privacy.secure_messages import (
     Offer,
+    PeerError,
     Roster,
     decode_roster,
     decode_seats,
@@ -31,22 +32,14 @@ from sfedhp.privacy.shares import SECRET_BYTES, SHARE_BYTES, split
 FEWEST: Final = 2  # members of a sum
 
 
-class PeerError(ValueError):
-    """Others whose offers cannot be used."""
-
-    def __init__(self, seats: list[int]):
-        super().__init__(f"the offers of seats {', '.join(map(str, seats))} cannot be used")
-        self.seats = seats
-
-
-def least_members(threshold: int, invited: int) -> int:
+def least_members(threshold: int, members: int) -> int:
     """How many members a sum has at least, and how many shares give a secret.
 
     Args:
         threshold: as the federation file says; 0: a majority.
-        invited: members.
+        members: of their server.
     """
-    return max(threshold or invited // 2 + 1, FEWEST)
+    return max(threshold or members // 2 + 1, FEWEST)
 
 
 class SecureMember:

@@ -24,6 +24,18 @@ _CHECKSUM: Final = struct.Struct("<I")
 _RECORD: Final = _SEAT.size + 2 * _KEY + SEALED_BYTES
 
 
+class AttemptError(ValueError):
+    """A part of another attempt; the right one may still come."""
+
+
+class PeerError(ValueError):
+    """Others whose offers cannot be used."""
+
+    def __init__(self, seats: list[int]):
+        super().__init__(f"the offers of seats {', '.join(map(str, seats))} cannot be used")
+        self.seats = seats
+
+
 class Offer(NamedTuple):
     """What a member offers for one round: its key, what its own mask is known by, and shares of both."""
 
@@ -202,7 +214,3 @@ def _of_attempt(part: bytes, attempt: bytes) -> bytes:
     if found != attempt:
         raise AttemptError("it belongs to another attempt")
     return rest
-
-
-class AttemptError(ValueError):
-    """A part of another attempt; the right one may still come."""

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sfedhp.core.types import Clock
 from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, Words
-from sfedhp.privacy.secure_member import least_members, pair_context
+from sfedhp.privacy.secure_member import pair_context
 from sfedhp.privacy.secure_messages import (
     ATTEMPT_BYTES,
     Offer,
@@ -37,10 +37,10 @@ class SecureSum:
             run: its id, 16 hexadecimal digits.
             clock: of the round.
             invited: seats.
-            threshold: as the federation file says; 0: a majority.
+            threshold: how many shares give a secret, as `least_members` says.
         """
         self.attempt = secrets.token_bytes(ATTEMPT_BYTES)
-        self.invited, self.threshold = sorted(invited), least_members(threshold, len(invited))
+        self.invited, self.threshold = sorted(invited), threshold
         self.offers: dict[int, Offer] = {}
         self.answered: list[int] = []
         self._context = context_of(run, clock, self.attempt)

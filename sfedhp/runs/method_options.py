@@ -38,6 +38,26 @@ def largest_sum(experiment: Experiment) -> int:
     return experiment.sampled_clients or experiment.clients
 
 
+def circle(experiment: Experiment, edge: int) -> int:
+    """How many clients the server of an edge's clients adds up."""
+    return experiment.edge_sizes[edge] if experiment.algorithm.tiers == 3 else largest_sum(experiment)
+
+
+def check_threshold(experiment: Experiment, threshold: int) -> None:
+    """Refuse a number of clients for a sum that a server does not have.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    edges = range(experiment.edges if experiment.algorithm.tiers == 3 else 1)
+    fewest = min(circle(experiment, edge) for edge in edges)
+    if threshold > fewest:
+        raise InputError(
+            f"limits.secure_threshold = {threshold} is more than the {fewest} clients of a server: lower it, "
+            f"or set 0 for a majority."
+        )
+
+
 def secure_price(experiment: Experiment) -> str | None:
     """What secure aggregation costs, to say before a run; None where it is off."""
     options = secure_options(experiment)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sfedhp.core.types import Clock
 from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, SecureOptions
-from sfedhp.privacy.secure_member import PeerError, SecureMember, least_members
-from sfedhp.privacy.secure_messages import AttemptError, context_of, lengths
+from sfedhp.privacy.secure_member import SecureMember, least_members
+from sfedhp.privacy.secure_messages import AttemptError, PeerError, context_of, lengths
 from sfedhp.privacy.secure_sum import SecureSum
 
 RUN, CLOCK, OPTIONS = "0123456789abcdef", Clock(3, 1), SecureOptions(10.0, 1e-6)
@@ -31,7 +31,7 @@ class Round:
         self.weights = torch.randint(1, 100, (members,), generator=random).double()
         self.changes = torch.randn(members, SIZE, generator=random)
         self.statistics = torch.rand(members, 2, generator=random)
-        self.server = SecureSum(RUN, CLOCK, range(members), threshold)
+        self.server = SecureSum(RUN, CLOCK, range(members), least_members(threshold, members))
         self.members = {seat: self.member(seat) for seat in range(members)}
 
     def member(self, seat):

@@ -16,6 +16,7 @@ from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.deploy.roles.edge import EdgeRole
 from sfedhp.deploy.roles.uplink import UplinkRole
 from sfedhp.deploy.topology import Layout, lay_out
+from tests.support.member_certificates import write_certificates
 from tests.support.patient_clock import CLOCK
 
 HEARTBEAT = 0.1  # s
@@ -101,6 +102,8 @@ class Federation:
         self.prepared: dict[str, Any] = {}
         for site in self.layout.sites:
             self.layout.write(site, folder / site.name)
+        if experiment.secure:
+            write_certificates(self.layout, folder)
 
     @property
     def names(self):

@@ -25,7 +25,7 @@ from sfedhp.deploy.messaging.request import (
     Request,
     UnexpectedReplyError,
 )
-from sfedhp.deploy.messaging.traffic import FLOW_OF, Traffic
+from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.engine.roles import Reply
@@ -137,10 +137,11 @@ class MemberExchange:
                 for member in self._asked(request):
                     if request.timed_out(member.seat, now, timeout):
                         member.on(MemberEvent.TIMED_OUT)
-                if request.kind is Kind.WORK and self._late.enough(request.replies):
+                late_enough = request.kind is Kind.WORK and self._late.enough(request.replies)
+                if late_enough or request.has_enough(now):
                     return request.replies
                 if not any(self._expected(member, now) for member in self._asked(request)):
-                    if len(request.replies) >= needed:
+                    if len(request.replies) >= needed or self._ends_early(request):
                         return request.replies
                     if now >= pass_after and len(request.replies) + self._others(request, now) >= needed:
                         missing = [m.name for m in self._asked(request) if m.seat not in request.replies]
@@ -150,6 +151,10 @@ class MemberExchange:
                 self._receive(POLL)
         finally:
             self._request = None
+
+    def _ends_early(self, request: Request) -> bool:
+        """Whether a request ends with too few replies where nobody else can be expected now."""
+        return False
 
     def _asked(self, request: Request) -> list[Member]:
         return [self.members[seat] for seat in request.messages]
@@ -170,8 +175,7 @@ class MemberExchange:
         request.sent_at[seat] = self.clock()
         request.started_at.setdefault(seat, request.sent_at[seat])
         member.on(MemberEvent.SENT)
-        if request.kind is not Kind.FAREWELL:
-            self.traffic.add(FLOW_OF[request.kind], seat, len(data), 1, request.nonzeros.get(seat, 0))
+        self.traffic.add_message(request.kind, seat, len(data), request.nonzeros.get(seat, 0))
         self.transport.send(member.name, data)
 
     def _receive(self, timeout: float) -> None:
@@ -224,8 +228,7 @@ class MemberExchange:
 
     def _on_reply(self, member: Member, envelope: Envelope, size: int) -> None:
         seat, request = member.seat, self._request
-        if envelope.kind in REPLIES.values() and envelope.kind in FLOW_OF:
-            self.traffic.add(FLOW_OF[envelope.kind], seat, size, 1, 0)
+        self.traffic.add_message(envelope.kind, seat, size)
         if member.progress is MemberState.LATE:
             member.on(MemberEvent.FREED)
             if request is not None and seat in request.messages and seat not in request.started_at:

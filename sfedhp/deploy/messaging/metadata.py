@@ -18,7 +18,7 @@ from sfedhp.deploy.messaging.shape import (
     text,
     tuple_of,
 )
-from sfedhp.deploy.messaging.traffic import FLOWS, SUMMING
+from sfedhp.deploy.messaging.traffic import FLOWS, OPTIONAL
 from sfedhp.wire import DecodeError
 
 _ERROR_LENGTH: Final = 500  # characters of a member's error message that are kept
@@ -32,13 +32,14 @@ _HELLO: Final = Record(
         "members": dict_of(flag),  # which clients of an edge are up
         "rows": tuple_of(count, count, count),  # of a client: training, test and validation rows
         "version": name,  # of its package
+        "key": name,  # by which its key for secure aggregation is known
     }
 )
 _COLUMN: Final = list_of(count)  # a number for each member
 _TRAFFIC: Final = Record(
     {**dict.fromkeys(FLOWS, tuple_of(_COLUMN, _COLUMN, _COLUMN)), "missing": dict_of(count)}, exact=True
 )
-_SUMMING: Final = Record(dict.fromkeys(SUMMING, tuple_of(_COLUMN, _COLUMN, _COLUMN)))
+_OPTIONAL: Final = Record(dict.fromkeys(OPTIONAL, tuple_of(_COLUMN, _COLUMN, _COLUMN)))
 
 
 def _score(value: Any) -> bool:
@@ -83,6 +84,18 @@ def error_of(metadata: dict[str, Any]) -> str | None:
     return error and printable(str(error), _ERROR_LENGTH)
 
 
+def accused_of(metadata: dict[str, Any]) -> list[int]:
+    """The seats whose offers a member could not use.
+
+    Raises:
+        DecodeError: it is no list of seats.
+    """
+    accused = metadata.get("accused", [])
+    if not list_of(count)(accused):
+        raise DecodeError("The message is malformed: the seats that it accuses are no list of numbers.")
+    return [int(seat) for seat in accused]
+
+
 def check_traffic(metadata: dict[str, Any]) -> None:
     """Refuse traffic counters that `Traffic.to_dict` cannot have made.
 
@@ -92,9 +105,9 @@ def check_traffic(metadata: dict[str, Any]) -> None:
     if "books" not in metadata:
         return
     traffic = metadata["books"] if isinstance(metadata["books"], dict) else {}
-    others = {name: value for name, value in traffic.items() if name not in SUMMING}
-    flows = (*FLOWS, *(traffic.keys() & SUMMING))
-    known = _TRAFFIC(others) and _SUMMING(traffic)
+    others = {name: value for name, value in traffic.items() if name not in OPTIONAL}
+    flows = (*FLOWS, *(traffic.keys() & set(OPTIONAL)))
+    known = _TRAFFIC(others) and _OPTIONAL(traffic)
     if not known or len({len(column) for flow in flows for column in traffic[flow]}) != 1:
         raise DecodeError("The message is malformed: its traffic counters ('books') are invalid.")
 

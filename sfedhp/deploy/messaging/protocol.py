@@ -43,6 +43,12 @@ class Kind(IntEnum):
     BYE = 6  # a member has received that
     SUM = 7  # a server requests the totals of the members' training rows, by which inputs are scaled
     SUMS = 8  # a member's totals
+    KEY = 9  # a server requests the key by which others seal shares for a member
+    KEYS = 10  # a member's key, signed with its certificate
+    OFFER = 11  # a server requests what the masks of a round need
+    OFFERS = 12  # a member's key of the round, and shares for the others
+    UNMASK = 13  # a server says whose uploads came, and requests shares
+    SHARES = 14  # the shares that a member holds
 
 
 # The kind of reply to each kind of request.
@@ -51,6 +57,9 @@ REPLIES: Final = {
     Kind.SCORE: Kind.SCORES,
     Kind.FAREWELL: Kind.BYE,
     Kind.SUM: Kind.SUMS,
+    Kind.KEY: Kind.KEYS,
+    Kind.OFFER: Kind.OFFERS,
+    Kind.UNMASK: Kind.SHARES,
 }
 
 

@@ -12,6 +12,7 @@ from sfedhp.deploy.messaging.member import Member, MemberState
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 
 _RESEND_SECONDS: Final = 1.0  # a message that a member has not got by then is lost ...
+_MOMENT: Final = 1.0  # s for replies that are not needed, but whose senders are well
 _SLOW_LINK: Final = 2e6  # bytes/s; ... allowing for the time it takes over a slow link
 
 
@@ -45,6 +46,8 @@ class Request:
     failed: set[int] = field(default_factory=set)  # seats that say that they have no reply
     sent_at: dict[int, float] = field(default_factory=dict)  # when the message was last sent
     started_at: dict[int, float] = field(default_factory=dict)  # from when on a member's time runs
+    enough: float = math.inf  # replies after which others are waited for a moment longer alone
+    enough_at: float = math.inf  # when that many were seen
 
     @classmethod
     def of_parts(
@@ -74,6 +77,12 @@ class Request:
     def key(self) -> list[Any]:
         """By what heartbeats name the request."""
         return [self.run, int(self.kind), *self.clock]
+
+    def has_enough(self, now: float) -> bool:
+        """Whether enough replies have been there for a moment."""
+        if len(self.replies) >= self.enough:
+            self.enough_at = min(self.enough_at, now)
+        return now - self.enough_at >= _MOMENT
 
     def timed_out(self, seat: int, now: float, timeout: float) -> bool:
         """Whether a member's time is over."""

@@ -13,7 +13,7 @@ from sfedhp._version import __version__
 from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
-from sfedhp.deploy.messaging.traffic import FLOW_OF, Traffic
+from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import SERVER, Transport
 from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.wire import DecodeError
@@ -101,8 +101,7 @@ class Responder:
         return envelope
 
     def _count(self, kind: Kind, data: bytes) -> None:
-        if kind in FLOW_OF:
-            self._traffic.add(FLOW_OF[kind], 0, len(data), 1, 0)
+        self._traffic.add_message(kind, 0, len(data))
 
     def _send_heartbeats(self) -> None:
         while not self._stopped.is_set():

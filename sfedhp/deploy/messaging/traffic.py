@@ -14,16 +14,24 @@ from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 
 FLOWS: Final = ("down", "up", "score_down", "score_up")  # training, and evaluation of models
-SUMMING: Final = ("sum_down", "sum_up")  # totals before the first round; left out where there are none
+# Totals before the first round, and keys of secure aggregation; left out where there are none.
+OPTIONAL: Final = ("sum_down", "sum_up", "key_down", "key_up")
 # Under which flow a message is counted; heartbeats and farewells are not.
-FLOW_OF: Final = {
+_FLOW_OF: Final = {
     Kind.WORK: "down",
+    Kind.OFFER: "down",
+    Kind.UNMASK: "down",
     Kind.REPLY: "up",
+    Kind.OFFERS: "up",
+    Kind.SHARES: "up",
     Kind.SCORE: "score_down",
     Kind.SCORES: "score_up",
     Kind.SUM: "sum_down",
     Kind.SUMS: "sum_up",
+    Kind.KEY: "key_down",
+    Kind.KEYS: "key_up",
 }
+_BESIDE: Final = (Kind.OFFER, Kind.OFFERS, Kind.UNMASK, Kind.SHARES)  # what masks need; no model is in it
 
 
 class Traffic:
@@ -31,9 +39,14 @@ class Traffic:
 
     def __init__(self, members: int, saved: Mapping[str, Any] | None = None):
         saved = saved or {}
-        flows = (*FLOWS, *SUMMING)
+        flows = (*FLOWS, *OPTIONAL)
         self._columns = {flow: saved.get(flow) or [[0] * members for _ in Entry._fields] for flow in flows}
         self.missing = Counter(saved.get("missing", {}))  # requests that each member missed, by name
+
+    def add_message(self, kind: Kind, seat: int, size: int, nonzeros: int = 0) -> None:
+        """Count a message to or from a member by its kind; what ends a run is not counted."""
+        if kind in _FLOW_OF:
+            self.add(_FLOW_OF[kind], seat, size, int(kind not in _BESIDE), nonzeros)
 
     def add(self, flow: str, seat: int, size: int, messages: int, nonzeros: int) -> None:
         """Count a message to or from a member."""
@@ -42,14 +55,14 @@ class Traffic:
 
     def merge(self, saved: Mapping[str, Any]) -> None:
         """Add the counters of another `to_dict` with the same members."""
-        for flow in (*FLOWS, *(flow for flow in SUMMING if flow in saved)):
+        for flow in (*FLOWS, *(flow for flow in OPTIONAL if flow in saved)):
             for column, more in zip(self._columns[flow], saved[flow], strict=True):
                 column[:] = [one + another for one, another in zip(column, more, strict=True)]
         self.missing.update(saved["missing"])
 
     def to_dict(self) -> dict[str, Any]:
         """The counters as JSON values, for a message or a file."""
-        used = {flow: self._columns[flow] for flow in SUMMING if any(self._columns[flow][0])}
+        used = {flow: self._columns[flow] for flow in OPTIONAL if any(self._columns[flow][0])}
         return {**{flow: self._columns[flow] for flow in FLOWS}, **used, "missing": dict(self.missing)}
 
     def bytes_of(self, up: Direction) -> dict[str, int]:
@@ -59,7 +72,7 @@ class Traffic:
             up: the direction from the members to the server.
         """
         found = {}
-        for flow in (*FLOWS, *SUMMING):
+        for flow in (*FLOWS, *OPTIONAL):
             *kind, way = flow.split("_")
             direction = "_".join([*kind, up if way == "up" else up.down])
             if total := sum(self._columns[flow][0]):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -30,13 +30,26 @@ from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
-from sfedhp.engine.roles import Before, Client
+from sfedhp.engine.roles import Before, Client, Reply
+from sfedhp.privacy.secure_messages import PeerError
 from sfedhp.runs.build import Rows
 from sfedhp.runs.metrics import metrics_of_reports
 from sfedhp.runs.models import Predictor, save_model
 from sfedhp.wire import DecodeError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
+
+if TYPE_CHECKING:
+    from sfedhp.deploy.roles.secure_replies import SecureReplies
+
+
+class _Last(NamedTuple):
+    """A step that was made, kept to reply to a request that is repeated."""
+
+    run: str
+    clock: Clock
+    reply: Reply
+    received: Tensor  # (d,)
 
 
 def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
@@ -78,11 +91,17 @@ class ClientRole:
         up = Direction.from_client(site.experiment.algorithm.tiers)
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
-        rows = {"rows": [int(part.sizes) for part in held]}
+        rows: dict[str, Any] = {"rows": [int(part.sizes) for part in held]}
+        self._secure: SecureReplies | None = None  # where its server learns sums alone
+        if site.experiment.secure:
+            from sfedhp.deploy.roles.secure_replies import SecureReplies  # cryptography comes with FLARE
+
+            self._secure = SecureReplies(site, kit, len(self._message), len(self._statistics))
+            rows["key"] = self._secure.key_id
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
         self._run, self._client = NO_RUN, self._new()
-        self._last: tuple[str, Clock, dict[str, Any]] | None = None  # run, clock, content of the last reply
+        self._last: _Last | None = None  # the last reply
         self._restore()
 
     def work(self) -> None:
@@ -99,10 +118,12 @@ class ClientRole:
                 break
             try:
                 self.reply_to(request)
-            except (DecodeError, InputError, RuntimeError) as error:
+            except (DecodeError, InputError, PeerError, RuntimeError) as error:
                 # A model that cannot be read, computed or sent: tell the server, which counts it as missing.
                 self.log.write("trouble", reason=str(error))
-                self._responder.reply(REPLIES[request.kind], request, metadata={"trouble": str(error)})
+                accused = {"accused": error.seats} if isinstance(error, PeerError) else {}
+                metadata = {"trouble": str(error), **accused}
+                self._responder.reply(REPLIES[request.kind], request, metadata=metadata)
         self._responder.stop()
         before = self._client.before
         self._write_status(int(before.clock.cloud_round) + 1 if before else 0, now=True, finished=True)
@@ -120,8 +141,10 @@ class ClientRole:
             self._responder.reply(Kind.SUMS, request, metadata={"totals": self._own_totals.to_dict()})
         elif request.kind is Kind.WORK:
             if self._last is None or self._last[:2] != (request.run, request.clock):
-                self._last = (request.run, request.clock, self._step(request))
-            self._responder.reply(Kind.REPLY, request, **self._last[2])
+                self._last = self._step(request)
+            self._responder.reply(Kind.REPLY, request, **self._content(request, self._last))
+        elif self._secure is not None and request.kind in (Kind.KEY, Kind.OFFER, Kind.UNMASK):
+            self._responder.reply(REPLIES[request.kind], request, **self._secure.reply_to(request))
 
     def _load(self) -> None:
         """Load the client's rows, scaled by the totals if they are known."""
@@ -150,19 +173,26 @@ class ClientRole:
         if self.site.sums and self._totals is None and request.kind is not Kind.SUM:
             raise InputError("The totals of all clients' rows have not come yet.")
 
-    def _step(self, request: Envelope) -> dict[str, Any]:
-        """The content of the reply after one step of the method."""
+    def _step(self, request: Envelope) -> _Last:
+        """What one step of the method gives."""
         started = time.perf_counter()
-        received = unpack(request.parts, self._message, self._statistics[:0])
+        received = unpack(request.parts[:1], self._message, self._statistics[:0])
         reply = self._client.reply(received, request.clock)
         assert reply is not None
-        parts, _ = pack(reply.upload, len(self._message), self._link, received)
         self._save(request.clock)
         seconds = time.perf_counter() - started
         self._figures.trained(seconds)
         clock = request.clock
         self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds)
-        return {"weight": reply.weight, "parts": parts}
+        return _Last(request.run, request.clock, reply, received)
+
+    def _content(self, request: Envelope, last: _Last) -> dict[str, Any]:
+        """What a reply says: the upload, masked where the server learns sums alone."""
+        if self._secure is not None:
+            parts = self._secure.masked(request, last.reply, last.received)
+        else:
+            parts, _ = pack(last.reply.upload, len(self._message), self._link, last.received)
+        return {"weight": last.reply.weight, "parts": parts}
 
     def _write_status(self, round_: int, *, now: bool = False, **more: Any) -> None:
         self._figures.count(self._responder.take_traffic())

@@ -15,7 +15,6 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.core.late import NOBODY_LATE
 from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.request import AllMembersFailedError
 from sfedhp.deploy.messaging.traffic import bytes_of
@@ -27,11 +26,13 @@ from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.loss_watch import LossWatch
+from sfedhp.deploy.roles.members import member_group
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
+from sfedhp.engine.secure import exchanges
 from sfedhp.nn.problems import problem_of
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import save_model
@@ -60,16 +61,19 @@ class CloudRole:
         self._folder = CloudFolder(kit / "run", site)
         self._model = load_model(site, kit)
         self._traffic = RoundTraffic(site, len(self._model.initial))
-        self._members = MemberGroup(
+        self._members = member_group(
+            site,
+            kit,
             transport,
-            site.below,
             run=self._folder.run_id(self._model),
             config=site.config,
             model=blank_messages(algorithm, self._model.initial).of_cloud,
             statistics=self._model.statistics,
             link=link_of(experiment.wire, Direction.to_cloud(algorithm.tiers).down).options,
             quorum=limits.edge_quorum if three_tiers else limits.client_quorum,
-            timeout=limits.of_edges(algorithm.edge_rounds) if three_tiers else limits.client_seconds,
+            timeout=limits.of_edges(algorithm.edge_rounds * exchanges(experiment.secure))
+            if three_tiers
+            else limits.client_seconds,
             silent_seconds=limits.silent_seconds,
             log=self.log,
             accept=acceptance(site, self._model.network),

@@ -40,19 +40,23 @@ class RoundTraffic:
         up, missing = Direction.to_cloud(tiers), own.missing
         training: dict[Direction, Entry] = {up.down: own.entry("down"), up: own.entry("up")}
         scoring = {f"score_{up.down}": own.entry("score_down"), f"score_{up}": own.entry("score_up")}
-        summing = {f"sum_{up.down}": own.entry("sum_down"), f"sum_{up}": own.entry("sum_up")}
+        rare = {
+            f"{what}_{direction}": own.entry(f"{what}_{flow}")
+            for what in ("sum", "key")
+            for flow, direction in (("down", up.down), ("up", up))
+        }
         if tiers == 3:
             sizes = ((name, len(self._site.clients_of(edge))) for edge, name in enumerate(self._site.below))
             edges = [self._edges.get(name) or Traffic(clients) for name, clients in sizes]
             for flow, direction in (("down", Direction.EDGE_CLIENT), ("up", Direction.CLIENT_EDGE)):
                 training[direction] = stack(edges, flow)
                 scoring[f"score_{direction}"] = stack(edges, f"score_{flow}")
-                summing[f"sum_{direction}"] = stack(edges, f"sum_{flow}")
+                rare |= {f"{what}_{direction}": stack(edges, f"{what}_{flow}") for what in ("sum", "key")}
             for edge in edges:
                 missing.update(edge.missing)
         self._edges.clear()
         row: Row = {name: total.item() for name, total in columns(training, self._size, 0).items()}
-        scoring |= {name: entry for name, entry in summing.items() if entry.bytes.any()}
+        scoring |= {name: entry for name, entry in rare.items() if entry.bytes.any()}
         row |= {f"bytes_{name}": int(entry.bytes.sum()) for name, entry in scoring.items()}
         row["missing"] = dict(missing)
         return row, {name: entry.bytes.tolist() for name, entry in (training | scoring).items()}

@@ -15,7 +15,6 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
 from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.member import states_of
 from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, encode_message
@@ -28,6 +27,7 @@ from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
+from sfedhp.deploy.roles.members import member_group
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
@@ -65,9 +65,10 @@ class EdgeRole:
         self._spool.clear()
         self._state, self._totals_file = EdgeState(self.folder), TotalsFile(self.folder)
         experiment, limits = site.experiment, site.limits
-        self._members = MemberGroup(
+        self._members = member_group(
+            site,
+            kit,
             transport,
-            site.below,
             run="",
             config=site.config,
             model=self._blank.of_clients,

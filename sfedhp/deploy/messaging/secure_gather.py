@@ -1,0 +1,291 @@
+"""What a server asks its clients for where it learns sums alone: keys, offers, masked uploads, shares.
+
+A member that cannot be waited for is left out at any stage: those that are left tell the shares of its masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.types import Clock
+from sfedhp.deploy.identity import CardReader
+from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.metadata import accused_of
+from sfedhp.deploy.messaging.payload import pack_rows
+from sfedhp.deploy.messaging.protocol import START, Envelope, Kind
+from sfedhp.deploy.messaging.request import (
+    AllMembersFailedError,
+    RefusedError,
+    Request,
+    UnexpectedReplyError,
+)
+from sfedhp.engine.roles import Reply
+from sfedhp.privacy.ring import MaskedFormat, SecureOptions, Words
+from sfedhp.privacy.secure_member import least_members
+from sfedhp.privacy.secure_messages import AttemptError
+from sfedhp.privacy.secure_sum import SecureSum
+
+_ATTEMPTS: Final = 3  # at a round, where offers cannot be used or too few reply
+
+
+class _Card(NamedTuple):
+    """A member's registered key."""
+
+    key_id: str  # as its heartbeats name it
+    card: bytes
+
+
+class _Upload(NamedTuple):
+    """A masked upload."""
+
+    words: tuple[Words, Words]
+    weight: float
+
+
+class _Sent(NamedTuple):
+    """What goes to the members in a round."""
+
+    clock: Clock
+    parts: Mapping[int, tuple[bytes, ...]]  # the model, by seat
+    held: Tensor  # (d,), as all of them decode it
+
+
+@dataclass
+class SecureGroup(MemberGroup):
+    """The members of a server that learns sums alone."""
+
+    secure: SecureOptions = field(kw_only=True)
+    seats: int = field(kw_only=True)  # clients of the largest server
+    circle: int = field(kw_only=True)  # clients of this one
+    threshold: int = field(kw_only=True)  # of the federation file
+    cards: CardReader = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._cards: dict[int, _Card] = {}
+        self._known: dict[int, dict[int, str]] = {}  # by seat: whose keys it has been given
+        self._accused: dict[int, set[int]] = {}  # in an attempt: whom each could not use the offer of
+        self._least = least_members(self.threshold, self.circle)
+
+    def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
+        """Request a training step, and give every member that replied the mean of all in place of its own."""
+        seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
+        rows = messages if asked is None else messages[seats]
+        packed = pack_rows(rows, len(self.model), self.link)
+        parts = {seat: pieces for seat, (pieces, _) in zip(seats, packed, strict=True)}
+        sent = _Sent(clock, parts, packed[0][1][: len(self.model)])
+        replies: dict[int, Reply] = {}
+        left_out: set[int] = set()
+        for _ in range(_ATTEMPTS):
+            self._accused.clear()
+            found = self._attempt(sent, [seat for seat in seats if seat not in left_out])
+            if found is not None:
+                replies = found
+                break
+            left_out |= self._to_leave_out()
+        for seat in seats:
+            if seat not in replies:
+                self.traffic.missing[self.names[seat]] += 1
+        return [replies.get(seat) for seat in range(len(self))]
+
+    def forget(self) -> None:
+        """See `MemberExchange.forget`."""
+        super().forget()
+        self._cards.clear()
+        self._known.clear()
+
+    def _attempt(self, sent: _Sent, seats: Sequence[int]) -> dict[int, Reply] | None:
+        """The replies by seat; none where nobody learns anything this round, None for another attempt."""
+        self._register(seats)
+        invited = [seat for seat in seats if self._registered(seat)]
+        if len(invited) < self._least:
+            return self._give_up(sent, f"{len(invited)} clients have keys")
+        attempt = SecureSum(self.run, sent.clock, invited, self._least)
+        attempt.offers = self._offers(attempt, sent.clock)
+        if self._accused or len(attempt.offers) < self._least:
+            return (
+                None if self._accused else self._give_up(sent, f"{len(attempt.offers)} clients made offers")
+            )
+        form = MaskedFormat(
+            self.secure, max(self.seats, len(attempt.offers)), len(self.model), len(self.statistics)
+        )
+        total = sum(self._weight(seat) for seat in attempt.offers)
+        uploads = self._uploads(attempt, sent, form, total)
+        if len(uploads) < self._needed(seats):
+            return None
+        attempt.add({seat: upload.words for seat, upload in uploads.items()})
+        words = attempt.unmasked(self._shares(attempt, sent.clock), form)
+        if words is None:
+            return self._give_up(sent, "too few clients told their shares")
+        weights = {seat: upload.weight for seat, upload in uploads.items()}
+        change, statistics = form.decode(words, len(weights), sum(weights.values()) / total)
+        mean = torch.cat([(sent.held.double() + change).to(sent.held.dtype), statistics.to(sent.held.dtype)])
+        try:
+            self.accept.upload(mean, sent.held)
+        except RefusedError as error:
+            return self._give_up(sent, f"of the mean of all clients: {error}")
+        return {seat: Reply(mean, weight) for seat, weight in weights.items()}
+
+    def _register(self, seats: Sequence[int]) -> None:
+        """Request the keys that are not here; wait for as many as a sum needs."""
+        new: dict[int, tuple[bytes, ...]] = {seat: () for seat in seats if not self._registered(seat)}
+        if not new:
+            return
+
+        def read(seat: int, envelope: Envelope) -> _Card:
+            self._check_result(seat, envelope.metadata)
+            if len(envelope.parts) != 1:
+                raise RefusedError("it sends no key")
+            card, name = envelope.parts[0], self.names[seat]
+            public: bytes = _checked(lambda: self.cards.public_key(card, name))
+            return _Card(public.hex()[:16], envelope.parts[0])
+
+        request = Request.of_parts(Kind.KEY, self.run, self.config, START, new, read)
+        known = len(seats) - len(new)
+        found = self._wait(request, max(self._least - known, 0), self.timeout)
+        for seat, card in found.items():
+            self._cards[seat] = card
+            self._known[seat] = {}
+
+    def _registered(self, seat: int) -> bool:
+        """Whether the key of a member is here, and is the one that its heartbeats name."""
+        hello, card = self.members[seat].hello, self._cards.get(seat)
+        return card is not None and (hello is None or hello.get("key") in (None, card.key_id))
+
+    def _offers(self, attempt: SecureSum, clock: Clock) -> dict[int, Any]:
+        """The offers of the members, who get the keys of others that they do not have."""
+        missing = {
+            seat: [
+                other
+                for other in attempt.invited
+                if other != seat and self._known[seat].get(other) != self._cards[other].key_id
+            ]
+            for seat in attempt.invited
+        }
+        parts = {
+            seat: (attempt.invitation(), *(self._cards[other].card for other in others))
+            for seat, others in missing.items()
+        }
+        more = {
+            seat: {"cards": [[other, self.names[other]] for other in others]}
+            for seat, others in missing.items()
+            if others
+        }
+
+        def read(seat: int, envelope: Envelope) -> Any:
+            self._check_secure(seat, envelope)
+            if not self.accept.equal_weights and self.members[seat].rows is None:
+                raise RefusedError("it has not told how many rows it has")
+            return _checked(lambda: attempt.read_offer(seat, envelope.parts[0]))
+
+        request = Request.of_parts(Kind.OFFER, self.run, self.config, clock, parts, read, more=more)
+        found = self._wait(request, self._needed(attempt.invited), self.timeout)
+        for seat in attempt.invited:
+            if seat in found:
+                self._known[seat] |= {other: self._cards[other].key_id for other in missing[seat]}
+            elif seat in request.failed:
+                self._known[seat] = {}  # it may have lost them
+        return found
+
+    def _uploads(
+        self, attempt: SecureSum, sent: _Sent, form: MaskedFormat, total: float
+    ) -> dict[int, _Upload]:
+        """The masked uploads of those who made offers."""
+        parts = {seat: (*sent.parts[seat], attempt.roster(seat, total)) for seat in attempt.offers}
+
+        def read(seat: int, envelope: Envelope) -> _Upload:
+            self._check_secure(seat, envelope)
+            weight = self.accept.weight(self.members[seat], envelope.weight)
+            words = _checked(lambda: attempt.read_masked(envelope.parts[0], form))
+            self._pass_on(seat, envelope.metadata)
+            self.traffic.add("up", seat, 0, 0, form.size)
+            return _Upload(words, weight)
+
+        nonzeros = dict.fromkeys(parts, int((sent.held != 0).sum()))
+        more = self._totals_for(parts)
+        request = Request.of_parts(
+            Kind.WORK,
+            *(self.run, self.config, sent.clock, parts, read),
+            nonzeros=nonzeros,
+            metadata=self.notice(),
+            more=more,
+        )
+        try:
+            return self._wait(request, 0, self.timeout)
+        except AllMembersFailedError:
+            if not self._accused:  # one bad offer must not end the run
+                raise
+            return {}
+
+    def _shares(self, attempt: SecureSum, clock: Clock) -> dict[int, dict[int, bytes]]:
+        """The shares that those who replied tell; as many as are needed suffice."""
+        parts = dict.fromkeys(attempt.answered, (attempt.survivors(),))
+
+        def read(seat: int, envelope: Envelope) -> dict[int, bytes]:
+            self._check_secure(seat, envelope)
+            found: dict[int, bytes] = _checked(lambda: attempt.read_revealed(envelope.parts[0]))
+            return found
+
+        request = Request.of_parts(Kind.UNMASK, self.run, self.config, clock, parts, read)
+        request.enough = attempt.threshold
+        found: dict[int, dict[int, bytes]] = self._wait(request, 0, self.timeout)
+        return found
+
+    def _check_secure(self, seat: int, envelope: Envelope) -> None:
+        """Check that a reply has one part, and no error in place of it; note whom it accuses."""
+        if accused := set(accused_of(envelope.metadata)) - {seat}:
+            self._accused[seat] = accused
+        self._check_result(seat, envelope.metadata)
+        if len(envelope.parts) != 1:
+            raise RefusedError(f"it sends {len(envelope.parts)} parts, and one is expected")
+
+    def _needed(self, seats: Sequence[int]) -> int:
+        """How many of these have to reply."""
+        return max(self._least, min(self.quorum, len(seats)))
+
+    def _ends_early(self, request: Request) -> bool:
+        """See `MemberExchange`: where an offer cannot be used, another attempt begins."""
+        return bool(self._accused)
+
+    def _weight(self, seat: int) -> float:
+        """What a member weighs: its rows as it told them when it came, or 1."""
+        rows = self.members[seat].rows
+        return 1.0 if self.accept.equal_weights or rows is None else float(rows[0])
+
+    def _to_leave_out(self) -> set[int]:
+        """Whom to leave out of the next attempt: who is accused by several, or a single accuser with it.
+
+        Nobody can tell which of the two is wrong. A member that sends others what they cannot use costs an
+        attempt, not the round.
+        """
+        found: set[int] = set()
+        for seat in set().union(*self._accused.values()):
+            accusers = [other for other, accused in self._accused.items() if seat in accused]
+            found |= {seat} if len(accusers) > 1 else {seat, *accusers}
+        if found:
+            self.log.write(
+                "accused", members=[self.names[seat] for seat in sorted(found) if seat < len(self)]
+            )
+        return found
+
+    def _give_up(self, sent: _Sent, reason: str) -> dict[int, Reply]:
+        """Leave the round out: nobody learns anything, and the server keeps what it has."""
+        self.log.write(
+            "no sum", round=sent.clock.cloud_round, edge_round=sent.clock.edge_round, reason=reason
+        )
+        return {}
+
+
+def _checked(read: Callable[[], Any]) -> Any:
+    """What a reader returns; its errors as refusals of the message."""
+    try:
+        return read()
+    except AttemptError as error:
+        raise UnexpectedReplyError(str(error)) from None
+    except ValueError as error:
+        raise RefusedError(str(error)) from None

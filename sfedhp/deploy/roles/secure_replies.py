@@ -1,0 +1,183 @@
+"""A client's part in secure aggregation: its key, what it offers each round, and its masked uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from torch import Tensor
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.types import Clock
+from sfedhp.deploy.identity import CardReader, Identity
+from sfedhp.deploy.messaging.protocol import Envelope, Kind
+from sfedhp.deploy.messaging.shape import count, list_of, text, tuple_of
+from sfedhp.deploy.site import Site
+from sfedhp.engine.roles import Reply
+from sfedhp.privacy import masks
+from sfedhp.privacy.ring import MaskedFormat, Words
+from sfedhp.privacy.secure_member import SecureMember, least_members
+from sfedhp.privacy.secure_messages import PeerError, Roster, context_of, decode_seats
+from sfedhp.runs.method_options import circle, largest_sum, secure_options
+from sfedhp.wire.direction import Direction
+from sfedhp.wire.link import link_of
+
+_NAMED: Final = list_of(tuple_of(count, text))  # seats with names
+
+
+class _Peer(NamedTuple):
+    """Another client of the server."""
+
+    name: str
+    public: bytes  # its key
+
+
+class SecureReplies:
+    """What a client sends in place of its model. Its secrets are in memory alone: a restart costs a round."""
+
+    def __init__(self, site: Site, kit: Path, size: int, statistics: int):
+        """Read the certificate, and draw a key.
+
+        Args:
+            site: the client's.
+            kit: its folder.
+            size: d.
+            statistics: s.
+
+        Raises:
+            InputError: the kit has no certificate.
+        """
+        options, experiment = secure_options(site.experiment), site.experiment
+        assert options is not None, "secure is on"
+        self._site, self._sizes, self._options = site, (size, statistics), options
+        self._cards = CardReader.of(kit, site.config)
+        self._channel = masks.new_key()
+        public = masks.public_bytes(self._channel)
+        self.key_id = public.hex()[:16]  # by which heartbeats name the key
+        self._card = Identity.read(kit).card(public, site.config)
+        up = Direction.from_client(experiment.algorithm.tiers)
+        self._link = link_of(experiment.wire, up)
+        self._threshold = least_members(site.limits.secure_threshold, circle(experiment, site.edge))
+        self._peers: dict[int, _Peer] = {}  # by seat
+        self._member: SecureMember | None = None
+        self._offered: tuple[str, Clock, bytes] | None = (
+            None  # what the member's secrets are of, and its offer
+        )
+        self._told: tuple[str, Clock, list[int]] | None = None  # whose sum shares were told for
+
+    def reply_to(self, request: Envelope) -> dict[str, Any]:
+        """The content of the reply to a request about keys, offers or shares.
+
+        Raises:
+            PeerError: others sent what cannot be used.
+            InputError: it cannot be answered.
+        """
+        if request.kind is Kind.KEY:
+            return {"parts": (self._card,)}
+        answer = self._offer if request.kind is Kind.OFFER else self._shares
+        with _refusing():
+            return {"parts": (answer(request),)}
+
+    def masked(self, request: Envelope, reply: Reply, received: Tensor) -> tuple[bytes, ...]:
+        """The parts of a masked upload.
+
+        Args:
+            request: with the roster behind the model.
+            reply: of the client.
+            received: (d,), the model that it was sent.
+
+        Raises:
+            PeerError: others sent what cannot be used.
+            InputError: the client has no secrets of this attempt, or the roster cannot be used.
+        """
+        size, statistics = self._sizes
+
+        def words(roster: Roster) -> tuple[MaskedFormat, tuple[Words, Words]]:
+            members = max(largest_sum(self._site.experiment), len(roster.records) + 1)
+            form = MaskedFormat(self._options, members, size, statistics)
+            sent = self._link.zeroed(reply.upload, size)
+            if not bool(sent.isfinite().all()):
+                raise ValueError("its model is not finite")
+            if not roster.total >= reply.weight > 0:
+                raise ValueError("a roster weighs less than this client")
+            return form, form.encode(sent[:size] - received, sent[size:], reply.weight / roster.total)
+
+        with _refusing():
+            if len(request.parts) != 2 or not self._is_of(request):
+                raise ValueError("the secrets of this round are not here; the next one has others")
+            assert self._member is not None
+            return (self._member.masked(request.parts[1], words),)
+
+    def _offer(self, request: Envelope) -> bytes:
+        """Secrets for a round, drawn once for each attempt; the cards of others are checked first."""
+        if not request.parts:
+            raise ValueError("an invitation has no part")
+        attempt, seats = decode_seats(request.parts[0])
+        if self._is_of(request) and self._member is not None and self._member.attempt == attempt:
+            assert self._offered is not None
+            return self._offered[2]
+        self._read_cards(request.metadata.get("cards", []), request.parts[1:])
+        own = self._site.seat
+        if own not in seats or len(seats) < self._threshold:
+            raise ValueError(f"a sum needs {self._threshold} clients, and this one")
+        peers = {seat: self._peers[seat].public for seat in seats if seat in self._peers and seat != own}
+        if len(peers) + 1 < len(seats) or len({self._peers[seat].name for seat in peers}) < len(peers):
+            raise ValueError("the cards of other clients have not come")
+        context = context_of(request.run, request.clock, attempt)
+        self._member = SecureMember(context, attempt, own, self._channel, peers, self._threshold)
+        self._offered = (request.run, request.clock, self._member.offer())
+        return self._offered[2]
+
+    def _shares(self, request: Envelope) -> bytes:
+        """Shares for the sum of those who answered: of a round one sum alone, whatever is attempted."""
+        if len(request.parts) != 1 or not self._is_of(request):
+            raise ValueError("the secrets of this round are not here")
+        assert self._member is not None
+        _, answered = decode_seats(request.parts[0])
+        told = (request.run, request.clock, answered)
+        if self._told is not None and self._told[:2] == told[:2] and self._told != told:
+            raise ValueError("shares for another sum of this round were told already")
+        revealed = self._member.reveal(request.parts[0])
+        self._told = told
+        return revealed
+
+    def _is_of(self, request: Envelope) -> bool:
+        """Whether the secrets are of the round of a request."""
+        return self._offered is not None and self._offered[:2] == (request.run, request.clock)
+
+    def _read_cards(self, told: Any, cards: Sequence[bytes]) -> None:
+        """Check the cards of other clients.
+
+        Args:
+            told: the seat and the name of each.
+            cards: as they come.
+
+        Raises:
+            PeerError: some are not those of other clients of this server.
+            ValueError: there is not a card for each.
+        """
+        if not _NAMED(told) or len(told) != len(cards):
+            raise ValueError("the cards of other clients are not as they are announced")
+        wrong = []
+        for (seat, name), card in zip(told, cards, strict=True):
+            try:
+                if name == self._site.name or not name.startswith("client-"):
+                    raise ValueError(f"{name} is no other client")
+                self._peers[seat] = _Peer(name, self._cards.public_key(card, name))
+            except ValueError:
+                wrong.append(seat)
+        if wrong:
+            raise PeerError(wrong)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn what is wrong with a server's message into the error that a role answers with."""
+    try:
+        yield
+    except PeerError:
+        raise
+    except ValueError as error:
+        raise InputError(f"Secure aggregation: {error}.") from None
