@@ -44,17 +44,28 @@ def circle(experiment: Experiment, edge: int) -> int:
 
 
 def check_threshold(experiment: Experiment, threshold: int) -> None:
-    """Refuse a number of clients for a sum that a server does not have.
+    """Refuse a number of clients for a sum that a server does not have, or that is no majority.
 
     Raises:
-        InputError: it has fewer.
+        InputError: it is one of these, or it has no effect.
     """
+    if not experiment.secure:
+        if threshold:
+            raise InputError(
+                f"limits.secure_threshold = {threshold} has no effect without secure = true: leave it out."
+            )
+        return
     edges = range(experiment.edges if experiment.algorithm.tiers == 3 else 1)
-    fewest = min(circle(experiment, edge) for edge in edges)
-    if threshold > fewest:
+    sizes = [circle(experiment, edge) for edge in edges]
+    if threshold > min(sizes):
         raise InputError(
-            f"limits.secure_threshold = {threshold} is more than the {fewest} clients of a server: lower it, "
-            f"or set 0 for a majority."
+            f"limits.secure_threshold = {threshold} is more than the {min(sizes)} clients of a server: lower "
+            f"it, or set 0 for a majority."
+        )
+    if threshold and 2 * threshold <= max(sizes):
+        raise InputError(
+            f"limits.secure_threshold = {threshold} is no majority of the {max(sizes)} clients of a server, "
+            f"which could ask two halves of them for different secrets: raise it, or set 0 for a majority."
         )
 
 

@@ -208,4 +208,7 @@ def test_a_threshold_that_no_server_can_reach_is_refused():
     file = FederationFile(limits=replace(QUICK, secure_threshold=6))
     with pytest.raises(InputError, match="secure_threshold = 6 is more than the 5 clients"):
         lay_out(file, circle())
-    lay_out(replace(file, limits=replace(QUICK, secure_threshold=5)), circle())
+    with pytest.raises(InputError, match="secure_threshold = 2 is no majority of the 5 clients"):
+        lay_out(replace(file, limits=replace(QUICK, secure_threshold=2)), circle())
+    for threshold in (0, 3, 5):
+        lay_out(replace(file, limits=replace(QUICK, secure_threshold=threshold)), circle())
