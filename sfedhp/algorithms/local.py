@@ -38,5 +38,5 @@ class Local(LocalSGD):
         return ClientResult(received, dense(minimize(task, clock, personal, self.descent())))
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """The client's own model x_k, which nobody else has seen."""
+        """The client's own model x_k, which is never sent."""
         return personal

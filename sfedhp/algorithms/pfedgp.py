@@ -59,7 +59,7 @@ class PFedGP(Algorithm):
                 steps=self.gibbs_steps,
             )
             # Differs from the reference code: plain SGD, as every method here; no momentum (the optimizer
-            # is made anew for each client and round there), no clipping of the gradient's norm at 50.
+            # is made again for each client and round there), no clipping of the gradient's norm at 50.
             model = model - self.local_rate * task.gradient(model, rows, loss)
         return ClientResult(model)
 

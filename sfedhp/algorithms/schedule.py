@@ -45,7 +45,7 @@ class ScheduleOptions:
         return self.kind != "constant" or self.warmup > 0
 
     def resolved(self, rounds: int) -> ScheduleOptions:
-        """The schedule of a run of so many rounds; one that is resumed for more of them keeps it."""
+        """The schedule of a run of this many rounds; a run that is resumed for more of them keeps it."""
         return replace(self, rounds=rounds) if self.kind == "cosine" and not self.rounds else self
 
     def share(self, turn: int | Tensor) -> float | Tensor:

@@ -126,7 +126,7 @@ def kept_state_is_used(algorithm: Algorithm) -> None:
 
 
 def members_weigh_what_is_declared(algorithm: Algorithm) -> None:
-    """A server's mean weighs its members as it was told to: by their rows, or all alike."""
+    """A server's mean weighs its members as `weighting` says: by their rows, or all alike."""
     case = problem()
     simulator = case.simulator(algorithm)
     cloud = algorithm.cloud_start(case.initial, simulator.members)

@@ -17,7 +17,7 @@ from sfedhp.core.errors import InputError
 CHECKSUM: Final = "sfedhp_checksum"  # in the metadata of a safetensors file
 _KEY: Final = "checksum"  # in a JSON object
 _DIGITS: Final = 32
-BLANK: Final = "0" * _DIGITS  # stands in for the checksum while it is computed
+BLANK: Final = "0" * _DIGITS  # in place of the checksum while it is computed
 _CHUNK: Final = 2**20
 
 

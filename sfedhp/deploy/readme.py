@@ -56,7 +56,7 @@ def write_readme(site: Site, kit: Path, cloud: Address, own: Address | None, con
         kit: its folder.
         cloud: where the cloud listens.
         own: where this server listens, or the edge of this client; None: this site is below the cloud.
-        contact: whom to ask, as the federation file says; empty: nobody is named.
+        contact: whom to ask, as the federation file says; empty: the person who sent the kit.
     """
     name = printable(site.names.get(site.name, ""), _LONGEST)
     called = f"{name} [{site.name}]" if name else site.name

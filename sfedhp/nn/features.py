@@ -1,4 +1,4 @@
-"""The last layer of a network apart from what lies below it: features f(x), and scores W f(x) + b."""
+"""The last layer of a network apart from those below it: features f(x), and scores W f(x) + b."""
 
 from __future__ import annotations
 

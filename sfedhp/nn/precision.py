@@ -53,7 +53,7 @@ def computing(precision: Precision, device: torch.device) -> AbstractContextMana
     """While entered, matrix products and convolutions on this device are computed in this precision."""
     if precision == "bf16":
         return _bf16()
-    # torch lets cuDNN use TF32 unless told otherwise, so on a GPU float32 has to be asked for too.
+    # By default torch lets cuDNN use TF32, so on a GPU float32 has to be asked for too.
     return _on_tensor_cores(precision) if device.type == "cuda" else nullcontext()
 
 

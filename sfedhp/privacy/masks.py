@@ -46,7 +46,7 @@ def commitment(secret: bytes) -> bytes:
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
-    """A text that only who has the key can read, and nobody else can have written in this context."""
+    """A text that only a holder of the key can read or write, in this context alone."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 

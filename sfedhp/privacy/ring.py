@@ -35,7 +35,7 @@ class SecureOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Ring:
-    """Words of `width` bytes with `fraction` bits behind the point; sums of members' words never overflow."""
+    """Words of `width` bytes with `fraction` bits after the point; sums of members' words never overflow."""
 
     width: int
     fraction: int
@@ -43,7 +43,7 @@ class Ring:
 
     @classmethod
     def of(cls, bound: float, resolution: float, members: int) -> Ring:
-        """The narrowest ring for a mean of `members`, and as many bits behind the point as it has room for.
+        """The narrowest ring for a mean of `members`, and as many bits after the point as it has room for.
 
         The error of a mean of all members is at most half the resolution.
 

@@ -1,7 +1,7 @@
 """Metrics of a round from what every client counted on its own rows: the one definition of each.
 
 Simulation and deployment both use it. A metric is a column of the history. `pm`, `em` and `gm` are the
-accuracy over all rows in percent, `gm_rmse` and the like the other metrics of `nn.problems`; behind such a
+accuracy over all rows in percent, `gm_rmse` and the like the other metrics of `nn.problems`; after such a
 name, `_macro` is the mean over clients, `_spread` their standard deviation, `_worst` the mean of the worst
 tenth of the clients, `_validation` the same metric on validation rows. `gm_loss` is the mean loss of a row.
 """

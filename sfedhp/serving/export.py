@@ -163,7 +163,7 @@ def _run(path: Path, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _units(schema: Schema) -> NDArray[np.float64]:
-    """What a difference of 1 of each output stands for: a standard deviation of numbers."""
+    """What a difference of 1 of each output means: a standard deviation of numbers."""
     scaling = schema.scaling if schema.problem == "reconstruction" else schema.target_scaling
     if scaling is None:
         return np.ones(())

@@ -75,7 +75,7 @@ def test_pieces_are_whole_edges_as_far_as_possible(case, monkeypatch):
 
 
 @pytest.mark.parametrize("at_once", [1, CLIENTS, 2 * CLIENTS])
-def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_once):
+def test_edges_one_after_the_other_keep_their_bases_traffic_and_losses(case, at_once):
     """Differences on the links need what was sent before, and somebody is lost in the first cloud round."""
     options: dict[str, Any] = {
         "links": {
@@ -93,10 +93,10 @@ def test_edges_one_after_the_other_keep_their_bases_books_and_losses(case, at_on
         )
         for one, two in zip(leaves(mine), leaves(other), strict=True):
             assert close(two, one)
-        books = whole.ledger.close(), some.ledger.close()
-        assert books[0].keys() == books[1].keys()
-        for name, entry in books[0].items():
-            assert all(torch.equal(one, two) for one, two in zip(entry, books[1][name], strict=True))
+        ledgers = whole.ledger.close(), some.ledger.close()
+        assert ledgers[0].keys() == ledgers[1].keys()
+        for name, entry in ledgers[0].items():
+            assert all(torch.equal(one, two) for one, two in zip(entry, ledgers[1][name], strict=True))
 
 
 @pytest.mark.parametrize("at_once", [2, 4])

@@ -38,7 +38,7 @@ def everything(state: State) -> list[Tensor]:
 
 
 def compare(captured: Simulator, plain: Simulator) -> None:
-    """Both run: states to rounding, books to the byte, and what was yielded stays as it was."""
+    """Both run: states to rounding, traffic to the byte, and what was yielded stays as it was."""
     kept: list[tuple[State, list[Tensor]]] = []
     for state, expected in zip(captured.run(ROUNDS), plain.run(ROUNDS), strict=True):
         for first, second in zip(everything(state), everything(expected), strict=True):

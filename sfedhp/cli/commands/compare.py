@@ -168,7 +168,7 @@ def _run_methods(experiments: Mapping[str, Experiment], comparison: Comparison) 
                 click.echo(how_to_resume(ending.run), err=True)
                 comparison.exit_code = 128 + ending.signal
                 break
-            del ending  # it holds the data of all clients, which the next method stacks anew
+            del ending  # it holds the data of all clients, which the next method stacks again
     return comparison
 
 

@@ -160,7 +160,7 @@ class EdgeRole:
     def _reply_to(self, request: Envelope) -> bytes:
         if request.kind is Kind.SUM:
             totals = self._members.sum_up().to_dict()
-            return self._encoded(request, metadata={"totals": totals, "books": self._take_books()})
+            return self._encoded(request, metadata={"totals": totals, "books": self._take_traffic()})
         if request.kind in (Kind.WORK, Kind.SCORE) and self.site.sums and self._members.totals is None:
             raise InputError("The totals of all clients' rows have not come yet.")
         if request.kind is Kind.FAREWELL:
@@ -184,9 +184,9 @@ class EdgeRole:
         reply = self._edge.conclude(progress)
         self._cuts.write(self._round + 1)
         seconds = time.perf_counter() - started
-        books = self._take_books()
-        metadata = {"books": books, "seconds": seconds}
-        self._figures.trained(seconds, books["missing"])
+        traffic = self._take_traffic()
+        metadata = {"books": traffic, "seconds": seconds}
+        self._figures.trained(seconds, traffic["missing"])
         self._save_model(progress.served)
         if reply is None:
             return self._encoded(request, metadata={**metadata, "trouble": "no client answered"})
@@ -207,13 +207,13 @@ class EdgeRole:
         found = self._members.score(models, still_same, request.clock, _SCORE_TIMEOUT)
         clients = {self.site.below[seat]: scores for seat, scores in found.items()}
         self._figures.scored(list(clients.values()))
-        metadata: dict[str, Any] = {"clients": clients, "books": self._take_books()}
+        metadata: dict[str, Any] = {"clients": clients, "books": self._take_traffic()}
         if model is not None:
             metadata["density"] = float(density(model, self.site.experiment.density_threshold))
         return metadata
 
-    def _take_books(self) -> dict[str, Any]:
-        """What was sent and missed since the last reply, as the cloud is told."""
+    def _take_traffic(self) -> dict[str, Any]:
+        """What was sent and missed since the last reply, for the cloud."""
         traffic = self._members.take_traffic()
         self._figures.count(traffic)
         return traffic.to_dict()

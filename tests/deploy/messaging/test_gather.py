@@ -280,6 +280,6 @@ def test_scores_and_farewell_need_nobody(group, wire):
     assert request.metadata == {"models": ["next"], "same": {"gm": "next"}}
     answers(wire, 0, Envelope(Kind.BYE, RUN, CONFIG, 0))
     group.farewell(0.3)
-    books = group.take_traffic()
-    assert books.entry("score_down").messages.tolist() == [1, 1]
-    assert books.entry("down").bytes.sum() == 0
+    traffic = group.take_traffic()
+    assert traffic.entry("score_down").messages.tolist() == [1, 1]
+    assert traffic.entry("down").bytes.sum() == 0

@@ -186,8 +186,8 @@ def test_a_flood_of_wrong_replies_is_few_lines(tmp_path):
 
 def test_an_edge_cannot_count_what_others_clients_missed(tmp_path):
     def change(envelope):
-        books = {**envelope.metadata["books"], "missing": {"client-1-0": 2**50}}
-        return replace(envelope, metadata={**envelope.metadata, "books": books})
+        traffic = {**envelope.metadata["books"], "missing": {"client-1-0": 2**50}}
+        return replace(envelope, metadata={**envelope.metadata, "books": traffic})
 
     def attack(box, to, data):
         envelope = decode_message(data)
