@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sfedhp.cli.output.console import print_notes
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
+from sfedhp.core.parsing import parse_toml
 from sfedhp.deploy.federation_file import FederationFile, read_federation
 from sfedhp.runs.settings import read_settings, split_words
 
@@ -17,7 +20,8 @@ def read_deployment(words: Sequence[str], *, without_file: bool = False) -> tupl
 
     Args:
         words: of the command line.
-        without_file: take the defaults where there is no file, as for a federation on one machine.
+        without_file: take the defaults where there is no file, as for a federation on one machine; the config
+            of an experiment may stand in its place.
 
     Raises:
         InputError: there is not exactly one file, or a file or a setting cannot be used.
@@ -25,10 +29,31 @@ def read_deployment(words: Sequence[str], *, without_file: bool = False) -> tupl
     files, pairs = split_words(words)
     if len(files) != 1 and (files or not without_file):
         raise InputError("Give one federation file, and settings as KEY=VALUE.")
-    file = read_federation(Path(files[0])) if files else FederationFile()
+    if files and is_experiment(Path(files[0])):
+        if not without_file:
+            raise InputError(
+                f"{files[0]} is the config of an experiment: name it in a federation file, as "
+                f'experiment = "{files[0]}".'
+            )
+        file = FederationFile(experiment=files[0])
+    else:
+        file = read_federation(Path(files[0])) if files else FederationFile()
     if file.experiment and not Path(file.experiment).is_file():
         raise InputError(f"{files[0]}: experiment names {file.experiment}, and there is no such file.")
     settings = read_settings([*([file.experiment] if file.experiment else []), *pairs])
     experiment = settings.experiment()
     print_notes(settings.ignored_keys([experiment.algorithm_name]))
     return file, experiment
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a file has keys of an experiment that a federation file does not have."""
+    try:
+        keys = set(parse_toml(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False  # whoever reads it as a federation file says why it cannot be read
+    return bool(keys - _keys(FederationFile)) and keys <= _keys(Experiment)
+
+
+def _keys(kind: Any) -> set[str]:
+    return {option.name for option in dataclasses.fields(kind)}

@@ -18,7 +18,7 @@ from sfedhp.nn.problems import CLASSIFICATION, Metric
 from sfedhp.report.charts import Curve
 from sfedhp.runs.folder import holds_run, read_environment
 from sfedhp.runs.metrics import KINDS
-from sfedhp.runs.provenance import METHOD, SOURCE, flat
+from sfedhp.runs.provenance import METHOD, SOURCE, flat, source_name
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
 
@@ -167,9 +167,10 @@ class Facts:
     def sentence(self) -> str:
         """What was run, as the first sentence of the page says it."""
         if len(self.runs) == 1:
-            return self.runs[0].record.sentence
+            record = self.runs[0].record
+            return record.sentence_on(source_name(record.config[SOURCE]))
         methods = list(dict.fromkeys(run.method for run in self.runs))
-        sources = list(dict.fromkeys(str(run.record.config[SOURCE]) for run in self.runs))
+        sources = list(dict.fromkeys(source_name(run.record.config[SOURCE]) for run in self.runs))
         rounds = {run.record.config["rounds"] for run in self.runs}
         seeds = sorted({run.record.config[SEED] for run in self.runs})
         done = sum(run.record.finished for run in self.runs)

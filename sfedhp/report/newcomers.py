@@ -9,6 +9,7 @@ from sfedhp.report.charts import category_chart
 from sfedhp.report.drawing import Drawing, Series
 from sfedhp.report.facts import Facts
 from sfedhp.report.html import Cell, Column, Line, figure, section, table
+from sfedhp.report.wording import capitalized
 from sfedhp.runs.newcomer_records import NewcomerRecord, read_newcomers
 
 
@@ -28,9 +29,10 @@ def newcomers(facts: Facts) -> str:
 def newcomers_chart(records: Sequence[NewcomerRecord], run: str) -> Drawing:
     """Two markers for each newcomer: the model it started from, and its own."""
     metric = records[0].metric
+    title = f"{metric.heading} on the newcomers' test rows, before and after their own steps ({run})"
     return category_chart(
         "newcomers",
-        f"{metric.heading} on the newcomers' test rows, before and after their own steps ({run})",
+        capitalized(title),
         [record.name for record in records],
         [
             Series("before", [record.before for record in records]),

@@ -121,8 +121,8 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
     if chart is None or scores is None:
         return ""
     figures = [*KINDS, *(["alone"] if any(row.get("alone") is not None for row in scores.clients) else [])]
-    heads = ["client", "edge", "rows", "test rows", "labels (rows)"]
-    heads += [*(kind.upper() if kind in KINDS else kind for kind in figures), "loss"]
+    heads = ["client", "edge", *(kind.upper() if kind in KINDS else kind for kind in figures)]
+    heads += ["rows", "test rows", "labels (rows)", "loss"]
     columns = [Column(head, head not in ("client", "edge", "labels (rows)")) for head in heads]
     names = class_names(scores)
     lines = []
@@ -133,9 +133,9 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
                 [
                     Cell(client_name(row)),
                     Cell(edge_name(row)),
+                    *(Cell(run.metric.text(row.get(kind)), row.get(kind)) for kind in figures),
                     *(Cell(str(row[name]), row[name]) for name in ("rows", "test_rows")),
                     Cell(held, style="long"),
-                    *(Cell(run.metric.text(row.get(kind)), row.get(kind)) for kind in figures),
                     Cell("–" if row["loss"] is None else f"{row['loss']:.4f}", row["loss"]),
                 ],
                 "worst" if row["worst_decile"] else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -59,6 +60,12 @@ def difference(file: Mapping[str, Any], run: Mapping[str, Any]) -> str | None:
 
 def _is_free(key: str) -> bool:
     return key in (*FREE, SOURCE) or (key.startswith(ENGINE) and key != PRECISION)
+
+
+def source_name(source: str) -> str:
+    """A data source in a sentence: of a file its name, without the folders of the machine."""
+    path = Path(source)
+    return path.name if path.is_absolute() else str(source)
 
 
 def contrast(key: str, here: Any, then: Any) -> str:

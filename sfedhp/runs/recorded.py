@@ -53,11 +53,15 @@ class RecordedRun:
     @property
     def sentence(self) -> str:
         """What was run, and how it ended."""
+        return self.sentence_on(self.config[SOURCE])
+
+    def sentence_on(self, source: str) -> str:
+        """The same, with another name for the data."""
         config, rounds = self.config, self.config["rounds"]
         end = f", {self.rounds_done} done" if not self.finished and not self.error else ""
         diverged = f"; {self.error}" if self.error else ""
         return (
-            f"{config[METHOD]} on {config[SOURCE]}: {counted(config['edges'], 'edge')} with "
+            f"{config[METHOD]} on {source}: {counted(config['edges'], 'edge')} with "
             f"{counted(self.clients, 'client')}, {counted(rounds, 'round')}{end}, "
             f"seed {config['seed']}{diverged}."
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfedhp import Experiment, FedAvg, SFedHP
+from sfedhp import DataOptions, Experiment, FedAvg, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.report.facts import estimate, read_facts, varying_keys
 from tests.support.run_folders import write_run
@@ -22,6 +22,14 @@ def test_runs_that_differ_only_in_their_seeds_are_one_setting(tmp_path):
     assert [group.name for group in facts.groups] == ["edge_rounds=20", "edge_rounds=7"]
     assert [group.seeds for group in facts.groups] == [[0, 1, 2], [0, 1, 2]]
     assert facts.sentence == "6 runs of 2 settings: sfedhp on fmnist-mini, 4 rounds, 3 seeds."
+
+
+def test_a_file_is_named_without_the_folders_of_the_machine(tmp_path):
+    data = DataOptions(source=str(tmp_path / "own.csv"), target="y")
+    for seed in (0, 1):
+        write_run(tmp_path / str(seed), seed=seed, experiment=Experiment(data=data))
+    assert read_facts([tmp_path]).sentence == "2 runs: sfedhp on own.csv, 4 rounds, 2 seeds."
+    assert read_facts([tmp_path / "1"]).sentence.startswith("sfedhp on own.csv: 2 edges")
 
 
 def test_a_mean_over_seeds_is_that_of_the_histories(tmp_path):

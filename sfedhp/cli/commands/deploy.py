@@ -27,7 +27,7 @@ from sfedhp.runs.records import summarize
 
 
 @click.command()
-@click.argument("arguments", nargs=-1, metavar="[FEDERATION.toml] [KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml] [KEY=VALUE]...")
 @click.option(
     "--local", is_flag=True, help="Start every role on this machine, on the loopback interface only."
 )
@@ -38,13 +38,14 @@ from sfedhp.runs.records import summarize
 def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: bool) -> None:
     """Run a whole federation on this machine: every role is a process with its own certificate.
 
-    Each client uses its share of the experiment's data. Without a file, the federation has the defaults, as
-    the experiment of `sfedhp run` has. Ctrl-C stops all processes; finished rounds are kept.
-    For several machines, make kits with `sfedhp provision` and start each role on its machine.
+    Each client uses its share of the experiment's data. FILE.toml is a federation file, or a config as for
+    `sfedhp run`. Without a file, both have the defaults. Ctrl-C stops all processes; finished rounds are
+    kept. For several machines, make kits with `sfedhp provision` and start each role on its machine.
 
     \b
     Examples:
       sfedhp deploy --local rounds=5 edges=2 clients_per_edge=2
+      sfedhp deploy experiment.toml --local
       sfedhp deploy federation.toml --local
       sfedhp deploy federation.toml --local rounds=5 edges=2 clients_per_edge=2 --json
     """

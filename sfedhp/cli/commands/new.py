@@ -6,6 +6,7 @@ import csv
 import io
 import random
 import shlex
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,8 @@ import click
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
 
-_SITES: Final = {"north": 3, "south": 2}  # how many clients each edge has
+_SITES: Final = {"north": range(1, 4), "south": range(1, 3)}  # the wards of each hospital
+_JOINS_LATER: Final = {"south": range(3, 4)}
 _ROWS: Final = 60  # of each client
 
 
@@ -33,7 +35,8 @@ def new(folder: Path) -> None:
     if folder.exists():
         raise InputError(f"{folder} exists already: choose another name.")
     folder.mkdir(parents=True)
-    write_text(folder / "data.csv", example_rows())
+    write_text(folder / "data.csv", example_rows(_SITES, seed=0))
+    write_text(folder / "new-ward.csv", example_rows(_JOINS_LATER, seed=1))
     for template in sorted(files("sfedhp.cli").joinpath("starter").iterdir(), key=lambda each: each.name):
         if template.name.endswith(".txt"):
             text = template.read_text(encoding="utf-8").replace("PROJECT", folder.name)
@@ -43,13 +46,18 @@ def new(folder: Path) -> None:
     click.echo(f"  cd {where} && sfedhp run experiment.toml")
 
 
-def example_rows() -> str:
-    """A table of made-up patients, who differ from ward to ward; the same at every call."""
-    draw, text = random.Random(0), io.StringIO(newline="")
+def example_rows(sites: Mapping[str, Iterable[int]], seed: int) -> str:
+    """A table of made-up patients, who differ from ward to ward; the same at every call.
+
+    Args:
+        sites: the wards of each hospital.
+        seed: of the generator.
+    """
+    draw, text = random.Random(seed), io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["hospital", "ward", "age", "pulse", "pressure", "smoker", "outcome"])
-    for hospital, wards in _SITES.items():
-        for ward in range(1, wards + 1):
+    for hospital, wards in sites.items():
+        for ward in wards:
             for _ in range(_ROWS):
                 age, smoker = draw.randint(20, 90), draw.random() < 0.2 * ward
                 pulse = draw.gauss(65 + 4 * ward, 8)

@@ -505,3 +505,21 @@ def test_without_a_file_a_federation_has_the_defaults(sfedhp, played, here):
     refused = sfedhp("provision", *SMALL)
     assert refused.exit_code == 2
     assert "Give one federation file" in refused.stderr
+
+
+def test_a_config_of_an_experiment_is_deployed_as_it_is_run(sfedhp, played, here, monkeypatch):
+    played(statuses=())
+    deployed = []
+    monkeypatch.setattr("sfedhp.deploy.provisioning.make_kits", lambda layout, kits: deployed.append(layout))
+    (here / "sub").mkdir()
+    np.savez(here / "sub" / "own.npz", inputs=np.zeros((40, 4)), labels=np.arange(40) % 2)
+    config = here / "sub" / "config.toml"
+    config.write_text('rounds = 7\nedges = 2\nclients_per_edge = 1\n[data]\nsource = "own.npz"\n')
+    result = sfedhp("deploy", "sub/config.toml", "--local", "seed=5")
+    assert result.exit_code == 0, result.stderr
+    experiment = deployed[0].cloud.experiment
+    assert (experiment.rounds, experiment.seed, len(deployed[0].edges)) == (7, 5, 2)
+    assert experiment.data.source == str(config.parent / "own.npz")
+    refused = sfedhp("provision", "sub/config.toml")
+    assert refused.exit_code == 2
+    assert 'name it in a federation file, as experiment = "sub/config.toml".' in refused.stderr
