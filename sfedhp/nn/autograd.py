@@ -53,7 +53,7 @@ def hessian_product(
     leaves = _leaves(network, model, lead)
     parts = split(direction, network.weights).values()
     with torch.enable_grad():
-        outputs, _ = _train(network, leaves, statistics, batch, may_pad)
+        outputs, _ = _train(network, leaves, statistics, batch, may_pad, twice=True)
         total = loss(outputs, batch.labels, batch.real).sum()
         values = list(leaves.values())
         grads = torch.autograd.grad(total, values, create_graph=True, materialize_grads=True)
@@ -89,7 +89,12 @@ def _join(parts: tuple[Tensor, ...], lead: torch.Size) -> Tensor:
 
 
 def _train(
-    network: Network, leaves: dict[str, Tensor], statistics: Tensor, batch: Batch, may_pad: bool
+    network: Network,
+    leaves: dict[str, Tensor],
+    statistics: Tensor,
+    batch: Batch,
+    may_pad: bool,
+    twice: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """A training forward: scores (*lead, rows, outputs) and the statistics after it, (*lead, s).
 
@@ -99,7 +104,7 @@ def _train(
     *lead, width = batch.real.shape
     axes = len(lead)
     if not (network.s and may_pad):
-        return network.run(leaves, statistics, batch.inputs, torch.Size(lead), True, batch.keys)
+        return network.run(leaves, statistics, batch.inputs, torch.Size(lead), True, batch.keys, twice)
     counts = batch.real.sum(-1).reshape(-1)
     if not counts.any():  # what comes out is never used
         return network.run(leaves, statistics, batch.inputs, torch.Size(lead), train=True)
@@ -114,7 +119,7 @@ def _train(
         some = {name: leaf[who] for name, leaf in flat.items()}
         own = None if batch.keys is None else batch.keys.reshape(-1)[who]
         stack = torch.Size([len(who)])
-        part, after = network.run(some, before[who], rows[who, :count], stack, True, own)
+        part, after = network.run(some, before[who], rows[who, :count], stack, True, own, twice)
         if outputs is None or moved is None:
             outputs, moved = part.new_zeros(len(counts), width, part.shape[-1]), before.clone()
         outputs = outputs.index_copy(0, who, pad(part, (0, 0, 0, width - count)))

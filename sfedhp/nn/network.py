@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.modules.conv import _ConvNd
 
 from sfedhp.core.errors import InputError
 from sfedhp.nn.conv.match import match_convnet
@@ -19,6 +21,7 @@ from sfedhp.nn.mlp import match_mlp
 from sfedhp.nn.modules import aliases, check_supported, copy_module
 from sfedhp.nn.recurrent import fuse, unfuse
 from sfedhp.nn.rehearsal import Rehearsal, rehearse
+from sfedhp.nn.stacked_conv import StackedConvolutions
 
 Shapes = Mapping[str, torch.Size]
 _FROZEN: Final = "parts_in_eval_mode"  # attribute of a module that was built here
@@ -48,6 +51,8 @@ class Network:
         self._frozen = {
             name for name, part in module.named_modules() if module.training and not part.training
         } | set(getattr(module, _FROZEN, ()))
+        self._convolves = any(isinstance(part, _ConvNd) for part in self.module.modules())
+        self._recurs = any(isinstance(part, nn.RNNBase) for part in self.module.modules())
         self._rehearsals: dict[tuple[torch.Size, torch.dtype], Rehearsal] = {}
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         saved = module.state_dict().keys()  # non-persistent buffers are constants of the module
@@ -105,6 +110,7 @@ class Network:
         lead: torch.Size,
         train: bool,
         keys: Tensor | None = None,
+        twice: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Run the module on a stack: outputs (*lead, rows, outputs), and the statistics after it, (*lead, s).
 
@@ -115,6 +121,7 @@ class Network:
             lead: the shape of the stack; empty for a client alone.
             train: whether batch norm uses the rows' statistics and updates the running ones, or uses those.
             keys: (*lead), of the dropout masks of a training forward; None: nothing is dropped.
+            twice: whether it will be differentiated twice.
         """
         rehearsal = self.rehearsal(inputs.shape[len(lead) + 1 :], inputs.dtype)
         if rehearsal.takes_integers:
@@ -136,13 +143,38 @@ class Network:
         flat = {
             name: value.reshape(lead.numel(), *value.shape[len(lead) :]) for name, value in weights.items()
         }
-        outputs, moved = vmap(call, in_dims=(0, 0, 0, None if keys is None else 0))(
-            flat,
-            statistics.reshape(lead.numel(), self.s),
-            inputs.reshape(lead.numel(), *inputs.shape[len(lead) :]),
-            None if keys is None else keys.reshape(-1),
-        )
+        with StackedConvolutions() if self._convolves and not twice else nullcontext():
+            outputs, moved = vmap(call, in_dims=(0, 0, 0, None if keys is None else 0))(
+                flat,
+                statistics.reshape(lead.numel(), self.s),
+                inputs.reshape(lead.numel(), *inputs.shape[len(lead) :]),
+                None if keys is None else keys.reshape(-1),
+            )
         return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
+
+    def run_module(self, inputs: Tensor, keys: Tensor | None) -> Tensor:
+        """Outputs (rows, outputs) of a training forward of the module with the values it holds.
+
+        Args:
+            inputs: (rows, *shape), of one client.
+            keys: (), of the dropout masks; None: nothing is dropped.
+        """
+        rehearsal = self.rehearsal(inputs.shape[1:], inputs.dtype)
+        inputs = inputs.long() if rehearsal.takes_integers else inputs
+        self._set_mode(True)
+        dropout = None
+        if rehearsal.dropout or rehearsal.attends:
+            drops = keys is not None and rehearsal.dropout
+            dropout = KeyedDropout(keyed(keys, rehearsal.dropout) if drops and keys is not None else None)
+        return self._checked(partial(self.module, inputs), dropout)
+
+    def runs_each_faster(self, device: torch.device) -> bool:
+        """Whether clients, one after the other, train faster than a stack of them by `vmap`.
+
+        That is measured, not derived (`benchmarks/networks.py`): on a CPU it is so for convolutions, whose
+        rows then stay in the cache, and for recurrent layers, for which torch has a fused function.
+        """
+        return device.type == "cpu" and (self._convolves or self._recurs)
 
     @property
     def variances(self) -> Tensor:
@@ -205,9 +237,16 @@ class Network:
         counters = {name: self.module.get_buffer(name).clone() for name in self._counters}
         tied = {name: weights[first] for name, first in self._tied.items() if first in weights}
         values = {**weights, **buffers, **counters, **tied}
+        outputs = self._checked(
+            partial(functional_call, self.module, values, (inputs,), tie_weights=False), dropout
+        )
+        return outputs, join(buffers, self.buffers) if buffers else statistics
+
+    def _checked(self, forward: Callable[[], object], dropout: KeyedDropout | None) -> Tensor:
+        """What a forward gives, with this dropout."""
         try:
             with dropout or nullcontext():
-                outputs = functional_call(self.module, values, (inputs,), tie_weights=False)
+                outputs = forward()
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -220,7 +259,7 @@ class Network:
                 f"The model {type(self.module).__name__} returns a {type(outputs).__name__}: its forward "
                 f"must return one tensor of scores."
             )
-        return outputs, join(buffers, self.buffers) if buffers else statistics
+        return outputs
 
 
 def split(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:

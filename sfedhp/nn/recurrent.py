@@ -7,6 +7,8 @@ network's module gets them in place of torch's, see `unfuse`, and a module that 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -19,6 +21,8 @@ from sfedhp.core.errors import InputError
 class _Unrolled(nn.RNNBase):
     """Layers and directions, one after the other, and time step by time step."""
 
+    fused = False  # whether torch's own function computes it; see `fused_layers`
+
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002 - torch's name
         """Outputs of all times, and the last states, as the base class gives them."""
         if not isinstance(input, Tensor):
@@ -26,6 +30,8 @@ class _Unrolled(nn.RNNBase):
                 f"The model gives its {type(self).__name__} a {type(input).__name__}: give it a tensor, with "
                 f"sequences of one length."
             )
+        if self.fused:
+            return _FUSED[type(self)].forward(self, input, hx)
         batched = input.ndim == 3
         rows_axis = 0 if self.batch_first else 1
         below = input if batched else input.unsqueeze(rows_axis)
@@ -156,3 +162,23 @@ def fuse(module: nn.Module) -> nn.Module:
     for part in module.modules():
         part.__class__ = _FUSED.get(type(part), type(part))
     return module
+
+
+@contextmanager
+def fused_layers(module: nn.Module) -> Iterator[None]:
+    """While entered, a client alone runs recurrent layers by torch's fused functions.
+
+    These draw masks of their own between layers, so layers with dropout stay as they are.
+    """
+    layers = [
+        part
+        for part in module.modules()
+        if isinstance(part, _Unrolled) and not (part.dropout and part.num_layers > 1)
+    ]
+    for layer in layers:
+        layer.fused = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.fused = False

@@ -15,7 +15,7 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Augment, Batch, Clock
 from sfedhp.core.vectors import density
-from sfedhp.nn import autograd, mlp
+from sfedhp.nn import autograd, each, mlp
 from sfedhp.nn.augmentation import augmented
 from sfedhp.nn.conv.network import ConvNet
 from sfedhp.nn.kernels import available
@@ -33,6 +33,7 @@ class GradientMethod(StrEnum):
     """Which implementation computes gradients: `nn.autograd`, `nn.mlp` or `nn.conv`."""
 
     AUTOGRAD = "autograd"
+    EACH = "autograd, client by client"
     LINEAR = "linear layers by hand"
     CONVOLUTIONS = "convolutions by hand"
 
@@ -102,7 +103,7 @@ class Task:
         """Which implementation computes gradients, whether by fused kernels, and if not, why."""
         layers, convnet, device = self.layers, self.convnet, self.inputs.device
         if not layers and not convnet:
-            return GradientPath(GradientMethod.AUTOGRAD)
+            return GradientPath(GradientMethod.EACH if self._in_turn else GradientMethod.AUTOGRAD)
         method = GradientMethod.LINEAR if layers else GradientMethod.CONVOLUTIONS
         if layers and available.kernels_run_on(device):
             return GradientPath(method, fused=True)
@@ -111,6 +112,11 @@ class Task:
             return GradientPath(method, fused=True)
         reason = available.unavailable_reason(device) if device.type == "cuda" else ""
         return GradientPath(method, reason=reason)
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether autograd goes through one client after the other."""
+        return not self.force_autograd and self.network.runs_each_faster(self.inputs.device)
 
     @property
     def may_pad(self) -> bool:
@@ -252,7 +258,10 @@ class Task:
     def _autograd_gradient(self, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         """∇ℓ (..., d) by autograd; updates the statistics."""
         statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.real.shape[-1])
-        grads, moved = autograd.gradient(self.network, model, statistics, batch, loss, may_pad)
+        if self._in_turn:
+            grads, moved = each.gradient(self.network, model, statistics, batch, loss)
+        else:
+            grads, moved = autograd.gradient(self.network, model, statistics, batch, loss, may_pad)
         if self.network.s:
             self.statistics = moved
         return grads

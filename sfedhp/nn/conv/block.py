@@ -1,4 +1,7 @@
-"""The repeated part of a convolutional network, over a stack of clients: convolution, norm, ReLU, pooling."""
+"""The repeated part of a convolutional network, over a stack of clients.
+
+It is a convolution, then perhaps a norm, ReLU, then perhaps max pooling and dropout.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.nn.conv.convolve import Convolution, Pooled, add_unpooled, max_pool
+from sfedhp.nn.conv.convolve import HALVES, SAME, Convolution, Pooled, Window, add_unpooled, max_pool
+from sfedhp.nn.conv.masks import NOTHING_DROPPED, Masks
 from sfedhp.nn.conv.norm import Norm, NormState, per_pixel
 from sfedhp.nn.matmul import relu_backward
 
@@ -19,31 +23,46 @@ class Saved(NamedTuple):
     raw: Tensor  # the convolution's outputs without its bias, times the signs of the norm's gains
     norm: NormState | None
     pooled: Pooled | None
-    outputs: Tensor  # after ReLU
+    outputs: Tensor  # after ReLU and dropout
+    image: tuple[int, int]  # height and width of the inputs
 
 
 class Block(NamedTuple):
-    """A 3 × 3 convolution that keeps the size, perhaps a norm, ReLU, perhaps 2 × 2 max pooling.
+    """A convolution, perhaps a norm, ReLU, perhaps max pooling, perhaps dropout.
 
     Models are (groups, d); a group is a run of consecutive clients that share a model.
     """
 
-    start: int  # offset of its weight (outputs, inputs, 3, 3), then its bias, in the flat vector
+    start: int  # offset of its weight (outputs, inputs, *kernel), then its bias, in the flat vector
     inputs: int
     outputs: int
     biased: bool
     norm: Norm | None
     pools: bool
+    window: Window = SAME
+    pooling: Window = HALVES  # where it pools
+    dropout: float = 0.0  # the probability that a number is dropped at the end
 
     @property
     def weight_end(self) -> int:
         """Where the weight ends, and the bias begins if there is one."""
-        return self.start + 9 * self.outputs * self.inputs
+        height, width = self.window.kernel
+        return self.start + height * width * self.outputs * self.inputs
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is a 3 × 3 convolution that keeps the size, without dropout, and pooling halves it."""
+        return self.window == SAME and self.pooling == HALVES and not self.dropout
+
+    def sizes(self, image: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Height and width of what the convolution gives for such images, and of what the block gives."""
+        convolved = self.window.size(image)
+        return convolved, self.pooling.size(convolved) if self.pools else convolved
 
     def weight(self, flat: Tensor) -> Tensor:
-        """A view of the weight, (..., outputs, inputs, 3, 3)."""
+        """A view of the weight, (..., outputs, inputs, *kernel)."""
         weight = flat[..., self.start : self.weight_end]
-        return weight.view(*flat.shape[:-1], self.outputs, self.inputs, 3, 3)
+        return weight.view(*flat.shape[:-1], self.outputs, self.inputs, *self.window.kernel)
 
     def bias(self, flat: Tensor) -> Tensor:
         """A view of the bias, (..., 1, outputs); zeros if there is none."""
@@ -51,7 +70,14 @@ class Block(NamedTuple):
             return flat.new_zeros(()).expand(*flat.shape[:-1], 1, self.outputs)
         return flat[..., None, self.weight_end : self.weight_end + self.outputs]
 
-    def forward(self, convolution: Convolution, models: Tensor, rows: Tensor, real: Tensor | None) -> Saved:
+    def forward(
+        self,
+        convolution: Convolution,
+        models: Tensor,
+        rows: Tensor,
+        real: Tensor | None,
+        masks: Masks = NOTHING_DROPPED,
+    ) -> Saved:
         """A training forward: norms use the statistics of the rows.
 
         Args:
@@ -59,7 +85,9 @@ class Block(NamedTuple):
             models: (groups, d).
             rows: (clients, rows, height, width, inputs).
             real: (clients, rows), which rows are not padding; None: all.
+            masks: of dropout.
         """
+        image = rows.shape[2], rows.shape[3]
         clients, signs, gain_and_offset = rows.shape[0], None, None
         if self.norm is not None:
             gain_and_offset = self.norm.gain_and_offset(models)
@@ -69,15 +97,17 @@ class Block(NamedTuple):
             signs = (
                 torch.copysign(gain_and_offset.new_ones(()), gain_and_offset[:, 0]) if self.pools else None
             )
-        raw, convolved = convolution.forward(self.weight(models), signs, rows)
-        pooled = max_pool(raw) if self.pools else None
+        raw, convolved = convolution.forward(self.weight(models), signs, rows, self.window)
+        pooled = max_pool(raw, self.pooling) if self.pools else None
         chosen = raw if pooled is None else pooled.values
         bias = _per_client(self.bias(models), clients)
         if self.norm is None or gain_and_offset is None:
-            return Saved(convolved, raw, None, pooled, (chosen + per_pixel(bias)).relu_())
+            outputs = masks.drop_pixels((chosen + per_pixel(bias)).relu_(), self.dropout)
+            return Saved(convolved, raw, None, pooled, outputs, image)
         own = signs if signs is None else _per_client(signs.unsqueeze(1), clients)
         norm = NormState.measure(self.norm, _per_client(gain_and_offset, clients), bias, raw, own, real)
-        return Saved(convolved, raw, norm, pooled, norm.normalize(chosen).relu_())
+        outputs = masks.drop_pixels(norm.normalize(chosen).relu_(), self.dropout)
+        return Saved(convolved, raw, norm, pooled, outputs, image)
 
     def backward(
         self,
@@ -87,6 +117,7 @@ class Block(NamedTuple):
         grads: Tensor,
         flat_grad: Tensor,
         needs_input_grad: bool,
+        masks: Masks = NOTHING_DROPPED,
     ) -> Tensor:
         """Gradients (clients, rows, height, width, inputs) of the inputs, given those of the outputs.
 
@@ -97,9 +128,10 @@ class Block(NamedTuple):
             grads: (clients, rows, height, width, outputs).
             flat_grad: (clients, d), zeros where the gradients of the block's parameters are written.
             needs_input_grad: whether the result is needed; if not, it is empty.
+            masks: as in `forward`.
         """
-        _, raw, norm, pooled, outputs = saved
-        grads = relu_backward(grads, outputs)
+        _, raw, norm, pooled, outputs, image = saved
+        grads = relu_backward(masks.undrop(grads, self.dropout), outputs)
         if norm is None or self.norm is None:
             bias: Tensor | None = grads.sum((1, 2, 3)).unsqueeze(1)
             raw_grads = torch.zeros_like(raw)
@@ -114,7 +146,12 @@ class Block(NamedTuple):
         if self.biased and bias is not None:
             self.bias(flat_grad).copy_(bias)
         return convolution.backward(
-            self.weight(models), saved.convolved, raw_grads, self.weight(flat_grad), needs_input_grad
+            self.weight(models),
+            saved.convolved,
+            raw_grads,
+            self.weight(flat_grad),
+            image if needs_input_grad else None,
+            self.window,
         )
 
     def predict(
@@ -140,8 +177,8 @@ class Block(NamedTuple):
             )
             affine = self.norm.from_running_stats(gain_and_offset, running_stats, shift)
             scale, shift = affine.scale.squeeze(1), affine.shift
-        outputs, _ = convolution.forward(weight, scale, rows)
-        outputs = max_pool(outputs).values if self.pools else outputs
+        outputs, _ = convolution.forward(weight, scale, rows, self.window)
+        outputs = max_pool(outputs, self.pooling).values if self.pools else outputs
         return outputs.add_(per_pixel(_per_client(shift, clients))).relu_()
 
 

@@ -1,37 +1,66 @@
-"""3 × 3 convolutions and 2 × 2 pooling over a stack of clients, forward and backward.
+"""Convolutions and max pooling over a stack of clients, forward and backward.
 
-Images are (clients, rows, height, width, channels), channels last. Weights are (groups, outputs, inputs, 3,
-3) as in the flat vectors; a group is a run of consecutive clients that share a model. Images are padded with
-zeros, so a convolution keeps their size. There are two implementations, for CPU and for GPU.
+Images are (clients, rows, height, width, channels), channels last. Weights are (groups, outputs, inputs,
+*kernel) as in the flat vectors; a group is a run of consecutive clients that share a model. There are two
+implementations, for CPU and for GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 
+class Window(NamedTuple):
+    """How a convolution or a pooling moves over an image, in height and width."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]  # with zeros, on both sides
+
+    def size(self, image: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of what comes out."""
+        height, width = (
+            (side + 2 * around - size) // step + 1
+            for side, size, step, around in zip(image, *self, strict=True)
+        )
+        return height, width
+
+
+SAME: Final = Window((3, 3), (1, 1), (1, 1))  # a convolution that keeps the size
+HALVES: Final = Window((2, 2), (2, 2), (0, 0))  # a pooling that halves it
+
+
 class Convolution(Protocol):
-    """A 3 × 3 convolution of every client with its own weight: forward and backward."""
+    """A convolution of every client with its own weight: forward and backward."""
 
     rows_at_once: int  # rows of several clients to work on together (a client with more goes alone); 0: all
     max_columns: int  # elements of im2col columns that may be held at once in a forward without backward
 
-    def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, weight: Tensor, scale: Tensor | None, rows: Tensor, window: Window
+    ) -> tuple[Tensor, Tensor]:
         """The outputs (clients, rows, height, width, outputs) without a bias, and what `backward` reads.
 
         Args:
-            weight: (groups, outputs, inputs, 3, 3).
+            weight: (groups, outputs, inputs, *kernel).
             scale: (groups, outputs), factors of the outputs; None: 1.
             rows: (clients, rows, height, width, inputs).
+            window: of the convolution.
         """
 
     def backward(
-        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+        self,
+        weight: Tensor,
+        saved: Tensor,
+        grads: Tensor,
+        weight_grad: Tensor,
+        image: tuple[int, int] | None,
+        window: Window,
     ) -> Tensor:
         """Gradients of the rows, shaped as they are; the gradients of the weights are written.
 
@@ -39,8 +68,9 @@ class Convolution(Protocol):
             weight: as in `forward`.
             saved: the second result of `forward`.
             grads: gradients of the outputs before scaling, (clients, rows, height, width, outputs).
-            weight_grad: (clients, outputs, inputs, 3, 3), memory for the gradients of every client's weights.
-            needs_input_grad: whether the gradients of the rows are needed; if not, the result is empty.
+            weight_grad: (clients, outputs, inputs, *kernel), memory for every client's gradients of weights.
+            image: height and width of the rows, if their gradients are needed; None: the result is empty.
+            window: of the convolution.
         """
 
 
@@ -50,23 +80,35 @@ class DirectConvolution:
     rows_at_once = 200
     max_columns = 2**22
 
-    def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, weight: Tensor, scale: Tensor | None, rows: Tensor, window: Window
+    ) -> tuple[Tensor, Tensor]:
         """See `Convolution`; saves the rows."""
         matrices = _scaled(weight, scale).permute(0, 1, 4, 2, 3)
-        outputs = rows.new_empty(*rows.shape[:-1], weight.shape[1])
+        size = window.size((rows.shape[2], rows.shape[3]))
+        outputs = rows.new_empty(*rows.shape[:2], *size, weight.shape[1])
         for own, (matrix, mine) in zip(outputs, _by_client(matrices, rows), strict=True):
-            _channels_first(own).copy_(conv2d(_channels_first(mine), matrix, padding=1))
+            there = conv2d(_channels_first(mine), matrix, stride=window.stride, padding=window.padding)
+            _channels_first(own).copy_(there)
         return outputs, rows
 
     def backward(
-        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+        self,
+        weight: Tensor,
+        saved: Tensor,
+        grads: Tensor,
+        weight_grad: Tensor,
+        image: tuple[int, int] | None,
+        window: Window,
     ) -> Tensor:
         """See `Convolution`."""
-        options = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [needs_input_grad, True, False])
+        needs_input_grad = image is not None
+        options = (None, [*window.stride], [*window.padding], [1, 1], False, [0, 0], 1)
+        wanted = [needs_input_grad, True, False]
         rows = torch.empty_like(saved) if needs_input_grad else saved.new_empty(0)
         for client, (matrix, mine) in enumerate(_by_client(weight, saved)):
             below, own, _ = torch.ops.aten.convolution_backward(
-                _channels_first(grads[client]), _channels_first(mine), matrix, *options
+                _channels_first(grads[client]), _channels_first(mine), matrix, *options, wanted
             )
             weight_grad[client] = own
             if needs_input_grad:
@@ -75,7 +117,7 @@ class DirectConvolution:
 
 
 class Im2colConvolution:
-    """A batched matrix product for all clients, over columns with the 3 × 3 neighborhood of every pixel.
+    """A batched matrix product for all clients, over columns with the neighborhood of every pixel.
 
     Grouped convolutions are slow on a GPU, their backward most of all; batched products are not.
     """
@@ -84,16 +126,26 @@ class Im2colConvolution:
     max_columns = 2**27
     split_above = 1024  # pixels of a client from which its sum is split, so that the whole GPU works on it
 
-    def forward(self, weight: Tensor, scale: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Convolution`; saves the columns (clients, rows, height, width, 3, 3, inputs)."""
-        around = pad(rows, (0, 0, 1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1)
+    def forward(
+        self, weight: Tensor, scale: Tensor | None, rows: Tensor, window: Window
+    ) -> tuple[Tensor, Tensor]:
+        """See `Convolution`; saves the columns (clients, rows, height, width, *kernel, inputs)."""
+        (tall, wide), (down, right), (above, left) = window
+        padded = pad(rows, (0, 0, left, left, above, above))
+        around = padded.unfold(2, tall, down).unfold(3, wide, right)
         columns = around.permute(0, 1, 2, 3, 5, 6, 4).contiguous()
         matrix = _scaled(weight, scale).flatten(2)
         outputs = torch.bmm(columns.view(matrix.shape[0], -1, matrix.shape[2]), matrix.mT)
-        return outputs.view(*rows.shape[:-1], -1), columns
+        return outputs.view(*columns.shape[:4], -1), columns
 
     def backward(
-        self, weight: Tensor, saved: Tensor, grads: Tensor, weight_grad: Tensor, needs_input_grad: bool
+        self,
+        weight: Tensor,
+        saved: Tensor,
+        grads: Tensor,
+        weight_grad: Tensor,
+        image: tuple[int, int] | None,
+        window: Window,
     ) -> Tensor:
         """See `Convolution`."""
         matrix, clients = _scaled(weight, None).flatten(2), grads.shape[0]
@@ -102,9 +154,9 @@ class Im2colConvolution:
         partial = torch.bmm(
             grads.view(clients * splits, -1, outputs).mT, saved.view(clients * splits, -1, width)
         )
-        partial = partial.view(clients, splits, outputs, 3, 3, -1).permute(0, 1, 2, 5, 3, 4)
+        partial = partial.view(clients, splits, outputs, *window.kernel, -1).permute(0, 1, 2, 5, 3, 4)
         torch.sum(partial, 1, out=weight_grad)
-        return self._input_grad(matrix, grads) if needs_input_grad else grads.new_empty(0)
+        return grads.new_empty(0) if image is None else self._input_grad(matrix, grads, image, window)
 
     def splits(self, pixels: int) -> int:
         """Into how many partial sums to split a client's sum Σ δᵀ X over this many pixels."""
@@ -113,22 +165,24 @@ class Im2colConvolution:
             splits *= 2
         return splits
 
-    def _input_grad(self, matrix: Tensor, grads: Tensor) -> Tensor:
-        """Gradients of the rows: for every pixel the sum over the nine neighborhoods it is part of."""
+    def _input_grad(self, matrix: Tensor, grads: Tensor, image: tuple[int, int], window: Window) -> Tensor:
+        """Gradients of the rows: for every pixel the sum over the neighborhoods it is part of."""
         clients, rows, height, width, outputs = grads.shape
-        channels = matrix.shape[2] // 9
+        (tall, wide), (down, right), (above, left) = window
+        channels = matrix.shape[2] // (tall * wide)
         around = torch.bmm(grads.view(matrix.shape[0], -1, outputs), matrix)
-        around = around.view(clients, rows, height, width, 3, 3, channels)
-        total = around.new_zeros(clients, rows, height + 2, width + 2, channels)
-        for down in range(3):
-            for right in range(3):
-                there = total[:, :, down : down + height, right : right + width]
-                there.add_(around[:, :, :, :, down, right])
-        return total[:, :, 1:-1, 1:-1]
+        around = around.view(clients, rows, height, width, tall, wide, channels)
+        total = around.new_zeros(clients, rows, image[0] + 2 * above, image[1] + 2 * left, channels)
+        for row in range(tall):
+            for column in range(wide):
+                lines = slice(row, row + down * height, down)
+                there = total[:, :, lines, column : column + right * width : right]
+                there.add_(around[:, :, :, :, row, column])
+        return total[:, :, above : above + image[0], left : left + image[1]]
 
 
 def _scaled(weight: Tensor, scale: Tensor | None) -> Tensor:
-    """Weights times the factors of the outputs, in the order of columns: (groups, outputs, 3, 3, inputs)."""
+    """Weights times the outputs' factors, in the order of columns: (groups, outputs, *kernel, inputs)."""
     ordered = weight.permute(0, 1, 3, 4, 2)
     if scale is None:
         return ordered.contiguous()
@@ -141,21 +195,21 @@ def _channels_first(rows: Tensor) -> Tensor:
 
 
 def _by_client(weight: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every client's weight (outputs, inputs, 3, 3) and rows (rows, height, width, inputs)."""
+    """Every client's weight (outputs, inputs, *kernel) and rows (rows, height, width, inputs)."""
     members = rows.shape[0] // weight.shape[0]
     return ((weight[client // members], mine) for client, mine in enumerate(rows))
 
 
 class Pooled(NamedTuple):
-    """The result of 2 × 2 max pooling; both are (clients, rows, height / 2, width / 2, channels)."""
+    """The result of max pooling; both are (clients, rows, height, width, channels)."""
 
     values: Tensor
     indices: Tensor  # where each value was in its image of height · width pixels
 
 
-def max_pool(rows: Tensor) -> Pooled:
-    """2 × 2 max pooling of (clients, rows, height, width, channels); an odd last line or column is cut."""
-    found = max_pool2d(_channels_first(rows.flatten(0, 1)), 2, return_indices=True)
+def max_pool(rows: Tensor, window: Window = HALVES) -> Pooled:
+    """Max pooling of (clients, rows, height, width, channels); lines and columns left over are cut."""
+    found = max_pool2d(_channels_first(rows.flatten(0, 1)), *window, return_indices=True)
     return Pooled(*(part.movedim(-3, -1).view(*rows.shape[:2], *part.shape[2:], -1) for part in found))
 
 

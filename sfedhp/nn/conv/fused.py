@@ -37,7 +37,9 @@ class Saved(NamedTuple):
 def can_fuse(blocks: Sequence[Block], shape: torch.Size, device: torch.device) -> bool:
     """Whether kernels exist for these blocks on images (channels, height, width), and run on this device."""
     even = not any(side % 2 ** len(blocks) for side in shape[1:])
-    known = all(block.pools and block.norm is not None and _groups_fit(block.norm) for block in blocks)
+    known = all(
+        block.usual and block.pools and block.norm is not None and _groups_fit(block.norm) for block in blocks
+    )
     return even and known and available.kernels_run_on(device)
 
 

@@ -7,6 +7,7 @@ where a group is a run of consecutive clients that share a model; a batch has al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,21 +29,31 @@ class ConvNet(NamedTuple):
     blocks: tuple[Block, ...]
     head: Layers
     momentum: float  # of all running statistics; 0 if there are none
+    dropout: tuple[float, ...] = ()  # before each linear layer
+    unflattens: bool = False  # whether images come without an axis of channels
+
+    @property
+    def drops(self) -> bool:
+        """Whether there is dropout."""
+        return any(self.dropout) or any(block.dropout for block in self.blocks)
 
     def accepts(self, shape: torch.Size) -> bool:
         """Whether inputs of this shape (channels, height, width) go through the network."""
+        if self.unflattens:
+            shape = torch.Size([1, *shape])
         if len(shape) != 3 or shape[0] != self.blocks[0].inputs:
             return False
-        *pixels, last = self._pixels(shape)
+        *convolved, last = self._pixels(shape)
         batch_norms = [block.norm is not None and not block.norm.groups for block in self.blocks]
         # Torch refuses batch norm of a single value, which a batch of one row with one pixel would be.
-        single = any(norm and count < 2 for norm, count in zip(batch_norms, pixels, strict=True))
+        single = any(norm and count < 2 for norm, count in zip(batch_norms, convolved, strict=True))
         features = self.blocks[-1].outputs * last
-        return not single and features > 0 and (not self.head or self.head[0].inputs == features)
+        fits = not self.head or self.head[0].inputs == features
+        return not single and min(*convolved, last) > 0 and fits
 
     def can_fuse(self, shape: torch.Size, device: torch.device) -> bool:
         """Whether `gradient` uses fused kernels for such inputs on this device, if no row is padding."""
-        return fused.can_fuse(self.blocks, shape, device)
+        return not self.drops and not self.unflattens and fused.can_fuse(self.blocks, shape, device)
 
     def gradient(
         self,
@@ -67,18 +78,21 @@ class ConvNet(NamedTuple):
         """
         fuse = convolution is None and not may_pad and self.can_fuse(batch.inputs.shape[2:], models.device)
         convolution = convolution or convolution_for(models.device)
+        inputs = batch.inputs.unsqueeze(2) if self.unflattens else batch.inputs
         clients, width = batch.real.shape
         flat_grad, moved = models.new_zeros(clients, models.shape[-1]), running_stats.clone()
         waiting = []
         for who, count in _chunks(convolution, batch, clients // models.shape[0], may_pad):
-            some = Batch(batch.inputs[who, :count], batch.labels[who, :count], batch.real[who, :count])
+            some = Batch(inputs[who, :count], batch.labels[who, :count], batch.real[who, :count])
+            if self.drops and batch.keys is not None:
+                some = some._replace(keys=batch.keys[who])
             own = _models_of(models, who, clients)
             work: TrainingPass
             if fuse:
                 work = fused.FusedPass(self.blocks, self.head, own, some)
             else:
                 pads = may_pad and not convolution.rows_at_once
-                work = BlockwisePass(self.blocks, self.head, convolution, own, some, pads)
+                work = BlockwisePass(self.blocks, self.head, convolution, own, some, pads, self.dropout)
             work.update_running_stats(moved[who], self.momentum)
             if loss_grad is None:
                 grads = CrossEntropyGrad(some, work.scores, work.scores.shape[-1])(work.scores)
@@ -106,9 +120,10 @@ class ConvNet(NamedTuple):
             convolution: the implementation to use; None: the fastest on this device.
         """
         convolution = convolution or convolution_for(models.device)
+        inputs = inputs.unsqueeze(2) if self.unflattens else inputs
         clients = inputs.shape[0]
         widest = max(
-            9 * block.inputs * count
+            math.prod(block.window.kernel) * block.inputs * count
             for block, count in zip(self.blocks, self._pixels(inputs.shape[2:]), strict=False)
         )
         together = 1 if convolution.rows_at_once else clients
@@ -131,14 +146,20 @@ class ConvNet(NamedTuple):
         return forward(self.head, StackedModels(models), flatten_features(rows))[-1]
 
     def _pixels(self, shape: torch.Size) -> list[int]:
-        """Pixels of the images that each block gets, then of those that the last one returns."""
-        height, width = shape[1:]
-        pixels = [height * width]
+        """Pixels of the images that each convolution gives, then of those that the last block gives.
+
+        They are 0 where a window does not fit.
+        """
+        image, pixels = (shape[1], shape[2]), []
         for block in self.blocks:
-            if block.pools:
-                height, width = height // 2, width // 2
-            pixels.append(height * width)
-        return pixels
+            convolved, image = block.sizes(image)
+            pixels.append(_area(convolved))
+        return [*pixels, _area(image)]
+
+
+def _area(size: tuple[int, int]) -> int:
+    """Pixels of an image of this height and width."""
+    return max(size[0], 0) * max(size[1], 0)
 
 
 def convolution_for(device: torch.device) -> Convolution:

@@ -10,6 +10,7 @@ from torch import Tensor
 from sfedhp.core.types import Batch
 from sfedhp.nn.conv.block import Block, Saved
 from sfedhp.nn.conv.convolve import Convolution
+from sfedhp.nn.conv.masks import NOTHING_DROPPED, Masks
 from sfedhp.nn.matmul import relu_backward
 from sfedhp.nn.mlp import Layers, StackedModels, forward
 
@@ -42,6 +43,7 @@ class BlockwisePass:
         models: Tensor,
         batch: Batch,
         may_pad: bool,
+        dropout: tuple[float, ...] = (),
     ):
         """Run the forward.
 
@@ -52,15 +54,17 @@ class BlockwisePass:
             models: (groups, d).
             batch: of these clients.
             may_pad: whether rows may be padding; padding is then left out of all statistics.
+            dropout: of the inputs of each layer of the head; empty: none.
         """
+        self.masks = Masks(batch.keys)
         self.blocks, self.convolution, self.models = blocks, convolution, models
         self.real = batch.real if may_pad else None
         self.saved: list[Saved] = []
         rows = channels_last(batch.inputs)
         for block in blocks:
-            self.saved.append(block.forward(convolution, models, rows, self.real))
+            self.saved.append(block.forward(convolution, models, rows, self.real, self.masks))
             rows = self.saved[-1].outputs
-        self.head = Head(head, models, rows)
+        self.head = Head(head, models, rows, self.masks, dropout)
         self.scores = self.head.scores
 
     def update_running_stats(self, running_stats: Tensor, momentum: float) -> None:
@@ -83,16 +87,32 @@ class BlockwisePass:
         for index in reversed(range(len(self.saved))):
             saved = self.saved.pop()
             grads = self.blocks[index].backward(
-                self.convolution, self.models, saved, grads, flat_grad, needs_input_grad=index > 0
+                self.convolution, self.models, saved, grads, flat_grad, index > 0, self.masks
             )
 
 
 class Head:
     """The linear layers on the outputs of the last block, (clients, rows, height, width, channels)."""
 
-    def __init__(self, layers: Layers, models: Tensor, rows: Tensor):
-        self.layers, self.models = layers, models
-        self.activations = forward(layers, StackedModels(models), flatten_features(rows))
+    def __init__(
+        self,
+        layers: Layers,
+        models: Tensor,
+        rows: Tensor,
+        masks: Masks = NOTHING_DROPPED,
+        dropout: tuple[float, ...] = (),
+    ):
+        self.layers, self.models, self.masks = layers, models, masks
+        self.dropout = dropout or (0.0,) * len(layers)
+        stack = StackedModels(models)
+        if not any(self.dropout):
+            self.activations = forward(layers, stack, flatten_features(rows))
+            return
+        self.activations = [flatten_features(rows)]
+        for index, (layer, p) in enumerate(zip(layers, self.dropout, strict=True)):
+            self.activations[-1] = masks.drop(self.activations[-1], p)
+            outputs = stack.forward(layer, index, self.activations[-1])
+            self.activations.append(outputs.relu_() if index < len(layers) - 1 else outputs)
 
     @property
     def scores(self) -> Tensor:
@@ -105,7 +125,7 @@ class Head:
             layer = self.layers[index]
             torch.bmm(grads.mT, self.activations[index], out=layer.weight(flat_grad))
             torch.sum(grads, 1, keepdim=True, out=layer.bias(flat_grad))
-            grads = layer.backward(self.models, grads)
+            grads = self.masks.undrop(layer.backward(self.models, grads), self.dropout[index])
             grads = relu_backward(grads, self.activations[index]) if index else grads
         return grads
 

@@ -53,6 +53,30 @@ NETWORKS = {
         nn.Flatten(),
         nn.Sequential(nn.Linear(36, 5), nn.ReLU(), nn.Linear(5, CLASSES)),
     ),
+    "windows": network(
+        nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 0)),
+        batch_norm(4),
+        nn.MaxPool2d(3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 2, stride=2, padding=1, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12, CLASSES),
+    ),
+    "dropout": network(
+        nn.Conv2d(2, 3, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.3),
+        nn.Conv2d(3, 4, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(0.25),
+        nn.Linear(24, 5),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(5, CLASSES),
+    ),
     "neither": network(*block(2, 3), *block(3, 5, pools=False), nn.Flatten()),
 }
 
@@ -242,9 +266,6 @@ def pooled(pooling):
         nn.Sequential(*block(2, 4), *block(3, 4), nn.Flatten()),
         nn.Sequential(*block(2, 4), nn.Flatten(), nn.Tanh()),
         nn.Sequential(*block(2, 4), nn.Flatten(), nn.Flatten(), nn.Linear(36, 3)),
-        convolution_with(kernel_size=5),
-        convolution_with(stride=2),
-        convolution_with(padding=0),
         convolution_with(padding="same"),
         convolution_with(dilation=2),
         convolution_with(groups=2),
@@ -254,8 +275,12 @@ def pooled(pooling):
         normed(nn.GroupNorm(2, 4, affine=False)),
         normed(nn.InstanceNorm2d(4, affine=True)),
         nn.Sequential(*block(2, 4, batch_norm(4)), *block(4, 4, nn.BatchNorm2d(4)), nn.Flatten()),
-        pooled(nn.MaxPool2d(3)),
-        pooled(nn.MaxPool2d(2, stride=1)),
+        pooled(nn.MaxPool2d(2, dilation=2)),
+        pooled(nn.Dropout(1.0)),
+        nn.Sequential(*block(2, 4), nn.Dropout(0.1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(36, 3)),
+        nn.Sequential(*block(2, 4), nn.Flatten(), nn.Linear(36, 3), nn.Dropout(0.1)),
+        nn.Sequential(*block(2, 4), nn.Flatten(), nn.Linear(36, 3), nn.Dropout(0.1), nn.ReLU()),
+        nn.Sequential(nn.Unflatten(1, (2, 3)), *block(2, 4), nn.Flatten()),
         pooled(nn.MaxPool2d(2, ceil_mode=True)),
         pooled(nn.AvgPool2d(2)),
         _hooked(),
@@ -280,3 +305,15 @@ def test_one_pixel_cannot_be_normalized_over_rows():
     assert not single.accepts(torch.Size((2, 3, 2)))
     assert NETWORKS["neither"].convnet.accepts(torch.Size((2, 3, 2)))
     assert not NETWORKS["neither"].convnet.accepts(torch.Size((2, 1, 2)))
+
+
+def test_images_without_an_axis_of_channels_get_one(way):
+    parts = nn.Unflatten(1, (1, 7)), nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(40, CLASSES)
+    own = network(*parts)
+    stack = replace(task(), network=own, inputs=some(*LEAD, ROWS, 7, 6), statistics=None)
+    assert str(stack.gradient_path) == "convolutions by hand"
+    given = some(*LEAD, own.d, seed=3)
+    plain = replace(stack, force_autograd=True)
+    close(stack.gradient(given, stack.everything()), plain.gradient(given, plain.everything()))
+    close(stack.scores(given, stack.inputs), plain.scores(given, stack.inputs))
+    assert not own.convnet.accepts(torch.Size((2, 2)))
