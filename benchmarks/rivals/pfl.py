@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -55,8 +56,8 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
     training = _federated.FederatedDataset(users.__getitem__, sampler)
     backend = _simulate.SimulatedBackend(training_data=training, val_data=training)
     how = _hyperparameters.NNTrainHyperParams(
-        local_num_epochs=None,
-        local_num_steps=options["local_steps"],
+        local_num_epochs=options.get("local_epochs") or None,
+        local_num_steps=None if options.get("local_epochs") else options["local_steps"],
         local_learning_rate=options["local_rate"],
         local_batch_size=job["batch_size"],
     )
@@ -73,10 +74,31 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
         much = make(
             central_num_iterations=done,
             evaluation_frequency=_NEVER,
-            train_cohort_size=len(clients),
+            train_cohort_size=job.get("cohort") or len(clients),
             val_cohort_size=0,
             **more,
         )
         algorithm.run(much, backend, model, how, send_metrics_to_platform=False)
 
+    @torch.no_grad()
+    def accuracy() -> float:
+        inputs, labels = test_rows(job["data"])
+        network.eval()
+        pieces = zip(inputs.split(500), labels.split(500), strict=True)
+        right = sum(
+            int((network.module(rows.to(device)).argmax(1).cpu() == own).sum()) for rows, own in pieces
+        )
+        network.train()
+        return 100 * right / len(labels)
+
+    device = next(module.parameters()).device
+    step.accuracy = accuracy  # type: ignore[attr-defined]
     return step
+
+
+def test_rows(file: str) -> tuple[Tensor, Tensor]:
+    """The test rows of an arena."""
+    with np.load(file) as data:
+        return torch.from_numpy(data["test_inputs"].astype("float32") / 255), torch.from_numpy(
+            data["test_labels"]
+        )

@@ -80,6 +80,11 @@ class Side:
         self.peak_bytes: int = answer["peak_bytes"]
         return float(answer["seconds"])
 
+    def accuracy(self) -> tuple[float, float]:
+        """Percent of the test rows that the model gets right now, and the seconds of finding out."""
+        answer = self._ask({"accuracy": True})
+        return float(answer["accuracy"]), float(answer["seconds"])
+
     def count(self) -> tuple[int, int]:
         """Operations and bytes of the next round, by formula."""
         answer = self._ask({"count": True})

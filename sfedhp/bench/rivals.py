@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 from torch import nn
 
+from sfedhp.bench.arenas import Arena
 from sfedhp.bench.cases import CLASSES, Case
 from sfedhp.bench.measurement import Side
 from sfedhp.config import to_dict
@@ -34,6 +35,7 @@ class Kind(NamedTuple):
     holds: str  # what must be there: a path in the folder, or a module
     methods: Mapping[str, str]  # our name of a method: what the rival runs
     unused: tuple[str, ...]  # modules it imports only to read its files, to evaluate and to write results
+    arenas: bool = False  # whether its adapter runs arenas too
 
 
 class Rival(NamedTuple):
@@ -68,6 +70,37 @@ class Rival(NamedTuple):
         }
         return Side(self.name, job, sys.executable if by_folder else self.path)
 
+    def arena_side(self, arena: Arena, device: str, data: Path, initial: Path) -> Side:
+        """The process that runs its rounds in an arena.
+
+        Args:
+            arena: what to run.
+            device: that computes.
+            data: the file of `Arena.write_data`.
+            initial: a file with the state dict of the initial weights.
+
+        Raises:
+            InputError: its adapter knows no arenas.
+        """
+        if not self.kind.arenas:
+            raise InputError(f"--rival {self.name} has no adapter for arenas: leave it out.")
+        job: dict[str, Any] = {
+            "file": str(self.kind.adapter),
+            "function": "build",
+            "device": device,
+            "unused": self.kind.unused,
+            "folder": self.path if self.kind.given_by == "folder" else None,
+            "method": self.kind.methods["fedavg"],
+            "options": {"local_epochs": arena.epochs, "local_rate": arena.rate},
+            "cohort": arena.cohort,
+            "batch_size": arena.batch_size,
+            "rows": arena.rows,
+            "data": str(data),
+            "layers": arena.layers,
+            "initial": str(initial),
+        }
+        return Side(self.name, job, sys.executable if self.kind.given_by == "folder" else self.path)
+
 
 def has_adapters(folder: Path) -> bool:
     """Whether a folder describes rivals."""
@@ -93,6 +126,7 @@ def read_kinds(folder: Path) -> dict[str, Kind]:
             holds=entry["holds"],
             methods=entry["methods"],
             unused=tuple(entry.get("unused", ())),
+            arenas=bool(entry.get("arenas")),
         )
         for name, entry in described.items()
     }

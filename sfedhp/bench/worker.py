@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
@@ -76,6 +77,10 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         request = json.loads(line)
         if "count" in request:
             _answer(answers, **_counted(step))
+        elif "accuracy" in request:
+            scored: list[float] = []
+            seconds = seconds_of(partial(_score, step, scored), job["device"])
+            _answer(answers, accuracy=scored[0], seconds=seconds)
         else:
             torch.set_num_threads(request["threads"])
             _answer(answers, seconds=seconds_of(step, job["device"]), peak_bytes=memory.peak())
@@ -104,10 +109,16 @@ def _function(file: str, name: str) -> Callable[..., Callable[[], object]]:
 def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Module]:
     """The training rows of every client, and the network, that a rival gets."""
     with np.load(job["data"]) as file:
-        train = ~file["test"]
+        train = ~file["test"] if "test" in file else slice(None)
         inputs, labels, client = (file[name][train] for name in ("inputs", "labels", "client"))
     pixels = torch.from_numpy(inputs.astype("float32") / 255)
-    rows = [np.flatnonzero(client == index) for index in range(client.max() + 1)]
+    order, sizes = np.argsort(client, kind="stable"), np.bincount(client)
+    rows = np.split(order, np.cumsum(sizes)[:-1])
+    if "layers" in job:
+        network = nn.Sequential(*(getattr(nn, kind)(*arguments) for kind, *arguments in job["layers"]))
+        network.load_state_dict(torch.load(job["initial"], weights_only=True))
+        network.to(job["device"])
+        return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], network
     layers: list[nn.Module] = [nn.Flatten()]
     for wide, narrow in pairwise(job["sizes"]):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
@@ -133,6 +144,11 @@ def seconds_of(work: Callable[[], object], device: str) -> float:
     work()
     wait()
     return time.perf_counter() - began
+
+
+def _score(step: Any, scored: list[float]) -> None:
+    """Append the accuracy of a side's model."""
+    scored.append(step.accuracy())
 
 
 def _nothing() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import click
+import torch
 
+from sfedhp.bench.arena import Terms, record_of, run_arena, write_record
+from sfedhp.bench.arenas import ARENAS, Arena
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
@@ -17,16 +21,18 @@ from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse, read_kinds
 from sfedhp.cli.options import json_option
-from sfedhp.cli.output.columns import Column, print_table
-from sfedhp.cli.output.console import print_json, results
+from sfedhp.cli.output.arena import print_arena
+from sfedhp.cli.output.bench import print_growth, print_rows
+from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
+from sfedhp.nn.precision import Precision, check_precision
 from sfedhp.nn.presets import MODELS
 from sfedhp.runs.environment import device_of
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")
-_NAME = 12  # the longest name
+_ROUNDS = 10  # of an arena
 _BUSY = 0.7  # load average above which the numbers are not reliable
 
 
@@ -63,6 +69,48 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
 @click.option(
     "--all", "everything", is_flag=True, help="All methods, models and installed rivals; takes hours."
 )
+@click.option(
+    "--arena",
+    type=click.Choice([*ARENAS]),
+    help="Run a workload on which others publish their speed, with its protocol, instead of the paper's.",
+)
+@click.option(
+    "--synthetic", is_flag=True, help="Random images of the arena's shape instead of its image set."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Rounds of the arena to measure; by default 10. Fewer than a whole run are extrapolated.",
+)
+@click.option("--whole", is_flag=True, help="All rounds of the arena, with its evaluations.")
+@click.option("--no-loop", is_flag=True, help="Leave the plain loop out of the arena.")
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    default="float32",
+    show_default=True,
+    help="Of products in the arena, as engine.precision; rivals run with torch's own settings.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Clients of the arena that are computed together, as engine.clients_at_once.",
+)
+@click.option(
+    "--cohort",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Another number of clients a round of the arena.",
+)
+@click.option(
+    "--record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write the arena's record as JSON, with machine and date; ours are in results/bench.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, or auto.")
 @click.option(
     "--pairs", type=click.IntRange(min=1), default=Plan().pairs, show_default=True, help="Rounds to measure."
@@ -78,6 +126,15 @@ def bench(
     device: str,
     pairs: int,
     as_json: bool,
+    arena: str | None,
+    synthetic: bool,
+    rounds: int | None,
+    whole: bool,
+    no_loop: bool,
+    precision: Precision,
+    at_once: int,
+    cohort: int | None,
+    record: Path | None,
 ) -> None:
     """Measure the time of training rounds on this machine against a plain loop over the clients.
 
@@ -92,8 +149,20 @@ def bench(
       sfedhp bench --methods fedavg,pfedme --models dnn
       sfedhp bench --rival pfedme=../pFedMe --rival pfl=../venv/bin/python --json
       sfedhp bench --scale
+      sfedhp bench --arena pfl-cifar10 --synthetic --rival pfl=../venv/bin/python
     """
     chosen = _rivals(rivals, adapters, everything)
+    if arena is not None:
+        device = device_of(device).type
+        entered = ARENAS[arena] if cohort is None else replace(ARENAS[arena], cohort=cohort)
+        if entered.cohort > entered.clients:
+            raise InputError(f"--cohort {cohort} is more than the {entered.clients} clients of {arena}.")
+        check_precision(precision, torch.float32, torch.device(device))
+        measured = entered.rounds if whole else min(rounds or _ROUNDS, entered.rounds)
+        threads = torch.get_num_threads() if device == "cpu" else 1
+        terms = Terms(measured, synthetic, device, precision, threads, at_once, not no_loop)
+        _run_arena(entered, terms, chosen, record, as_json)
+        return
     names = _names("--methods", methods, METHODS if everything else _METHODS, METHODS)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
     if any(rival.name == "pfedme" for rival in chosen) and "pfedme" not in names:
@@ -116,13 +185,26 @@ def bench(
     if as_json:
         print_json([asdict(row) for row in rows + grown])
         return
-    _print_rows(rows)
+    print_rows(rows)
     for row, times in loop_against_rivals(rows):
         click.echo(
             f"{row.algorithm}, {row.model}: the loop takes {times:.2f} times as long as {row.against}."
         )
     if grown:
-        _print_growth(grown)
+        print_growth(grown)
+
+
+def _run_arena(arena: Arena, terms: Terms, rivals: Sequence[Rival], path: Path | None, as_json: bool) -> None:
+    """Run an arena, print its table and write its record."""
+    entries = run_arena(arena, terms, rivals, lambda line: click.echo(line, err=True))
+    made = record_of(arena, terms, entries)
+    if path is not None:
+        write_record(made, path)
+    if as_json:
+        print_json(made)
+        return
+    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
+    print_arena(arena, entries)
 
 
 def _rivals(words: Sequence[str], adapters: Path, everything: bool) -> list[Rival]:
@@ -181,71 +263,3 @@ def _announce(rows: list[Row]) -> list[Row]:
             words += f", {row.against} {row.against_seconds_per_round:.4f} s, ratio {row.ratio:.1f}"
         click.echo(words, err=True)
     return rows
-
-
-def _print_rows(rows: Sequence[Row]) -> None:
-    columns = [
-        *(Column("method", words=_NAME), Column("model", words=_NAME), Column("against", words=_NAME)),
-        *(Column("ours s/round"), Column("theirs s/round"), Column("ratio"), Column("threads", spare=1)),
-        *(Column("ours MB"), Column("theirs MB"), Column("% of matmul", spare=2)),
-        Column("% of copying", spare=3),
-    ]
-    lines = [
-        (
-            row.algorithm,
-            row.model,
-            row.against or "–",
-            _seconds(row.seconds_per_round),
-            _seconds(row.against_seconds_per_round),
-            "–" if row.ratio is None else f"{row.ratio:.1f}",
-            f"{row.threads} {row.against_threads}",
-            _megabytes(row.peak_bytes),
-            _megabytes(row.against_peak_bytes),
-            f"{_percent(row.matmul_share)} {_percent(row.against_matmul_share):>3}",
-            f"{_percent(row.copy_share)} {_percent(row.against_copy_share):>3}",
-        )
-        for row in rows
-    ]
-    console = results()
-    print_table(console, columns, lines)
-    console.print(
-        "ratio: theirs / ours. Two numbers in a column: ours, theirs. MB: peak memory, without the "
-        "interpreter and its imports. % of matmul, of copying: the share of this machine's ceilings that a "
-        "round reaches; its operations and bytes are counted by formula. Data in caches can exceed the "
-        "ceiling of copying."
-    )
-
-
-def _print_growth(rows: Sequence[Row]) -> None:
-    columns = [
-        *(Column("clients"), Column("runs"), Column("s/round"), Column("ms/client and run")),
-        *(Column("threads", spare=1), Column("rounds", spare=4), Column("MB")),
-        *(Column("% of matmul", spare=2), Column("% of copying", spare=3)),
-    ]
-    lines = [
-        (
-            f"{row.clients:,}",
-            str(row.runs),
-            _seconds(row.seconds_per_round),
-            f"{1e3 * row.seconds_per_round / row.clients / row.runs:.3f}",
-            str(row.threads),
-            str(row.rounds),
-            _megabytes(row.peak_bytes),
-            _percent(row.matmul_share),
-            _percent(row.copy_share),
-        )
-        for row in rows
-    ]
-    print_table(results(), columns, lines)
-
-
-def _megabytes(size: int | None) -> str:
-    return "–" if size is None else f"{size / 1e6:,.1f}"
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.0f}"
