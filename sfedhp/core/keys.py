@@ -28,6 +28,7 @@ ROLES: Final = {
     "epoch": 9,
     "augment": 10,
     "finish": 11,
+    "holding": 12,
     "attack": 100,
 }
 
