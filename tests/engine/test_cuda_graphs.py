@@ -22,6 +22,7 @@ from sfedhp.engine.simulator import Simulator
 from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
+from tests.support.capturing import dropping
 
 CPU = torch.device("cpu")
 ROUNDS = 5
@@ -249,6 +250,17 @@ def test_an_empty_edge_keeps_its_state(case, recordings):
     for state in simulator.run(ROUNDS + 1):
         assert torch.equal(state.edges.state.model[1], before)
     assert simulator.graph_status.state is GraphState.PENDING
+
+
+@pytest.mark.parametrize(
+    "method", [FedAvg(local_epochs=1, momentum=0.9, clip=1.0), SFedHP(edge_rounds=2, personal_steps=3)]
+)
+def test_recurrent_layers_attention_and_dropout_are_the_same(method, recordings):
+    """Their masks are keyed by the turn's number, which a graph gets as a tensor."""
+    case = dropping()
+    simulator = case.simulator(method)
+    both(simulator, case.simulator(method, graphs=False))
+    assert simulator.graph_status.state is GraphState.RECORDED
 
 
 def test_a_stack_of_runs_is_the_same(recordings):
