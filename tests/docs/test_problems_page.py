@@ -6,9 +6,12 @@ import json
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LinearRegression
 
+from sfedhp.data import DataOptions, federate
 from sfedhp.nn.problems import PROBLEMS
 from tests.support.commands import run_command, run_script
 from tests.support.pages import DOCS, blocks, tables
@@ -31,6 +34,12 @@ def test_the_commands_give_the_figures_of_the_page(tmp_path: Path) -> None:
         figures = [float(figure) for figure in stated.pop(words[words.index("--out") + 1])]
         assert found == pytest.approx(figures, rel=TOLERANCE)
     assert not stated
+    options = DataOptions(str(tmp_path / "diabetes.csv"), target="target", validation_per_label=1)
+    federation, _ = federate(options, edges=2, clients_per_edge=3, seed=0)  # the rows of the runs
+    train, rest = np.concatenate(federation.train), np.concatenate(federation.test)
+    linear = LinearRegression().fit(federation.inputs[train], federation.labels[train])
+    error = np.sqrt(((linear.predict(federation.inputs[rest]) - federation.labels[rest]) ** 2).mean())
+    assert f"has an RMSE of {error:.2f}." in PAGE.read_text(encoding="utf-8")
     scope: dict[str, object] = {}
     exec("\n".join(own.lines), scope)
     pinball = scope["pinball"]
