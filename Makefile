@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 WORKERS ?= auto
 
-EXTRAS = dev,docs,ray,deploy,monitor,onnx,tensorboard,mlflow,wandb,parquet,images,huggingface
+EXTRAS = dev,docs,ray,deploy,monitor,onnx,tensorboard,mlflow,wandb,parquet,images,huggingface,privacy
 PIP = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: install demo docs dist release test test-slow test-siege test-gpu test-lowest lint audit sbom lock clean

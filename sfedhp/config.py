@@ -26,6 +26,7 @@ from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.precision import Precision
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.nn.task import DENSITY_THRESHOLD
+from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.wire.cost import LinksOptions
 from sfedhp.wire.link import WireOptions
 
@@ -138,6 +139,7 @@ class Experiment:
     aggregation: AggregationOptions = field(default_factory=AggregationOptions)
     attack: AttackOptions = field(default_factory=AttackOptions)
     late: LateOptions = field(default_factory=LateOptions)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ LEVELS = [
     {"algorithms"},
     {"engine", "config"},
     {"runs"},
-    {"checks", "theory", "deploy", "paper", "bench", "serving"},
+    {"checks", "theory", "deploy", "paper", "bench", "serving", "membership"},
     {"report"},
     {"cli"},
     {"__init__", "__main__"},
@@ -96,7 +96,7 @@ EXTRAS = {
     "runs": {"mlflow", "wandb"},  # and torch's writer for tensorboard, in runs/tracking
     "data": {"pyarrow", "PIL"},
     "serving": {"onnxruntime", "onnxscript"},
-    "privacy": {"cryptography"},
+    "privacy": {"cryptography", "dp_accounting"},
 }
 
 
@@ -119,6 +119,7 @@ class Refuse:
     def find_spec(self, name, path=None, target=None):
         extras = {"ray", "nvflare", "cryptography", "matplotlib", "pyarrow", "PIL", "datasets"}
         extras |= {"prometheus_client", "onnxruntime", "onnxscript", "tensorboard", "mlflow", "wandb"}
+        extras |= {"dp_accounting"}
         if name.split(".")[0] in {"click", "pydantic", "rich", "hypothesis", "pytest"} | extras:
             raise ImportError(name)
 sys.meta_path.insert(0, Refuse())

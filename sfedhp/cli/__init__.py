@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "watch": "Follow runs in a browser while they run.",
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
+    "audit": "Measure whether models tell which rows they were trained with.",
     "personalize": "Train a model for a client that was not in the training.",
     "predict": "Predict with a model that a run saved.",
     "export": "Write a model that a run saved as ONNX.",

@@ -28,6 +28,7 @@ EXTRAS: Final = {
     "monitor": ("prometheus_client",),
     "onnx": ("onnxruntime", "onnxscript"),
     "parquet": ("pyarrow",),
+    "privacy": ("dp_accounting",),
     "ray": ("ray",),
     "report": ("matplotlib",),
     "tensorboard": ("tensorboard",),

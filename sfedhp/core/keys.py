@@ -29,6 +29,8 @@ ROLES: Final = {
     "augment": 10,
     "finish": 11,
     "holding": 12,
+    "noise": 40,
+    "release": 41,
     "attack": 100,
 }
 

@@ -19,11 +19,14 @@ from sfedhp.data.schema import Schema
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.roles.loading import needs_totals
 from sfedhp.deploy.site import INITIAL, Site, client_name, edge_name, write_site
+from sfedhp.nn.network import Network
 from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem, problem_of
+from sfedhp.privacy.accounting import library
 from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
 from sfedhp.runs.federation import federation_of
 from sfedhp.runs.method_options import check_threshold, check_used, with_schedule
+from sfedhp.runs.privacy import check_network
 from sfedhp.runs.tensor_files import write_tensors
 
 _LAST_PORT = 65535
@@ -96,6 +99,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     check_problem(experiment, problem)
     problem.metrics(experiment.evaluation.metrics or ())
     network = build_network(experiment, shape, outputs or classes)
+    _check_privacy(experiment, network)
     sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
     probe_network(experiment, network, sample, outputs or classes, problem)
     model, statistics = initial_weights(experiment, network)
@@ -145,6 +149,27 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
         network.state_dict(model, statistics),
         notes,
     )
+
+
+def _check_privacy(experiment: Experiment, network: Network) -> None:
+    """Refuse [privacy] where a deployment could not keep it.
+
+    Raises:
+        InputError: says what to set.
+    """
+    options = experiment.privacy
+    check_network(options, network)
+    if options.active:
+        library()
+    if options.epsilon and not options.active:
+        raise InputError(
+            f"privacy.epsilon = {options.epsilon:g} needs noise: set privacy.noise as `sfedhp check` says."
+        )
+    if options.epsilon and options.unit == "row" and experiment.evaluation.every > 1:
+        raise InputError(
+            "privacy.epsilon needs evaluation.every=1 in a deployment, where clients say with their scores "
+            "what they have spent."
+        )
 
 
 def with_edges_of_data(file: FederationFile, experiment: Experiment) -> tuple[Experiment, tuple[str, ...]]:

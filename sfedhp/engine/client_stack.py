@@ -15,11 +15,13 @@ from sfedhp.core.factored import Factored, SliceWriter, dense
 from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.links import Delivery, Links
+from sfedhp.engine.private import private_result
 from sfedhp.engine.rounds import Message
 from sfedhp.engine.secure import Secure, Sum, Uploads
 from sfedhp.engine.slices import slices
 from sfedhp.engine.state import ClientState
 from sfedhp.nn.task import Task
+from sfedhp.privacy.options import NOT_PRIVATE, PrivacyOptions
 from sfedhp.wire.direction import Direction
 
 Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, whose replies are lost
@@ -66,6 +68,7 @@ class ClientStack:
     factors: Tensor | None = None  # (*lead,), by what malicious clients multiply their change; None: no one
     schedule: ScheduleOptions = CONSTANT  # of the rates
     secure: Secure | None = None  # how uploads are masked; None: servers read each
+    privacy: PrivacyOptions = NOT_PRIVATE  # of uploads
 
     def map(self, function: Callable[[Tensor], Tensor]) -> ClientStack:
         """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
@@ -131,5 +134,6 @@ class ClientStack:
         algorithm = self.schedule.apply(self.algorithm, clock)
         with task.training():
             result = algorithm.client_step(received, clients.personal, task, clock)
+        result = private_result(self.privacy, result, received, task, clock)
         assert task.statistics is not None, "the engine lends statistics for every step"
         return StepResult(result.upload, ClientState(result.personal, task.statistics))

@@ -12,9 +12,10 @@ from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.links import Base
+from sfedhp.engine.private import private_uploads
 from sfedhp.engine.rounds import Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.engine.slices import slices
-from sfedhp.engine.state import ClientState
+from sfedhp.engine.state import ClientState, State
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
 
@@ -64,6 +65,24 @@ def run_edge_rounds(
     return whole.value
 
 
+def of_idle(result: EdgeRoundsResult, idle: Tensor, base: Base, before: State) -> EdgeRoundsResult:
+    """The result of edges that were idle; those that work on an older message keep what they had.
+
+    Args:
+        result: of all edges.
+        idle: (..., edges).
+        base: of the messages down to clients, before.
+        before: the state before.
+    """
+    edges = result.edges if before.edges is None else keep(idle, result.edges, before.edges)
+    clients = keep(idle, result.clients, before.clients)
+    held = base if isinstance(base, Tensor) else result.base
+    base = keep(idle, result.base, held) if isinstance(result.base, Tensor) else result.base
+    mask = idle.unsqueeze(-1)
+    traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
+    return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
+
+
 def _run(
     stack: ClientStack,
     turn: int | Tensor,
@@ -99,7 +118,9 @@ def _run(
     )
     robustly = robust_uploads(stack.aggregation, algorithm.edge_message)
     now = stack.schedule.apply(algorithm, Clock(turn))
-    step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
+    stream = stack.task.stream[..., 0]
+    privately = private_uploads(stack.privacy, "edge", algorithm.edge_message, stream)
+    step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly, privately)
     last_weights = torch.zeros(stack.task.lead, dtype=received.dtype, device=received.device)
     rounds = range(algorithm.edge_rounds)
     for served, weights in serve(edges, step, gather, rounds, everybody, stack.never_empty):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,13 +18,17 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions, Cut
 from sfedhp.core.factored import dense
+from sfedhp.core.noise import KEYED, NoiseSource, Normals
 from sfedhp.core.trees import keep
 from sfedhp.core.types import Clock
+from sfedhp.engine.private import private_result, private_uploads, with_secret_draws
 from sfedhp.engine.rounds import Draw, Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.nn.task import Task
+from sfedhp.privacy.options import NOT_PRIVATE, PrivacyOptions
 
 Carry = Callable[[Tensor], Tensor]  # a message (d + s,) -> what arrives of it
 OnCut = Callable[[Cut], None]  # called with what a robust rule cut of each member's upload
+_NO_STREAM: Final = torch.zeros((), dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Client:
     statistics: Tensor  # (s,)
     silent: Callable[[Clock], bool] = lambda clock: False
     schedule: ScheduleOptions = CONSTANT
+    privacy: PrivacyOptions = NOT_PRIVATE
+    noise: NoiseSource = KEYED
     before: Before | None = field(default=None, init=False)  # before the last step
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
@@ -86,8 +92,14 @@ class Client:
         self.before = Before(clock, self.personal, self.statistics)
         task = replace(self.task, statistics=self.statistics)
         algorithm = self.schedule.apply(self.algorithm, clock)
+        normals: Normals = KEYED
+        if self.privacy.active and self.privacy.tier == "client":
+            # Only a request that is repeated as it was may get the same noise again.
+            normals = self.noise.bound_to(received, torch.tensor(tuple(clock)))
+            task = with_secret_draws(task, normals)
         with task.training():
             result = algorithm.client_step(received, self.personal, task, clock)
+        result = private_result(self.privacy, result, received, task, clock, normals)
         assert task.statistics is not None
         self.personal, self.statistics = result.personal, task.statistics
         weight = float(self.task.sizes) if self.algorithm.weighting == "size" else 1.0
@@ -114,6 +126,9 @@ class Edge:
     aggregation: AggregationOptions = MEAN
     on_cut: OnCut = lambda cut: None
     schedule: ScheduleOptions = CONSTANT
+    privacy: PrivacyOptions = NOT_PRIVATE
+    noise: NoiseSource = KEYED
+    stream: Tensor = _NO_STREAM  # the key of its noise
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
         """All edge rounds of a cloud round; no reply where no client replied in any of them."""
@@ -137,7 +152,8 @@ class Edge:
 
         robustly = robust_uploads(self.aggregation, algorithm.edge_message, self.on_cut)
         now = self.schedule.apply(algorithm, clock)
-        step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly)
+        privately = private_uploads(self.privacy, "edge", algorithm.edge_message, self.stream, self.noise)
+        step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly, privately)
         rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
             weights = keep(weights.sum(-1) > 0, weights, progress.weights)
@@ -166,6 +182,9 @@ class Cloud:
     carry: Carry = lambda message: message
     aggregation: AggregationOptions = MEAN
     on_cut: OnCut = lambda cut: None
+    privacy: PrivacyOptions = NOT_PRIVATE
+    noise: NoiseSource = KEYED
+    stream: Tensor = _NO_STREAM  # the key of its noise
 
     def __post_init__(self) -> None:
         self.served = Served(self.algorithm.cloud_start(self.initial, len(self.members)), self.statistics)
@@ -183,7 +202,8 @@ class Cloud:
             return uploads, weights if drawn is None else weights * drawn
 
         robustly = robust_uploads(self.aggregation, algorithm.cloud_message, self.on_cut)
-        step = stepping(algorithm.cloud_step, Clock, robustly)
+        privately = private_uploads(self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise)
+        step = stepping(algorithm.cloud_step, Clock, robustly, privately)
         for served, _ in serve(self.served, step, gather, range(first, rounds), self.draw):
             self.served = served
             yield served

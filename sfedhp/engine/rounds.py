@@ -39,6 +39,7 @@ Draw = Callable[[int], Tensor | None]  # turn -> (..., members) bool; None: all
 Gather = Callable[[Any, int, Tensor | None], tuple[Any, Tensor]]
 Step = Callable[[Any, Any, Tensor, int], Any]
 Robustly = Callable[[Served, Message, Tensor], Message]  # (state, uploads, weights) -> uploads
+Privately = Callable[[Served, Message, Tensor, Clock], Message]  # the same, with noise of this time
 
 
 def robust_uploads(
@@ -94,6 +95,7 @@ def stepping(
     step: Callable[[Any, Any, Tensor, Clock], Any],
     clock: Callable[[int], Clock],
     robustly: Robustly | None = None,
+    privately: Privately | None = None,
 ) -> Step:
     """A server's step: the algorithm's on models, and the plain mean of the statistics that were sent.
 
@@ -101,11 +103,14 @@ def stepping(
         step: the algorithm's `cloud_step` or `edge_step`.
         clock: turn -> the clock of the step.
         robustly: what is done with uploads before; None: nothing.
+        privately: what is then done, so that their mean reveals little of one; None: nothing.
     """
 
     def both(served: Served, uploads: Message, weights: Tensor, turn: int) -> Served:
         if robustly is not None:
             uploads = robustly(served, uploads, weights)
+        if privately is not None:
+            uploads = privately(served, uploads, weights, clock(turn))
         state = step(served.state, uploads.model, weights, clock(turn))
         statistics = uploads.statistics
         if not statistics.shape[-1]:

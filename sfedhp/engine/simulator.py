@@ -31,19 +31,21 @@ from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import dense
 from sfedhp.core.late import NOBODY_LATE, LateOptions
 from sfedhp.core.scalars import on_device
-from sfedhp.core.trees import keep, tree_map
+from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack, Lost, Replies, StepResult
 from sfedhp.engine.cuda_graphs import GraphStatus, Recorder, Worker
-from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, run_edge_rounds
+from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, of_idle, run_edge_rounds
 from sfedhp.engine.late import Upload, at_start
-from sfedhp.engine.links import Base, Delivery, Links
+from sfedhp.engine.links import Delivery, Links
+from sfedhp.engine.private import private_uploads
 from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
 from sfedhp.engine.seats import Seats, spread_over
 from sfedhp.engine.secure import Secure
 from sfedhp.engine.slices import Drawn
 from sfedhp.engine.state import ClientState, State
 from sfedhp.nn.task import Task
+from sfedhp.privacy.options import NOT_PRIVATE, PrivacyOptions
 from sfedhp.privacy.ring import SecureOptions
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
@@ -74,6 +76,7 @@ class Simulator:
     clients_at_once: int = 0  # clients of a run computed together; 0: all
     schedule: ScheduleOptions = CONSTANT  # of the rates
     secure: SecureOptions | None = None  # clients' servers learn sums alone; None: they read each upload
+    privacy: PrivacyOptions = NOT_PRIVATE  # of uploads; the task has that of gradients
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
     graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done
     # Makes the worker that does the members' part of a round, for the time of a run; None: this process does.
@@ -105,7 +108,8 @@ class Simulator:
     def run(self, rounds: int) -> Iterator[State]:
         """Continue up to `rounds` cloud rounds; yields the state after each."""
         robustly = robust_uploads(self.aggregation, self.algorithm.cloud_message)
-        step = stepping(self.algorithm.cloud_step, Clock, robustly)
+        privately = private_uploads(self.privacy, "cloud", self.algorithm.cloud_message, self.stream)
+        step = stepping(self.algorithm.cloud_step, Clock, robustly, privately)
         turns = range(self.state.round, rounds)
         with self._worker() as worker:
             gather = self._gather_edges if self.algorithm.tiers == 3 else self._gather_clients
@@ -154,6 +158,7 @@ class Simulator:
             factors=self.factors,
             schedule=self.schedule,
             secure=None if self.secure is None else Secure(self.secure, self._largest_sum),
+            privacy=self.privacy,
         )
 
     @property
@@ -217,7 +222,7 @@ class Simulator:
         base = self.state.sent.get(Direction.EDGE_CLIENT, ())
         result: EdgeRoundsResult = worker(turn, received, served.statistics, self.state.clients, base)
         if idle is not None:
-            result = self._of_idle(result, idle, base)
+            result = of_idle(result, idle, base, self.state)
         for direction, entry in zip(BELOW_EDGES, result.traffic, strict=True):
             self.ledger.add(direction, entry)
         state = self.state.with_clients(result.clients).with_sent(Direction.EDGE_CLIENT, result.base)
@@ -241,16 +246,6 @@ class Simulator:
         late, counted = late.with_uploads(self.late, under_way, turn).wait(self.late, turn)
         self.state = replace(self.state, late=late)
         return Message(late.moved_to(received, turn), late.statistics), counted
-
-    def _of_idle(self, result: EdgeRoundsResult, idle: Tensor, base: Base) -> EdgeRoundsResult:
-        """The result of edges that were idle; those that work on an older message keep what they had."""
-        edges = result.edges if self.state.edges is None else keep(idle, result.edges, self.state.edges)
-        clients = keep(idle, result.clients, self.state.clients)
-        held = base if isinstance(base, Tensor) else result.base
-        base = keep(idle, result.base, held) if isinstance(result.base, Tensor) else result.base
-        mask = idle.unsqueeze(-1)
-        traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
-        return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
 
     def _gather_clients(
         self, worker: Worker, served: Served, turn: int, drawn: Tensor | None

@@ -123,6 +123,8 @@ def path(task: Task, descent: Descent) -> Path:
         layer by layer and moved in place; "plain": flat vectors and the task's gradient, for any network.
     """
     exact_l1 = descent.sparse and descent.penalty == "l1"
+    if task.privacy is not None:
+        return "plain"  # every gradient is clipped row by row, and gets noise of its own
     if not task.layers or descent.solver != "gradient" or descent.tolerance or exact_l1 or descent.sgd:
         return "plain"
     if descent.restricted:

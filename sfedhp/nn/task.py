@@ -24,6 +24,7 @@ from sfedhp.nn.mlp import Layers, distinct_models
 from sfedhp.nn.network import Network
 from sfedhp.nn.parts import part
 from sfedhp.nn.precision import Precision, computing
+from sfedhp.nn.row_privacy import RowPrivacy, clipped_sum_by_autograd, clipped_sum_of_layers
 from sfedhp.nn.rows import take_rows
 
 DENSITY_THRESHOLD = 5e-4  # the default of τ
@@ -75,6 +76,7 @@ class Task:
     augment: Augment = "none"  # of the inputs of mini-batches
     loss: Loss = cross_entropy  # ℓ
     precision: Precision = "float32"  # of the products of a client's step
+    privacy: RowPrivacy | None = None  # clip gradients of rows and add noise to their sum; None: do not
 
     @property
     def lead(self) -> torch.Size:
@@ -189,7 +191,9 @@ class Task:
             loss: ℓ; None: the task's.
         """
         loss = loss or self.loss
-        if layers := self.layers:
+        if self.privacy is not None:
+            grads = self._private_gradient(self.privacy, dense(model), batch, loss)
+        elif layers := self.layers:
             grads = self._mlp_gradient(layers, model, batch, loss)
         elif convnet := self.convnet:
             grads = self._convnet_gradient(convnet, dense(model), batch, loss)
@@ -239,6 +243,18 @@ class Task:
         models = mlp.stack_models(layers, model, self.lead, rows.shape[1])
         grads = mlp.gradient(layers, models, rows, loss_grad)
         return grads.view(*self.lead, -1)
+
+    def _private_gradient(self, privacy: RowPrivacy, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
+        """The noisy mean of clipped gradients (..., d)."""
+        if layers := self.layers:
+            rows = batch.inputs.reshape(self.lead.numel(), batch.real.shape[-1], -1)
+            models = mlp.stack_models(layers, model, self.lead, rows.shape[1])
+            total = clipped_sum_of_layers(layers, models, rows, batch, loss, privacy.clip)
+        else:
+            total = clipped_sum_by_autograd(
+                self.network, model.expand(*self.lead, -1), batch, loss, privacy.clip
+            )
+        return privacy.noisy_mean(total.view(*self.lead, -1), batch)
 
     def _convnet_gradient(self, convnet: ConvNet, model: Tensor, batch: Batch, loss: Loss) -> Tensor:
         """∇ℓ (..., d) by `nn.conv`; updates the statistics."""

@@ -7,6 +7,7 @@ from html import escape
 
 from sfedhp.core.formats import counted, duration, percent, size
 from sfedhp.nn.problems import Metric
+from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.report.content import classes_chart, clients_chart, run_tree
 from sfedhp.report.drawing import svg
 from sfedhp.report.facts import Facts, Group, ReportedRun
@@ -45,6 +46,10 @@ def figures_of_run(run: ReportedRun) -> str:
         more = f"worst tenth {_unbroken(run.metric, worst)}" if worst is not None else ""
         what = "" if run.metric.name == "accuracy" else f": {run.metric.title}"
         entries.append((f"{kind.upper()}, {NAMES[kind]}{what}", _unbroken(run.metric, last), more))
+    if "epsilon" in summary:
+        options = PrivacyOptions.of_config(run.record.config)
+        value, words = options.in_words(summary["epsilon"]).split(" and ", 1)
+        entries.append(("privacy spent", value, words))
     entries.append(("sent", size(summary["bytes_total"]), "all messages, all rounds"))
     rounds = run.record.config["rounds"]
     entries.append(

@@ -23,6 +23,7 @@ from sfedhp.nn.precision import check_precision
 from sfedhp.nn.probe import probe, probe_tokens
 from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS, Problem
 from sfedhp.nn.row_losses import LossOptions, probe_loss, row_loss_of
+from sfedhp.nn.row_privacy import RowPrivacy
 from sfedhp.nn.task import Task
 from sfedhp.runs.counting import Counting
 
@@ -254,6 +255,7 @@ def build_task(
             f"engine.precision = {experiment.engine.precision} cannot be used with "
             f"{experiment.algorithm_name}: its Gaussian processes invert matrices; set float32."
         )
+    privacy = experiment.privacy
     return Task(
         network,
         train.inputs,
@@ -269,4 +271,5 @@ def build_task(
         augment=experiment.data.augment,
         loss=mean_of(loss),
         precision=experiment.engine.precision,
+        privacy=RowPrivacy(privacy.clip, privacy.noise) if privacy.in_gradients else None,
     )

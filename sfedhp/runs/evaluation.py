@@ -18,6 +18,7 @@ from sfedhp.core.vectors import density
 from sfedhp.engine.seats import Seats, spread_over
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
+from sfedhp.nn.losses import cross_entropy_of_rows
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Rows
 from sfedhp.runs.counting import Counting, Scored, add
@@ -87,6 +88,16 @@ class Evaluator:
             for model in self._models(state)
             if model.norm_statistics == self._reported
         }
+
+    def losses(self, rows: Rows) -> dict[str, Tensor]:
+        """The cross-entropy of each row, (*lead, rows), under each kind of model of the history."""
+        found = {}
+        for model in self._models():
+            if model.norm_statistics == self._reported:
+                task = replace(self.task, statistics=model.statistics)
+                scores = self.simulator.algorithm.predict(model.parameters, task, rows.inputs)
+                found[model.kind] = cross_entropy_of_rows(scores, rows.labels)
+        return found
 
     @property
     def task(self) -> Task:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sfedhp.core.errors import StorageError
+from sfedhp.core.errors import Note, StorageError
 from sfedhp.engine.secure import exchanges
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
@@ -19,6 +21,7 @@ from sfedhp.runs.model_card import Cards
 from sfedhp.runs.model_names import ModelNames
 from sfedhp.runs.models import Models
 from sfedhp.runs.prepare import Prepared
+from sfedhp.runs.privacy import Budget
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome, Run
@@ -48,6 +51,7 @@ class RunInStack:
     folder: Path | None = None  # None: nothing is written
     state: State | None = None  # the last one with finite values only; of a stack, the whole
     error: str | None = None  # what diverged, in a sentence
+    rounds: int = sys.maxsize  # up to which it may go
     ended: bool = False  # everything was written by an earlier command, and nothing is written again
 
 
@@ -95,19 +99,20 @@ def _drive(
     experiment, simulator = prepared.experiment, prepared.simulator
     for run in runs:
         run.state = simulator.state
+        run.rounds = prepared.budgets[run.index].rounds if prepared.budgets else experiment.rounds
     alone = None if simulator.runs or runs[0].folder is None else runs[0].folder / "checkpoint"
     provenance = provenance_of(prepared) if alone is not None else {}
     started = time.perf_counter()
-    for state in simulator.run(experiment.rounds):
+    for state in simulator.run(max(run.rounds for run in runs)):
         _check_finite(prepared, runs, state)
-        if alive := _alive(runs):
+        if alive := _alive(runs, state.round):
             rows, members = _measure(prepared, state)
             now = time.perf_counter()
             seconds, started = (now - started) / len(runs), now
             for run in alive:
                 run.history.append({**rows[run.index], "seconds": seconds}, members[run.index])
                 run.error = explosion(run.history.ends)
-        stopped, alive = stop is not None and stop(), _alive(runs)
+        stopped, alive = stop is not None and stop(), _alive(runs, state.round)
         due = state.round % experiment.checkpoint.every == 0 and state.round < experiment.rounds
         if alone is not None and due and alive:
             runs[0].history.fsync()
@@ -123,6 +128,8 @@ def _drive(
         if run.folder is not None and not run.ended:
             run.history.fsync()
             save_checkpoint(prepared, run, run.folder)
+        if prepared.budgets and run.state is not None and not run.error:
+            _warn_of_budget(prepared.budgets[run.index], run.state.round)
     return conclude(prepared, runs)
 
 
@@ -164,16 +171,16 @@ def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Out
     return Outcome(Run(experiment, run.history.rows, models, run.folder, finished, cards.schema), error)
 
 
-def _alive(runs: Sequence[RunInStack]) -> list[RunInStack]:
-    """The runs that have not diverged."""
-    return [run for run in runs if run.error is None]
+def _alive(runs: Sequence[RunInStack], turn: int) -> list[RunInStack]:
+    """The runs that go to this round, and have not diverged."""
+    return [run for run in runs if run.error is None and turn <= run.rounds]
 
 
 def _check_finite(prepared: Prepared, runs: Sequence[RunInStack], state: State) -> None:
     """Keep the state of the runs whose values are all finite; note what is not in the others."""
     models = {"the cloud's model": state.served, "a client's model": state.personal}
     sentences = not_finite(models, prepared.simulator.runs)
-    for run in _alive(runs):
+    for run in _alive(runs, state.round):
         if sentence := sentences[run.index]:
             run.error = f"diverged in round {state.round}: {sentence}"
         else:
@@ -193,6 +200,8 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
     totals |= cost.joules(entries, experiment.links, simulator.runs)
     if state.late is not None:
         totals["link_clock"] = state.late.clock
+    for row, budget in zip(rows, prepared.budgets, strict=False):
+        row["epsilon"] = budget.spending.epsilon(state.round)
     for name, total in totals.items():
         for row, value in zip(rows, total.reshape(-1).tolist(), strict=True):
             row[name] = value
@@ -203,6 +212,12 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
         place = (index,) if simulator.runs else ()
         members.append({direction: entry.bytes[place].tolist() for direction, entry in entries.items()})
     return rows, members
+
+
+def _warn_of_budget(budget: Budget, rounds: int) -> None:
+    """Say so where a run ended because its privacy budget is spent."""
+    if sentence := budget.ended(rounds):
+        warnings.warn(sentence, Note, stacklevel=2)
 
 
 def save_checkpoint(prepared: Prepared, run: RunInStack, folder: Path) -> None:

@@ -11,6 +11,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.engine.secure import exchanges
 from sfedhp.privacy.ring import Ring, SecureOptions
+from sfedhp.runs.privacy import check_privacy
 
 
 def check_used(experiment: Experiment) -> None:
@@ -24,6 +25,7 @@ def check_used(experiment: Experiment) -> None:
     _check_late(experiment)
     if experiment.secure:
         _check_secure(experiment)
+    check_privacy(experiment)
 
 
 def secure_options(experiment: Experiment) -> SecureOptions | None:

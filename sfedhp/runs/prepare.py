@@ -47,6 +47,7 @@ from sfedhp.runs.environment import device_of
 from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.federation import Data, federation_of, with_data_of
 from sfedhp.runs.method_options import check_used, secure_options, with_schedule
+from sfedhp.runs.privacy import Budget, budgets_of
 from sfedhp.runs.stacking import merge_algorithms
 from sfedhp.wire.cost import clock_of
 from sfedhp.wire.direction import Direction
@@ -63,6 +64,7 @@ class Prepared:
     federations: tuple[Federation, ...]
     simulator: Simulator  # with a runs axis where it is a stack
     evaluator: Evaluator
+    budgets: tuple[Budget, ...] = ()  # one for each; (): they have no privacy
 
     @property
     def experiment(self) -> Experiment:
@@ -121,6 +123,14 @@ def prepare_stack(
         federation, resolved = divided[same]
         parts.append(_build_parts(with_data_of(experiment, resolved), federation, model))
     return _assemble(parts, stacked=True)
+
+
+def prepare_divided(
+    experiments: Sequence[Experiment], federations: Sequence[Federation], model: Model | None
+) -> Prepared:
+    """A stack of resolved experiments, each with the rows of a federation of its own."""
+    each = zip(experiments, federations, strict=True)
+    return _assemble([_build_parts(*pair, model) for pair in each], stacked=True)
 
 
 class _Parts(NamedTuple):
@@ -190,8 +200,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     experiment, federation, network = parts[0].experiment, parts[0].federation, parts[0].network
     for part in parts[1:]:
         network.check_fixed(part.network)
-    device = _device(experiment)
-    if device.type == "cpu":
+    if (device := _device(experiment)).type == "cpu":
         keep_freed_memory()
     network.module.to(device)
 
@@ -210,6 +219,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
     ray = partial(on_ray, address=engine.address, actors=engine.actors)
+    clock = clock_of(experiment.links, exchanges(experiment.secure))
     factors = [factors_of(experiment.attack, part.experiment.seed, part.clients) for part in parts]
     simulator = Simulator(
         algorithm=algorithm,
@@ -223,12 +233,11 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
         late=experiment.late,
-        path_seconds=clock_of(experiment.links, exchanges(experiment.secure))
-        if experiment.late.quorum
-        else None,
+        path_seconds=clock if experiment.late.quorum else None,
         factors=joined(factors) if experiment.attack.factors != 1 else None,
         schedule=experiment.schedule,
         secure=secure_options(experiment),
+        privacy=experiment.privacy,
         worker_factory=ray if engine.kind == "ray" else None,
     )
 
@@ -258,7 +267,8 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         ),
     )
     experiments = tuple(replace(part.experiment, engine=engine) for part in parts)
-    return Prepared(experiments, tuple(part.federation for part in parts), simulator, evaluator)
+    federations, budgets = (part.federation for part in parts), budgets_of(experiments, simulator, stacked)
+    return Prepared(experiments, tuple(federations), simulator, evaluator, budgets)
 
 
 def _sampled(experiment: Experiment) -> int:

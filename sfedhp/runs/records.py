@@ -68,6 +68,8 @@ def summarize(
     summary |= {name: sum(row.get(name, 0) for row in rows) for name in costs}
     summary |= {name: last[name] for name in sorted(last) if name.startswith("density_")}
     summary["rounds"] = rows[-1]["round"] if rows else 0
+    if rows and "epsilon" in rows[-1]:
+        summary["epsilon"] = rows[-1]["epsilon"]  # spent
     summary["seconds"] = sum(row["seconds"] for row in rows)
     return summary
 

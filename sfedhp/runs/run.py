@@ -189,7 +189,7 @@ def restart(
     with locked(folder):
         counted = flat(folders.read_config(folder)).get("wire.count", "off") != "off"
         whole = folders.whole_rounds_of(folder, counted=counted) if salvage else None
-        prepared = _restore(folder, algorithm, data, model, whole)
+        prepared = restore(folder, algorithm, data, model, whole)
         if salvage:
             folders.keep_damaged(folder, counted=counted)
         history = folders.open_history(folder, prepared.simulator.state.round, counted=counted)
@@ -198,7 +198,7 @@ def restart(
         return _drive_alone(prepared, history, folder, report, stop, rescue)
 
 
-def _restore(
+def restore(
     folder: Path, algorithm: Algorithm | None, data: Data | None, model: Model | None, upto: int | None
 ) -> Prepared:
     """The run of a folder in the state of its last checkpoint, or of the last one up to a round."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import Experiment
+from sfedhp.privacy.accounting import is_installed
 from sfedhp.runs.build import Model
 from sfedhp.runs.federation import Data
 from sfedhp.runs.prepare import prepare
+from sfedhp.runs.privacy import is_supported
 from sfedhp.theory import curvature, forecast
 from sfedhp.theory.conditions import theory_lines
 from sfedhp.theory.constants import Constants
 from sfedhp.theory.curvature import BatchCurvature
 from sfedhp.theory.limits import limit_lines, schedule_lines
 from sfedhp.theory.line import Line
+from sfedhp.theory.privacy import privacy_lines
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
     Raises:
         InputError: the experiment could not be run at all.
     """
-    prepared = prepare(experiment, data, model)
+    # A budget would refuse, or end, what is only looked at.
+    unbounded = replace(experiment, privacy=replace(experiment.privacy, epsilon=0.0))
+    prepared = prepare(unbounded, data, model)
     simulator = prepared.simulator
     algorithm, task, initial = simulator.algorithm, simulator.task, simulator.initial
     lines: list[Line] = []
@@ -72,4 +77,11 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
         lines += limit_lines(algorithm, batches, experiment.density_threshold)
         lines += schedule_lines(prepared.experiment.schedule)
     lines += forecast.forecast_lines(prepared, forecast.measure(prepared))
-    return Check(prepared.experiment, task.network.d, batches, tuple(lines), prepared.federation.notes)
+    notes = prepared.federation.notes
+    if is_supported(algorithm) and not is_installed():
+        notes = (*notes, "What an ε would cost is computed by dp-accounting: pip install 'sfedhp[privacy]'.")
+    elif is_supported(algorithm):
+        lines += privacy_lines(prepared, experiment.privacy.epsilon)
+    return Check(
+        replace(prepared.experiment, privacy=experiment.privacy), task.network.d, batches, tuple(lines), notes
+    )

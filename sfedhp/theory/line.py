@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Group = Literal["constants", "conditions", "bounds", "limits", "forecast"]
+Group = Literal["constants", "conditions", "bounds", "limits", "forecast", "privacy"]
 Sense = Literal["below", "above"]
 
 

@@ -19,3 +19,8 @@ def normalized(shape, classes):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(inputs, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, classes)
     )
+
+
+def narrow(shape, classes):
+    """A network with 50 weights for ten classes of images."""
+    return nn.Sequential(nn.AvgPool2d(14), nn.Flatten(), nn.Linear(4, classes))

@@ -23,6 +23,7 @@ _TITLES = {
     "bounds": "Bounds on the step",
     "limits": "Practical limits",
     "forecast": "Forecast",
+    "privacy": "Privacy",
 }
 _TEXT = 24  # least width of a column of sentences
 _VERDICT = 10  # least width of the verdicts
@@ -38,16 +39,18 @@ def check(words: tuple[str, ...], as_json: bool) -> None:
     """Check a configuration against the theory and practical limits, and forecast its cost.
 
     Takes the same arguments as `sfedhp run`. Prints the constants, conditions and step bounds of the paper's
-    theorems (sFedHP only), the practical limits beyond which training breaks, and a forecast of time, bytes
-    and density. Every line with a limit says inside or outside, and by what factor. Nothing is refused: the
-    paper's own settings are far outside the theorems' bounds and train well. A practical limit that is
-    exceeded is serious and is repeated at the end. One or two rounds are run to measure the time.
+    theorems (sFedHP only), the practical limits beyond which training breaks, a forecast of time, bytes and
+    density, and the noise that differential privacy would need. Every line with a limit says inside or
+    outside, and by what factor. Nothing is refused: the paper's own settings are far outside the theorems'
+    bounds and train well. A practical limit that is exceeded is serious and is repeated at the end. One or
+    two rounds are run to measure the time.
 
     \b
     Examples:
       sfedhp check
       sfedhp check experiment.toml algorithm.client_proximity=40
       sfedhp check algorithm=pfedme algorithm.client_proximity=30 data.source=mnist data.scale=per_pixel
+      sfedhp check algorithm=fedavg rounds=20 privacy.noise=8
       sfedhp check model.name=mlr model.weight_decay=1e-3 --json
     """
     settings = read_settings(words)

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
-from sfedhp.cli.output.run import print_accuracies, print_folder
+from sfedhp.cli.output.run import print_accuracies, print_folder, print_privacy
 from sfedhp.core.formats import percent
+from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.record_file import Row
@@ -27,6 +28,7 @@ def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
     console = results()
     console.print(run.sentence, style="bold", soft_wrap=True)
     print_accuracies(console, run.summary)
+    print_privacy(console, run.summary, PrivacyOptions.of_config(run.config))
     console.print()
     if run.scores is not None:
         _print_clients(console, run.scores, all_clients=all_clients)

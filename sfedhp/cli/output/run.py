@@ -14,6 +14,7 @@ from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best
 from sfedhp.core.formats import counted, duration
 from sfedhp.nn.problems import METRICS, Metric
+from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.results import Run
 
@@ -46,9 +47,16 @@ def print_run(run: Run) -> None:
         each[0] = f"{_cost(summary)} without computing ({each[0]}"
         each[-1] += ")"
         _print_parts(console, "links", each)
+    print_privacy(console, summary, run.experiment.privacy)
     console.print(f"time      {duration(summary['seconds'])} for {counted(summary['rounds'], 'round')}")
     if run.folder is not None:
         print_folder(console, run.folder)
+
+
+def print_privacy(console: Console, summary: Mapping[str, Any], options: PrivacyOptions) -> None:
+    """Print what a private run has spent."""
+    if "epsilon" in summary:
+        console.print(f"privacy   {options.in_words(summary['epsilon'])}", soft_wrap=True)
 
 
 def print_accuracies(console: Console, summary: Mapping[str, Any]) -> None:

@@ -57,7 +57,13 @@ def _sum(value: Any) -> bool:
 
 
 _BY_MODEL: Final = dict_of(_score)
-_COUNTS: Final = Record({"test": _BY_MODEL, "validation": _BY_MODEL, "train": _BY_MODEL, "density": number})
+_COUNTS: Final = Record(
+    {
+        **dict.fromkeys(("test", "validation", "train"), _BY_MODEL),
+        "density": number,
+        "epsilon": tuple_of(number, number),  # what the client spent, and after another round
+    }
+)
 _SCORES: Final = Record({**_COUNTS.fields, "clients": dict_of(_COUNTS)})
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, dense
+from sfedhp.core.noise import KEYED
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
@@ -23,14 +24,17 @@ from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
+from sfedhp.deploy.roles.cloud_privacy import releases_per_round
 from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import load_client, load_model, totals_shape
+from sfedhp.deploy.roles.private_noise import PrivateNoise
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Before, Client, Reply
+from sfedhp.privacy.accounting import library
 from sfedhp.privacy.secure_messages import PeerError
 from sfedhp.runs.build import Rows
 from sfedhp.runs.metrics import metrics_of_reports
@@ -64,6 +68,8 @@ def check_start(site: Site, kit: Path, data: DataOptions | None) -> None:
         InputError: one of them cannot be used.
     """
     load_client(site, load_model(site, kit).network, data)
+    if site.experiment.privacy.active:
+        library()
 
 
 class ClientRole:
@@ -100,6 +106,9 @@ class ClientRole:
             rows["key"] = self._secure.key_id
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
+        private = site.experiment.privacy.active and site.experiment.privacy.tier == "client"
+        rows_here, run = int(self._task.sizes), lambda: self._run
+        self._noise = PrivateNoise(self.folder, site.experiment, run, rows_here) if private else None
         self._run, self._client = NO_RUN, self._new()
         self._last: _Last | None = None  # the last reply
         self._restore()
@@ -183,7 +192,8 @@ class ClientRole:
         seconds = time.perf_counter() - started
         self._figures.trained(seconds)
         clock = request.clock
-        self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds)
+        spent = {} if self._noise is None else {"epsilon": self._noise.epsilon()}
+        self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds, **spent)
         return _Last(request.run, request.clock, reply, received)
 
     def _content(self, request: Envelope, last: _Last) -> dict[str, Any]:
@@ -228,6 +238,9 @@ class ClientRole:
         if isinstance(self._client.personal, Tensor | Factored):
             own_density = density(dense(self._client.personal), self.site.experiment.density_threshold)
             found["density"] = float(own_density)
+        if self._noise is not None:
+            per_round = releases_per_round(self.site.experiment)
+            found["epsilon"] = [self._noise.epsilon(), self._noise.epsilon(per_round)]
         trained = evaluated.get("gm") or evaluated.get("pm")
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
@@ -259,7 +272,15 @@ class ClientRole:
     def _new(self) -> Client:
         algorithm, schedule = self.site.experiment.algorithm, self.site.experiment.schedule
         personal = algorithm.client_start(self._initial, self._task)
-        return Client(algorithm, self._task, personal, self._statistics, schedule=schedule)
+        return Client(
+            algorithm,
+            self._task,
+            personal,
+            self._statistics,
+            schedule=schedule,
+            privacy=self.site.experiment.privacy,
+            noise=self._noise or KEYED,
+        )
 
     def _save(self, clock: Clock) -> None:
         """Save its state and the one before: a request repeated after a restart must not train twice."""

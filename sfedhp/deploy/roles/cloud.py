@@ -22,11 +22,13 @@ from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cloud_evaluation import evaluate
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
+from sfedhp.deploy.roles.cloud_privacy import CloudPrivacy
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.roles.members import member_group
+from sfedhp.deploy.roles.private_noise import server_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
@@ -92,7 +94,10 @@ class CloudRole:
             _draw(site),
             aggregation=experiment.aggregation,
             on_cut=self._cuts.add,
+            privacy=experiment.privacy,
+            noise=server_noise("cloud", self._folder.path, experiment, lambda: self._members.run),
         )
+        self._privacy = CloudPrivacy(experiment)
         self._round = 0  # rounds done
         self._finite = self._cloud.served  # the last state in which everything is finite
         self._last_row: Row = {"round": 0}
@@ -167,6 +172,8 @@ class CloudRole:
                 self._cuts.write(self._round)
                 self.log.write("round", **{name: row[name] for name in ("round", "seconds", "missing")})
                 self._write_status(now=True)
+                if ended := self._privacy.ended(self._round):
+                    return ended if self._round < self.site.experiment.rounds else None
                 exploded = explosion(history.ends)
                 if exploded and self._losses.most_exploded():
                     return exploded
@@ -178,10 +185,12 @@ class CloudRole:
         """The round's metrics, bytes and missing members, and its bytes by member."""
         experiment = self.site.experiment
         row: Row = {"round": self._round}
+        reports: dict[str, Any] = {}
         if self._round % experiment.evaluation.every == 0 or self._round == experiment.rounds:
             found, reports = evaluate(self.site, self._members, self._cloud.served, self._round)
             self._losses.note(reports)
             row |= found
+        row |= self._privacy.note(self._round, reports)
         traffic, bytes_by_member = self._traffic.close(self._members.take_traffic())
         return row | traffic, bytes_by_member
 

@@ -28,6 +28,7 @@ from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.members import member_group
+from sfedhp.deploy.roles.private_noise import server_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
@@ -90,6 +91,8 @@ class EdgeRole:
             aggregation=experiment.aggregation,
             on_cut=self._cuts.add,
             schedule=experiment.schedule,
+            privacy=experiment.privacy,
+            noise=server_noise("edge", self.folder, experiment, lambda: self._members.run),
         )
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
@@ -101,8 +104,7 @@ class EdgeRole:
         """Run until the cloud says that the run is over."""
         self.log.write("up")
         while True:
-            found = self._spool.newest()
-            if found is None:
+            if (found := self._spool.newest()) is None:
                 self._members.listen(_POLL)
                 self._write_status()
                 continue

@@ -1,0 +1,108 @@
+"""The noise of a deployed role: from a secret of its own, and counted on its disk before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from torch import Tensor
+
+from sfedhp.config import Experiment
+from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_atomically, write_private
+from sfedhp.core.noise import KEYED, NoiseSource, SecretNormals
+from sfedhp.core.parsing import parse_json
+from sfedhp.privacy.accounting import Release, epsilon
+from sfedhp.privacy.options import NoiseTier
+from sfedhp.runs.privacy import releases_of_row
+
+_FILE: Final = "privacy.json"
+_BYTES: Final = 32
+
+
+class PrivateNoise:
+    """Gives the noise of each release, and refuses one that would spend more than the budget.
+
+    A release that is repeated as it was gets the same noise, and counts once. So nothing is spent twice after
+    a restart, and a server that asks again with another model pays for it.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment, run: Callable[[], str], rows: int = 0):
+        """Read the secret and the count, or make them.
+
+        Args:
+            folder: of the role.
+            experiment: with the section [privacy].
+            run: the id of the run that goes on.
+            rows: training rows of a client; 0: the role is a server.
+
+        Raises:
+            InputError: the file cannot be read or written: noise that is not counted protects nobody.
+        """
+        self._path, self._experiment, self._run, self._rows = folder / _FILE, experiment, run, rows
+        try:
+            self._held: dict[str, Any] = parse_json(self._path.read_bytes())
+            bytes.fromhex(self._held["secret"])
+        except FileNotFoundError:
+            self._held = {"secret": secrets.token_bytes(_BYTES).hex(), "run": "", "count": 0, "last": ""}
+            self._write()
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{self._path}, with what this site has spent of its privacy, cannot be read ({error}): put "
+                f"it back from a copy, or start a new run in a new kit."
+            ) from None
+
+    def bound_to(self, *values: Tensor) -> SecretNormals:
+        """The noise of a release that follows from these values.
+
+        Raises:
+            InputError: it would spend more than the budget, or cannot be counted.
+        """
+        run = self._run()
+        secret = hmac.digest(bytes.fromhex(self._held["secret"]), run.encode(), "sha256")
+        found = SecretNormals(secret).bound_to(*values)
+        mark = hashlib.sha256(b"mark" + found.secret).hexdigest()
+        if self._held["run"] != run:
+            self._held |= {"run": run, "count": 0, "last": ""}
+        if mark == self._held["last"]:
+            return found
+        budget, after = self._experiment.privacy.epsilon, self.epsilon(1)
+        if budget and after > budget:
+            raise InputError(
+                f"The privacy budget is spent: ε = {self.epsilon():.3g}, and another reply would make it "
+                f"{after:.3g}, above privacy.epsilon = {budget:g}."
+            )
+        self._held |= {"count": self._held["count"] + 1, "last": mark}
+        self._write()
+        return found
+
+    def epsilon(self, more: int = 0) -> float:
+        """ε of all releases of this run so far, and of some more."""
+        count = (self._held["count"] if self._held["run"] == self._run() else 0) + more
+        options = self._experiment.privacy
+        if options.unit == "row":
+            return epsilon(releases_of_row(self._experiment, self._rows, count), options.noise, options.delta)
+        return epsilon(Release(count, 1, 1), options.noise, options.delta)
+
+    def _write(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            data = json.dumps(self._held).encode() + b"\n"
+            write_atomically(self._path, lambda beside: write_private(beside, data))
+        except OSError as error:
+            raise InputError(
+                f"{self._path} cannot be written ({error.strerror or error}), and noise that is not counted "
+                f"protects nobody: make space."
+            ) from None
+
+
+def server_noise(
+    tier: NoiseTier, folder: Path, experiment: Experiment, run: Callable[[], str]
+) -> NoiseSource:
+    """The noise of an edge or the cloud; of one that adds none, a source that is never asked."""
+    return PrivateNoise(folder, experiment, run) if experiment.privacy.in_uploads(tier) else KEYED

@@ -1,0 +1,59 @@
+"""Uploads that reveal little about a client: changes are clipped, and noise is added to them or their mean.
+
+Learning Differentially Private Recurrent Language Models.
+H. B. McMahan, D. Ramage, K. Talwar, L. Zhang. ICLR 2018, Algorithm 1. https://arxiv.org/abs/1710.06963
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sfedhp.core.noise import Normals
+from sfedhp.privacy.options import PrivacyOptions
+
+
+def noisy_uploads(
+    options: PrivacyOptions, uploads: Tensor, sent: Tensor, keys: Tensor, normals: Normals
+) -> Tensor:
+    """Uploads (..., d) with a clipped change and noise of their own, as clients make them that trust nobody.
+
+    Args:
+        options: C and σ.
+        uploads: (..., d).
+        sent: (..., d), what the clients had received.
+        keys: (...), of the noise.
+        normals: its source.
+    """
+    noise = normals(keys, uploads.shape[-1], uploads.dtype)
+    return sent + (_clipped(uploads - sent, options.clip) + options.clip * options.noise * noise)
+
+
+def uploads_with_noisy_mean(
+    options: PrivacyOptions, uploads: Tensor, weights: Tensor, sent: Tensor, keys: Tensor, normals: Normals
+) -> Tensor:
+    """Uploads (..., members, d) of which a weighted mean may be published, as a trusted server makes it.
+
+    Changes are clipped, so that replacing one member moves the mean by at most 2 C times its share. All get
+    the same noise: then it is in the mean once, whatever a method does with it afterwards.
+
+    Args:
+        options: C and σ.
+        uploads: (..., members, d); of a member of weight zero nothing is read, not even NaN.
+        weights: (..., members).
+        sent: (..., members, d), what the members had received.
+        keys: (...), of the noise.
+        normals: its source.
+    """
+    share = weights.amax(-1) / weights.sum(-1).clamp_min(torch.finfo(weights.dtype).tiny)
+    deviation = (options.clip * options.noise * share).unsqueeze(-1)
+    noise = deviation * normals(keys, uploads.shape[-1], uploads.dtype)
+    change = torch.where(weights.unsqueeze(-1) > 0, uploads - sent, 0.0)
+    return sent + (_clipped(change, options.clip) + noise.unsqueeze(-2))
+
+
+def _clipped(change: Tensor, clip: float) -> Tensor:
+    """Changes (..., d) that are at most C long; zero where one is not finite."""
+    length = torch.linalg.vector_norm(change, dim=-1, keepdim=True)
+    factor = (clip / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp_max(1.0)
+    return torch.where(length.isfinite(), change * factor, 0.0)
