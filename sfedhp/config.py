@@ -38,10 +38,7 @@ class EvaluationOptions:
     every: Annotated[Count, Help("rounds between two evaluations")] = 1
     norm_statistics: Annotated[
         Literal["averaged", "local"],
-        Help(
-            "batch-norm statistics used to evaluate a global model: the mean over clients, "
-            "or each client's own"
-        ),
+        Help("batch-norm statistics to evaluate a global model with: the clients' mean, or each one's own"),
     ] = "averaged"
     metrics: Annotated[
         tuple[str, ...] | None,

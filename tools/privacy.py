@@ -81,7 +81,7 @@ OVERFITTED = {
         evaluation=EvaluationOptions(every=100),
     ),
 }
-LEAK_EPSILONS = (1.0, 10.0, math.inf)
+LEAK_EPSILONS = (math.inf, 1.0, 10.0)
 
 
 def private(experiment: Experiment, target: float, data: Data | None = None) -> Experiment:

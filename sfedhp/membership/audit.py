@@ -20,8 +20,9 @@ from torch import Tensor
 
 from sfedhp.algorithms import Algorithm, Pooled
 from sfedhp.core.errors import InputError
+from sfedhp.data import Federation
 from sfedhp.membership.ranking import Area, area_over, share_found
-from sfedhp.membership.shadows import division, losses, shadow_losses
+from sfedhp.membership.shadows import Pools, division, losses, pools_of, shadow_losses
 from sfedhp.runs.build import Model
 from sfedhp.runs.federation import Data
 from sfedhp.runs.metrics import KINDS
@@ -106,19 +107,20 @@ def audit_run(
     """
     federation, rounds = prepared.federation, prepared.simulator.state.round
     _check(prepared, shadows)
-    target = {kind: _confidence(each) for kind, each in losses(prepared).items()}
+    pools = pools_of(federation)
+    target = {kind: _confidence(each) for kind, each in losses(prepared, pools).items()}
     ratios: dict[str, Tensor] = {}
     if shadows:
         bounded = replace(prepared.experiment.privacy, epsilon=0.0)
         experiment = replace(prepared.experiment, privacy=bounded)
         seed = experiment.seed
-        divided = [division(federation, shadow, shadows, seed) for shadow in range(shadows)]
+        divided = [division(federation, shadow, seed) for shadow in range(shadows)]
         found = []
-        for done, each in enumerate(shadow_losses(experiment, divided, rounds, model)):
+        for done, each in enumerate(shadow_losses(experiment, divided, pools, rounds, model)):
             found.append({kind: _confidence(loss) for kind, loss in each.items()})
             if report is not None:
                 report(done + 1)
-        ratios = _ratios(target, found, _inside(prepared, divided, target))
+        ratios = _ratios(target, found, _inside(pools, divided, target))
     sizes = [len(held) for held in federation.train]
     findings = []
     for kind in [kind for kind in KINDS if kind in target]:
@@ -151,11 +153,8 @@ def _confidence(loss: Tensor) -> Tensor:
     return -loss - torch.log(-torch.expm1(-loss))
 
 
-def _inside(prepared: Prepared, divided: Sequence[Any], target: Mapping[str, Tensor]) -> Tensor:
+def _inside(pools: Pools, divided: Sequence[Federation], target: Mapping[str, Tensor]) -> Tensor:
     """Whether each row of the pools is a training row of each shadow run: (shadows, clients, rows)."""
-    pools = [
-        np.concatenate(pair) for pair in zip(prepared.federation.train, prepared.federation.test, strict=True)
-    ]
     shape = next(iter(target.values())).shape
     found = torch.zeros(len(divided), *shape, dtype=torch.bool)
     for shadow, federation in enumerate(divided):

@@ -16,42 +16,40 @@ from sfedhp.engine.memory import runs_that_fit
 from sfedhp.runs.build import Model, Rows, stacked_rows
 from sfedhp.runs.prepare import Prepared, prepare_divided
 
+Pools = Sequence[NDArray[np.int64]]
 
-def pools_of(federation: Federation) -> list[NDArray[np.int64]]:
+
+def pools_of(federation: Federation) -> Pools:
     """The rows of each client that an attacker asks about: those it trains with, then those it tests with."""
     return [np.concatenate(pair) for pair in zip(federation.train, federation.test, strict=True)]
 
 
-def division(federation: Federation, shadow: int, shadows: int, seed: int) -> Federation:
+def division(federation: Federation, shadow: int, seed: int) -> Federation:
     """The federation with each client's rows divided anew into as many training and test rows as before.
-
-    Over all shadows every row is a training row about equally often.
 
     Args:
         federation: of the run.
         shadow: the number of the shadow run.
-        shadows: how many there are.
         seed: of the divisions.
     """
     train, test = [], []
     for client, pool in enumerate(pools_of(federation)):
-        mixed = np.random.default_rng((seed, client)).permutation(pool)
-        first = round(shadow * len(mixed) / shadows)
-        turned = np.roll(mixed, -first)
+        mixed = np.random.default_rng((seed, shadow, client)).permutation(pool)
         count = len(federation.train[client])
-        train.append(np.sort(turned[:count]))
-        test.append(np.sort(turned[count:]))
+        train.append(np.sort(mixed[:count]))
+        test.append(np.sort(mixed[count:]))
     return replace(federation, train=tuple(train), test=tuple(test))
 
 
 def shadow_losses(
-    experiment: Experiment, federations: Sequence[Federation], rounds: int, model: Model | None
+    experiment: Experiment, federations: Sequence[Federation], pools: Pools, rounds: int, model: Model | None
 ) -> Iterator[dict[str, Tensor]]:
     """The loss of every row of the clients' pools, (clients, rows), under each kind of model of each run.
 
     Args:
         experiment: of the run that is audited, as resolved.
         federations: one for each shadow run.
+        pools: the rows of each client, in the order of the losses.
         rounds: how many the run has done.
         model: the user's own, where the run had one from Python.
     """
@@ -65,27 +63,26 @@ def shadow_losses(
         some = slice(done, done + width)
         prepared = prepare_divided(experiments[some], federations[some], model)
         if done == 0:
-            rows = sum(len(pool) for pool in pools_of(federations[0]))
+            rows = sum(map(len, pools))
             width = max(1, runs_that_fit(prepared.simulator.task, rows))
         for _ in prepared.simulator.run(rounds):
             pass
-        found = losses(prepared)
+        found = losses(prepared, pools)
         yield from (
             {kind: each[run] for kind, each in found.items()} for run in range(len(experiments[some]))
         )
         done = some.stop
 
 
-def losses(prepared: Prepared) -> dict[str, Tensor]:
+def losses(prepared: Prepared, pools: Pools) -> dict[str, Tensor]:
     """The loss of every row of the clients' pools under each kind of model: (runs?, clients, rows).
 
-    Clients are in the order of their ids; a row that only pads a shorter pool is NaN.
+    Args:
+        prepared: a run or a stack, in the state that is asked.
+        pools: the rows of each client, by its id; a row that only pads a shorter pool is NaN.
     """
     simulator, stacked = prepared.simulator, bool(prepared.simulator.runs)
-    each = [
-        stacked_rows(federation, pools_of(federation), prepared.experiment.dtype)
-        for federation in prepared.federations
-    ]
+    each = [stacked_rows(federation, pools, prepared.experiment.dtype) for federation in prepared.federations]
     joined = (torch.stack(parts) if stacked else parts[0] for parts in map(list, zip(*each, strict=True)))
     arranged = Rows(*(simulator.seats.arrange(tensor.to(simulator.initial.device)) for tensor in joined))
     found = prepared.evaluator.losses(arranged)

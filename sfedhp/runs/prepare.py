@@ -219,7 +219,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
     ray = partial(on_ray, address=engine.address, actors=engine.actors)
-    clock = clock_of(experiment.links, exchanges(experiment.secure))
+    turns = exchanges(experiment.secure)
     factors = [factors_of(experiment.attack, part.experiment.seed, part.clients) for part in parts]
     simulator = Simulator(
         algorithm=algorithm,
@@ -233,7 +233,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         clients_at_once=engine.clients_at_once,
         aggregation=experiment.aggregation,
         late=experiment.late,
-        path_seconds=clock if experiment.late.quorum else None,
+        path_seconds=clock_of(experiment.links, turns) if experiment.late.quorum else None,
         factors=joined(factors) if experiment.attack.factors != 1 else None,
         schedule=experiment.schedule,
         secure=secure_options(experiment),

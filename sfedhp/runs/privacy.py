@@ -54,8 +54,8 @@ def check_privacy(experiment: Experiment) -> None:
     servers = "edge" if algorithm.tiers == 3 else "cloud"
     if experiment.secure and options.tier == servers:
         raise InputError(
-            f"privacy.tier = {options.tier!r} clips single uploads, and with secure = true no server sees one: "
-            f"set privacy.tier=client."
+            f"privacy.tier = {options.tier!r} clips single uploads, and with secure = true no server sees "
+            f"one: set privacy.tier=client."
         )
     if getattr(algorithm, "finish_steps", 0):
         raise InputError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from sfedhp.algorithms import FedAvg, FedProx, HierFAVG, SFedHP
+from sfedhp.algorithms import Algorithm, FedAvg, FedProx, HierFAVG, SFedHP
 from sfedhp.checks.problem import ROUNDS, finish, leaves, outcome, problem, same
 from sfedhp.core.noise import SecretNormals
 from sfedhp.core.types import Clock
@@ -24,7 +24,9 @@ THREE = [
     SFedHP(edge_rounds=2, personal_steps=3),
     SFedHP(edge_rounds=2, personal_steps=3, start="carried", client_sparsity=1e-3),
 ]
-CASES = [(method, options) for method in TWO for options in (ROW, CLIENT, CLOUD)]
+CASES: list[tuple[Algorithm, PrivacyOptions]] = [
+    (method, options) for method in TWO for options in (ROW, CLIENT, CLOUD)
+]
 CASES += [(method, options) for method in THREE for options in (ROW, CLIENT, EDGE, CLOUD)]
 NAMES = [f"{type(method).__name__}-{options.unit}-{options.tier}" for method, options in CASES]
 
@@ -107,7 +109,7 @@ def test_noise_of_an_edge_is_its_own_and_new_in_every_round(case):
     options = replace(EDGE, noise=1.0)
     method = HierFAVG(local_rate=1e-30, local_steps=1, edge_rounds=1)
     simulator = case.simulator(method, privacy=options)
-    held = []
+    held: list[torch.Tensor] = []
     for state in simulator.run(2):
         held.append(state.edges.state - (held[-1].mean(0) if held else case.initial))
     noise = torch.stack(held).flatten(0, 1)  # rounds · edges

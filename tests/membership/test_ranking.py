@@ -47,5 +47,5 @@ def test_groups_are_not_compared_with_each_other():
 
 def test_the_share_found_at_few_mistakes():
     others = np.arange(200.0)
-    assert share_found(np.array([198.5, 197.5, 0.0, 500.0]), others, 0.01) == 0.5
+    assert share_found(np.array([198.5, 197.5, 0.0, 500.0]), others, 0.01) == 0.75
     assert share_found(others, others, 0.0) == 0.0

@@ -35,9 +35,9 @@ def lines_of(experiment):
 def test_without_noise_it_says_what_an_epsilon_needs_and_that_is_true():
     found = lines_of(SMALL)
     assert {f"noise_{unit}_{target}" for unit in ("row", "client") for target in (1, 3, 10)} <= found.keys()
-    for unit, tier in (("row", "client"), ("client", "edge")):
-        noise = found[f"noise_{unit}_3"].value
-        prepared = prepare(replace(SMALL, privacy=PrivacyOptions(unit=unit, tier=tier, noise=noise)))
+    for options in (PrivacyOptions(), PrivacyOptions(unit="client", tier="edge")):
+        noise = found[f"noise_{options.unit}_3"].value
+        prepared = prepare(replace(SMALL, privacy=replace(options, noise=noise)))
         assert 2.85 < spending_of(prepared.simulator, prepared.experiment).epsilon(3) <= 3
     assert "times the longest clipped gradient: fewer rounds, larger batches" in found["noise_row_1"].note
 

@@ -33,10 +33,10 @@ _CLEAR = 0.5  # an interval above it: the models tell something
 def audit(folder: Path, shadows: int, as_json: bool) -> None:
     """Measure whether the models of a run tell which rows they were trained with (membership inference).
 
-    Two attackers ask the models of each tier about training and test rows of the clients. One takes rows with a
-    small loss for training rows. The other compares the losses with those of shadow runs, which are computed
-    now, many at once: this takes about as long as so many runs in a sweep. The area under the ROC curve is 0.5
-    if the models tell nothing, and 1 if they tell everything. The data of the run must be there.
+    Two attackers ask the models of each tier about training and test rows of the clients. One takes rows
+    with a small loss for training rows. The other compares the losses with those of shadow runs, which are
+    computed now, many at once: this takes about as long as so many runs in a sweep. The area under the ROC
+    curve is 0.5 if the models tell nothing, and 1 if they tell everything. The data of the run must be there.
 
     \b
     Examples:
@@ -57,10 +57,8 @@ def audit(folder: Path, shadows: int, as_json: bool) -> None:
     _print(found)
     clear = [each for each in found.findings if each.area.low > _CLEAR]
     if clear:
-        tiers = list(dict.fromkeys(_TIERS[each.tier] for each in clear))
-        print_notes(
-            [f"The {' and the '.join(tiers)} models tell training rows from others better than chance."]
-        )
+        tiers = " and ".join(dict.fromkeys(_TIERS[each.tier] for each in clear))
+        print_notes([f"Models that tell training rows from others better than chance: {tiers}."])
     else:
         print_notes(["No interval is above 0.5: these attackers do not find out who was trained with."])
 

@@ -54,8 +54,9 @@ def status_line(status: Mapping[str, Any]) -> str:
     metric = main_metric(row)
     figures = {kind: metric.column(kind) for kind in KINDS}
     parts += [f"{kind.upper()} {metric.text(row[name])}" for kind, name in figures.items() if name in row]
-    if isinstance(row.get("epsilon"), int | float):
-        parts.append(f"ε = {row['epsilon']:.3g}")
+    spent = status.get("epsilon", row.get("epsilon"))
+    if isinstance(spent, int | float):
+        parts.append(f"ε = {spent:.3g}")
     sent = sum(value for name, value in row.items() if name.startswith("bytes_"))
     if sent:
         parts.append(f"{decimal(sent)} per round")

@@ -107,9 +107,12 @@ class ClientRole:
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
         private = site.experiment.privacy.active and site.experiment.privacy.tier == "client"
-        rows_here, run = int(self._task.sizes), lambda: self._run
-        self._noise = PrivateNoise(self.folder, site.experiment, run, rows_here) if private else None
-        self._run, self._client = NO_RUN, self._new()
+        self._run: str = NO_RUN
+        rows_here = int(self._task.sizes)
+        self._noise = (
+            PrivateNoise(self.folder, site.experiment, lambda: self._run, rows_here) if private else None
+        )
+        self._client = self._new()
         self._last: _Last | None = None  # the last reply
         self._restore()
 
@@ -192,8 +195,7 @@ class ClientRole:
         seconds = time.perf_counter() - started
         self._figures.trained(seconds)
         clock = request.clock
-        spent = {} if self._noise is None else {"epsilon": self._noise.epsilon()}
-        self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds, **spent)
+        self._write_status(int(clock.cloud_round), edge_round=clock.edge_round, seconds=seconds)
         return _Last(request.run, request.clock, reply, received)
 
     def _content(self, request: Envelope, last: _Last) -> dict[str, Any]:
@@ -206,6 +208,7 @@ class ClientRole:
 
     def _write_status(self, round_: int, *, now: bool = False, **more: Any) -> None:
         self._figures.count(self._responder.take_traffic())
+        more |= {} if self._noise is None else {"epsilon": self._noise.epsilon()}
         self.log.write_status(now, run=self._run, round=round_, **self._figures.to_dict(), **more)
 
     def _score(self, request: Envelope) -> dict[str, Any]:
