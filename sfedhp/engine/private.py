@@ -24,7 +24,7 @@ def private_uploads(
     tier: NoiseTier,
     message_of: Callable[[Any, int], Tensor],
     stream: Tensor,
-    source: NoiseSource = KEYED,
+    source: NoiseSource | None = None,
 ) -> Privately | None:
     """What a server does with uploads before it averages them; None where it adds no noise.
 
@@ -33,7 +33,7 @@ def private_uploads(
         tier: the server's.
         message_of: the algorithm's `cloud_message` or `edge_message`.
         stream: (...), the key of each server's noise.
-        source: of the noise.
+        source: of the noise; None: keyed.
     """
     if not options.in_uploads(tier):
         return None
@@ -41,7 +41,7 @@ def private_uploads(
     def privately(served: Served, uploads: Message, weights: Tensor, clock: Clock) -> Message:
         sent, model = message_of(served.state, weights.shape[-1]), dense(uploads.model)
         keys = key(stream, ROLES["release"], clock.cloud_round, clock.edge_round)
-        own = source.bound_to(model, weights, sent)
+        own = (source or KEYED).bound_to(model, weights, sent)
         return uploads._replace(model=uploads_with_noisy_mean(options, model, weights, sent, keys, own))
 
     return privately

@@ -80,7 +80,7 @@ class Client:
     silent: Callable[[Clock], bool] = lambda clock: False
     schedule: ScheduleOptions = CONSTANT
     privacy: PrivacyOptions = NOT_PRIVATE
-    noise: NoiseSource = KEYED
+    noise: NoiseSource | None = None  # None: keyed, as in a simulation
     before: Before | None = field(default=None, init=False)  # before the last step
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
@@ -95,7 +95,7 @@ class Client:
         normals: Normals = KEYED
         if self.privacy.active and self.privacy.tier == "client":
             # Only a request that is repeated as it was may get the same noise again.
-            normals = self.noise.bound_to(received, torch.tensor(tuple(clock)))
+            normals = (self.noise or KEYED).bound_to(received, torch.tensor(tuple(clock)))
             task = with_secret_draws(task, normals)
         with task.training():
             result = algorithm.client_step(received, self.personal, task, clock)
@@ -127,7 +127,7 @@ class Edge:
     on_cut: OnCut = lambda cut: None
     schedule: ScheduleOptions = CONSTANT
     privacy: PrivacyOptions = NOT_PRIVATE
-    noise: NoiseSource = KEYED
+    noise: NoiseSource | None = None  # None: keyed, as in a simulation
     stream: Tensor = _NO_STREAM  # the key of its noise
 
     def reply(self, received: Tensor, clock: Clock) -> Reply | None:
@@ -152,7 +152,9 @@ class Edge:
 
         robustly = robust_uploads(self.aggregation, algorithm.edge_message, self.on_cut)
         now = self.schedule.apply(algorithm, clock)
-        privately = private_uploads(self.privacy, "edge", algorithm.edge_message, self.stream, self.noise)
+        privately = private_uploads(
+            self.privacy, "edge", algorithm.edge_message, self.stream, self.noise or KEYED
+        )
         step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly, privately)
         rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
@@ -183,7 +185,7 @@ class Cloud:
     aggregation: AggregationOptions = MEAN
     on_cut: OnCut = lambda cut: None
     privacy: PrivacyOptions = NOT_PRIVATE
-    noise: NoiseSource = KEYED
+    noise: NoiseSource | None = None  # None: keyed, as in a simulation
     stream: Tensor = _NO_STREAM  # the key of its noise
 
     def __post_init__(self) -> None:
@@ -202,7 +204,9 @@ class Cloud:
             return uploads, weights if drawn is None else weights * drawn
 
         robustly = robust_uploads(self.aggregation, algorithm.cloud_message, self.on_cut)
-        privately = private_uploads(self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise)
+        privately = private_uploads(
+            self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise or KEYED
+        )
         step = stepping(algorithm.cloud_step, Clock, robustly, privately)
         for served, _ in serve(self.served, step, gather, range(first, rounds), self.draw):
             self.served = served

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, dense
-from sfedhp.core.noise import KEYED
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
@@ -24,16 +23,15 @@ from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
-from sfedhp.deploy.roles.cloud_privacy import releases_per_round
+from sfedhp.deploy.roles.client_state import ClientState
 from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import load_client, load_model, totals_shape
-from sfedhp.deploy.roles.private_noise import PrivateNoise
+from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.scoring import count
-from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
-from sfedhp.engine.roles import Before, Client, Reply
+from sfedhp.engine.roles import Client, Reply
 from sfedhp.privacy.accounting import library
 from sfedhp.privacy.secure_messages import PeerError
 from sfedhp.runs.build import Rows
@@ -106,13 +104,11 @@ class ClientRole:
             rows["key"] = self._secure.key_id
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
-        private = site.experiment.privacy.active and site.experiment.privacy.tier == "client"
         self._run: str = NO_RUN
-        rows_here = int(self._task.sizes)
-        self._noise = (
-            PrivateNoise(self.folder, site.experiment, lambda: self._run, rows_here) if private else None
+        self._noise = member_noise(
+            "client", self.folder, site.experiment, lambda: self._run, int(self._task.sizes)
         )
-        self._client = self._new()
+        self._client, self._state = self._new(), ClientState(self.folder)
         self._last: _Last | None = None  # the last reply
         self._restore()
 
@@ -242,8 +238,7 @@ class ClientRole:
             own_density = density(dense(self._client.personal), self.site.experiment.density_threshold)
             found["density"] = float(own_density)
         if self._noise is not None:
-            per_round = releases_per_round(self.site.experiment)
-            found["epsilon"] = [self._noise.epsilon(), self._noise.epsilon(per_round)]
+            found["epsilon"] = self._noise.report()
         trained = evaluated.get("gm") or evaluated.get("pm")
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
@@ -282,40 +277,23 @@ class ClientRole:
             self._statistics,
             schedule=schedule,
             privacy=self.site.experiment.privacy,
-            noise=self._noise or KEYED,
+            noise=self._noise,
         )
 
     def _save(self, clock: Clock) -> None:
-        """Save its state and the one before: a request repeated after a restart must not train twice."""
-        before = self._client.before
-        assert before is not None
-        trees = {
-            "personal": self._client.personal,
-            "statistics": self._client.statistics,
-            "before_personal": before.personal,
-            "before_statistics": before.statistics,
-        }
-        about = {"run": self._run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
         last = clock.edge_round == self.site.experiment.algorithm.edge_rounds - 1
-        path = self.folder / "state.safetensors"
-        self.log.try_write(lambda: save_state(path, trees, about, durable=last))
+        self.log.try_write(lambda: self._state.save(self._client, self._run, durable=last))
 
     def _restore(self) -> None:
-        fresh = self._client
-        templates = {"personal": fresh.personal, "statistics": fresh.statistics}
-        templates |= {f"before_{name}": tree for name, tree in templates.items()}
-        found = load_state(self.folder / "state.safetensors", templates)
+        found = self._state.load(self._client)
         if found is None:
             return
-        trees, about = found
-        self._totals = self._totals_file.read(about["run"])
+        self._totals = self._totals_file.read(found.run)
         if self.site.sums and self._totals is None:
             return  # without them the state is of no use
         if self._totals is not None:
             self._load()
-            fresh = self._client = self._new()
-        clock = Clock(int(about["cloud_round"]), int(about["edge_round"]))
-        fresh.personal, fresh.statistics = trees["personal"], trees["statistics"]
-        fresh.before = Before(clock, trees["before_personal"], trees["before_statistics"])
-        self._run = about["run"]
-        self.log.write("resumed", cloud_round=clock.cloud_round, edge_round=clock.edge_round)
+            self._client = self._new()
+        found.restore(self._client)
+        self._run = found.run
+        self.log.write("resumed", cloud_round=found.clock.cloud_round, edge_round=found.clock.edge_round)

@@ -28,7 +28,7 @@ from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.roles.members import member_group
-from sfedhp.deploy.roles.private_noise import server_noise
+from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
@@ -95,7 +95,7 @@ class CloudRole:
             aggregation=experiment.aggregation,
             on_cut=self._cuts.add,
             privacy=experiment.privacy,
-            noise=server_noise("cloud", self._folder.path, experiment, lambda: self._members.run),
+            noise=member_noise("cloud", self._folder.path, experiment, lambda: self._members.run),
         )
         self._privacy = CloudPrivacy(experiment)
         self._round = 0  # rounds done

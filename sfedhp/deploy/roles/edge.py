@@ -28,7 +28,7 @@ from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.figures import Figures
 from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
 from sfedhp.deploy.roles.members import member_group
-from sfedhp.deploy.roles.private_noise import server_noise
+from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
 from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
@@ -92,7 +92,7 @@ class EdgeRole:
             on_cut=self._cuts.add,
             schedule=experiment.schedule,
             privacy=experiment.privacy,
-            noise=server_noise("edge", self.folder, experiment, lambda: self._members.run),
+            noise=member_noise("edge", self.folder, experiment, lambda: self._members.run),
         )
         self._key: Key | None = None  # of the request it works on
         self._progress: EdgeProgress | None = None
@@ -226,8 +226,7 @@ class EdgeRole:
         Where that differs from what the cloud sent, models that were the same as the cloud's are sent too.
         """
         algorithm, clients = self.site.experiment.algorithm, len(self._members)
-        size = len(self._blank.of_cloud)
-        received, statistics = given["next"][:size], given["next"][size:]
+        received, statistics = given["next"].tensor_split([len(self._blank.of_cloud)])
         message = algorithm.edge_message(algorithm.edge_start(received, clients), clients)
         models = {name: spread(model, clients) for name, model in given.items()}
         if not torch.equal(message, spread(received, clients)):

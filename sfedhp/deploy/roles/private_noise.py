@@ -15,8 +15,9 @@ from torch import Tensor
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private
-from sfedhp.core.noise import KEYED, NoiseSource, SecretNormals
+from sfedhp.core.noise import SecretNormals
 from sfedhp.core.parsing import parse_json
+from sfedhp.deploy.roles.cloud_privacy import releases_per_round
 from sfedhp.privacy.accounting import Release, epsilon
 from sfedhp.privacy.options import NoiseTier
 from sfedhp.runs.privacy import releases_of_row
@@ -89,6 +90,10 @@ class PrivateNoise:
             return epsilon(releases_of_row(self._experiment, self._rows, count), options.noise, options.delta)
         return epsilon(Release(count, 1, 1), options.noise, options.delta)
 
+    def report(self) -> list[float]:
+        """ε now, and after another cloud round."""
+        return [self.epsilon(), self.epsilon(releases_per_round(self._experiment))]
+
     def _write(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +106,9 @@ class PrivateNoise:
             ) from None
 
 
-def server_noise(
-    tier: NoiseTier, folder: Path, experiment: Experiment, run: Callable[[], str]
-) -> NoiseSource:
-    """The noise of an edge or the cloud; of one that adds none, a source that is never asked."""
-    return PrivateNoise(folder, experiment, run) if experiment.privacy.in_uploads(tier) else KEYED
+def member_noise(
+    tier: NoiseTier, folder: Path, experiment: Experiment, run: Callable[[], str], rows: int = 0
+) -> PrivateNoise | None:
+    """The noise of a role of a tier; None where it adds none. Arguments as of `PrivateNoise`."""
+    options = experiment.privacy
+    return PrivateNoise(folder, experiment, run, rows) if options.active and options.tier == tier else None

@@ -10,7 +10,7 @@ from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import FederationFile
-from sfedhp.deploy.roles.private_noise import PrivateNoise, server_noise
+from sfedhp.deploy.roles.private_noise import PrivateNoise, member_noise
 from sfedhp.deploy.topology import lay_out
 from sfedhp.nn.models import ModelOptions
 from sfedhp.privacy.accounting import Release, epsilon
@@ -131,7 +131,7 @@ def full(path, write):
 
 def test_a_server_without_noise_has_no_secret(tmp_path):
     what = replace(experiment(), privacy=ROW)
-    server_noise("edge", tmp_path, what, lambda: "one")
+    assert member_noise("edge", tmp_path, what, lambda: "one") is None
     assert not list(tmp_path.iterdir())
 
 

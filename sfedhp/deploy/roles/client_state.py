@@ -1,0 +1,62 @@
+"""What a client keeps on its disk: its state after the last step, and before it.
+
+A request that is repeated after a restart must not train twice, so the state before is kept too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sfedhp.core.types import Clock
+from sfedhp.deploy.roles.state_files import load_state, save_state
+from sfedhp.engine.roles import Before, Client
+
+
+class SavedClient(NamedTuple):
+    """The state of a client as it was saved."""
+
+    run: str
+    clock: Clock  # of the last step
+    trees: dict[str, Any]
+
+    def restore(self, client: Client) -> None:
+        """Put a new client into this state."""
+        client.personal, client.statistics = self.trees["personal"], self.trees["statistics"]
+        client.before = Before(self.clock, self.trees["before_personal"], self.trees["before_statistics"])
+
+
+class ClientState:
+    """The file."""
+
+    def __init__(self, folder: Path):
+        self._path = folder / "state.safetensors"
+
+    def save(self, client: Client, run: str, *, durable: bool) -> None:
+        """Write what a client holds after a step, and held before it; `durable` as in `save_state`.
+
+        Raises:
+            OSError: the disk is full, or the file cannot be written.
+        """
+        assert client.before is not None
+        clock, personal, statistics = client.before
+        trees = {
+            "personal": client.personal,
+            "statistics": client.statistics,
+            "before_personal": personal,
+            "before_statistics": statistics,
+        }
+        about = {"run": run, "cloud_round": str(clock.cloud_round), "edge_round": str(clock.edge_round)}
+        save_state(self._path, trees, about, durable=durable)
+
+    def load(self, fresh: Client) -> SavedClient | None:
+        """What was saved of a client like this new one; None where nothing can be read."""
+        templates = {"personal": fresh.personal, "statistics": fresh.statistics}
+        found = load_state(
+            self._path, templates | {f"before_{name}": tree for name, tree in templates.items()}
+        )
+        if found is None:
+            return None
+        trees, about = found
+        clock = Clock(int(about["cloud_round"]), int(about["edge_round"]))
+        return SavedClient(about["run"], clock, trees)
