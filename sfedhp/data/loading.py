@@ -195,7 +195,7 @@ def _assemble(
     given = edge_sizes(edges, clients_per_edge)
     named = sizes_of_source(pool, options, edges, clients_per_edge)
     sizes = named or given
-    split, options = partition(pool, options, clients=sum(sizes), seed=seed)
+    split, options = partition(pool, options, sizes=sizes, seed=seed)
     if pool.edge_of is None:
         group, groups = pool.strata
         holdings = np.stack([np.bincount(group[rows], minlength=groups) for rows in split.train])
@@ -211,7 +211,7 @@ def _assemble(
     elif pool.inputs.dtype == np.uint8:
         options = dataclasses.replace(options, scale="unit" if options.scale == "auto" else options.scale)
     else:
-        if options.scale in ("unit", "per_pixel"):
+        if options.scale in ("unit", "symmetric", "per_pixel"):
             notes.append(
                 f"data.scale = {options.scale!r} is for images of uint8: floating inputs stay as they are."
             )

@@ -8,8 +8,19 @@ from typing import Annotated, Literal
 from sfedhp.core.options import Bounds, Help
 from sfedhp.core.types import Augment
 
-Partition = Literal["auto", "paper", "paper-as-written", "dirichlet", "shards", "iid", "given"]
-Scale = Literal["auto", "unit", "standard", "per_pixel", "none"]
+Partition = Literal[
+    "auto",
+    "paper",
+    "paper-as-written",
+    "dirichlet",
+    "nested-dirichlet",
+    "shards",
+    "iid",
+    "given",
+    "pfllib",
+    "pfllib-dirichlet",
+]
+Scale = Literal["auto", "unit", "symmetric", "standard", "per_pixel", "none"]
 Rule = Literal["sliding", "blocks"]
 EdgeOrder = Literal["consecutive", "random", "labels"]
 Count = Annotated[int | None, Bounds(1)]
@@ -50,8 +61,9 @@ class DataOptions:
     scale: Annotated[
         Scale,
         Help(
-            "scaling of inputs: unit (pixels / 255), standard (mean 0 and deviation 1 of each channel or "
-            "column), per_pixel or none; auto: unit for pixels, standard for tables, none for other floats"
+            "scaling of inputs: unit (pixels / 255), symmetric (pixels, −1 to 1), standard (mean 0 and "
+            "deviation 1 of each channel or column), per_pixel or none; auto: unit for pixels, standard for "
+            "tables, none for other floats"
         ),
     ] = "auto"
     augment: Annotated[

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
+from sfedhp.data.nested_split import nested_dirichlet
 from sfedhp.data.options import DataOptions, Partition
 from sfedhp.data.paper_split import paper, paper_as_written
+from sfedhp.data.pfllib_split import pfllib, pfllib_dirichlet
 from sfedhp.data.pool import Pool, Rows
 from sfedhp.data.split import Split, split_owned
 
@@ -20,14 +22,25 @@ Owner = NDArray[np.int64]  # (rows,): the client that holds the row
 Partitioner = Callable[[Pool, DataOptions, int, np.random.Generator], tuple[Split, DataOptions]]
 
 
-def partition(pool: Pool, options: DataOptions, *, clients: int, seed: int) -> tuple[Split, DataOptions]:
+def partition(
+    pool: Pool, options: DataOptions, *, sizes: Sequence[int], seed: int
+) -> tuple[Split, DataOptions]:
     """The rows of every client; also the options, with those that were not set resolved.
+
+    Args:
+        pool: all rows.
+        options: who holds what.
+        sizes: clients of each edge.
+        seed: decides every draw.
 
     Raises:
         InputError: the options do not fit the data.
     """
     options = dataclasses.replace(options, partition=resolved_partition(pool, options))
-    return PARTITIONS[options.partition](pool, options, clients, np.random.default_rng([seed, _STREAM]))
+    draw = np.random.default_rng([seed, _STREAM])
+    if options.partition == "nested-dirichlet":
+        return nested_dirichlet(pool, options, sizes, draw)
+    return PARTITIONS[options.partition](pool, options, sum(sizes), draw)
 
 
 def resolved_partition(pool: Pool, options: DataOptions) -> Partition:
@@ -127,6 +140,8 @@ PARTITIONS: dict[str, Partitioner] = {
     "shards": _shards,
     "iid": _iid,
     "given": _given,
+    "pfllib": pfllib,
+    "pfllib-dirichlet": pfllib_dirichlet,
 }
 
 

@@ -36,9 +36,11 @@ class Scaling:
         """Of images of uint8, by the option `scale`.
 
         Args:
-            kind: `unit` (also for `auto`), `standard` (by channel), `per_pixel` or `none`.
+            kind: `unit` (also for `auto`), `symmetric`, `standard` (by channel), `per_pixel` or `none`.
             sums: of the training images; None where the kind needs none.
         """
+        if kind == "symmetric":
+            return cls(kind, True, np.full((), _WHITE / 2), np.full((), _WHITE / 2))
         if kind not in NEEDS_SUMS:
             white = 1.0 if kind == "none" else float(_WHITE)
             return cls("none" if kind == "none" else "unit", True, np.zeros(()), np.full((), white))

@@ -37,7 +37,7 @@ def split_owned(
         is_test = _test_rows(group[rows], options.test_share) if pool.test is None else pool.test[rows]
         _check_both(pool, client, rows, is_test)
         train, test = rows[~is_test], rows[is_test]
-        is_validation = _validation(group[train], options.validation_per_label or 0)
+        is_validation = is_held_for_validation(group[train], options.validation_per_label or 0)
         parts.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
     train_rows, test_rows, validation_rows = zip(*parts, strict=True)
     return Split(train_rows, test_rows, validation_rows)
@@ -72,7 +72,7 @@ def _test_rows(labels: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     return chosen
 
 
-def _validation(labels: NDArray[np.int64], each: int) -> NDArray[np.bool_]:
+def is_held_for_validation(labels: NDArray[np.int64], each: int) -> NDArray[np.bool_]:
     """At most `each` rows of a label and never more than half, so that every label stays in training."""
     rank, size = _rank_within(labels)
     return rank < np.minimum(each, size // 2)
