@@ -97,12 +97,21 @@ def choose(
         done = [each for each in records if each.key in wanted]
         if len(done) < len(wanted):
             return None
-        scores.append(statistics.fmean(_validation_accuracy(each) for each in done))
+        scores.append(statistics.fmean(_validation_accuracy(each, study.choice) for each in done))
     return points[scores.index(max(scores))]
 
 
-def _validation_accuracy(trial: Record) -> float:
-    """Of the personalized models, or of the global one where there are none; −∞ for a run that diverged."""
+def _validation_accuracy(trial: Record, choice: str) -> float:
+    """Of the personalized models, or of the global one where there are none; −∞ for a run that diverged.
+
+    Args:
+        trial: a run.
+        choice: "tiers" for the mean of all kinds of models that there are.
+    """
+    if choice == "tiers" and not trial.trouble:
+        last = [trial.curve.get(f"{tier}_validation", [None])[-1] for tier in ("pm", "em", "gm")]
+        known = [float(each) for each in last if each is not None]
+        return statistics.fmean(known) if known else float("-inf")
     column = trial.curve.get("pm_validation") or trial.curve.get("gm_validation") or [None]
     return float("-inf") if trial.trouble or column[-1] is None else float(column[-1])
 

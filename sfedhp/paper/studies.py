@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,10 @@ _LISTS: Final[Mapping[str, Any]] = tomllib.loads(
     files("sfedhp.paper").joinpath("studies.toml").read_text(encoding="utf-8")
 )
 STUDIES: Final[tuple[str, ...]] = tuple(_LISTS["order"])
+# Those that are not of the paper: they have tables of their own, and `all` does not run them.
+BEYOND: Final[tuple[str, ...]] = tuple(_LISTS["beyond"])
 # Those that are not simply a table or figure of the paper.
-MORE: Final = tuple(name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name))
+MORE: Final = (*(name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name)), *BEYOND)
 # How the paper's text can be understood, in words; everything is judged by the main one.
 READINGS: Final[Mapping[str, str]] = _LISTS["readings"]
 MAIN_READING, OTHER_READING, _ = READINGS
@@ -32,6 +34,8 @@ COLLECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _REQUIRED: Final = {"table": str, "reading": str, "variants": dict}  # keys of a [reproduce] table
 _OPTIONAL: Final[Mapping[str, tuple[type, Any]]] = {
+    "published": (dict, {}),
+    "choice": (str, "personal"),
     "paper": (bool, True),
     "seeds": (int, 3),
     "choice_rounds": (int, 0),
@@ -53,12 +57,14 @@ class Study:
 
     name: str
     table: str  # the table or figure of the paper it belongs to
-    reading: str  # how the paper's text was understood: one of `READINGS`
+    reading: str  # how the paper's text was understood: one of `READINGS`; "" where it is not about the paper
     paper: bool  # whether the paper has numbers to compare it with
     seeds: int  # each variant runs with the seeds 0, 1, …
     choice_rounds: int  # rounds of the trial runs that decide between the points of a variant
     choice_seeds: int  # seeds of the trial runs
     variants: Mapping[str, tuple[Point, ...]]
+    choice: str = "personal"  # trials are compared by "personal" models, or by the mean of all "tiers"
+    published: Mapping[str, float] = field(default_factory=dict)  # accuracies that others print, by variant
 
 
 def read_study(path: str | Path) -> Study:
@@ -81,7 +87,7 @@ def read_study(path: str | Path) -> Study:
     _check_table(path, table)
     variants = {name: tuple(_points(path, words)) for name, words in table["variants"].items()}
     more = {key: table.get(key, default) for key, (_, default) in _OPTIONAL.items()}
-    return Study(path.stem, table["table"], table["reading"], variants=variants, **more)
+    return Study(path.stem, table["table"], table.get("reading", ""), variants=variants, **more)
 
 
 def read_studies(
@@ -101,7 +107,10 @@ def read_studies(
     names = list(names)
     wanted = expand(names)
     if skip_missing:
-        kept = {*studies_in(folder), *expand(name for name in names if name not in COLLECTIONS)}
+        kept = {
+            *studies_in(folder, (*STUDIES, *BEYOND)),
+            *expand(name for name in names if name not in COLLECTIONS),
+        }
         wanted = [name for name in wanted if name in kept] or wanted[:1]
     return [read_study(folder / f"{name}.toml") for name in wanted]
 
@@ -112,9 +121,9 @@ def experiments_folder() -> Path:
     return here if studies_in(here) else packaged_experiments()
 
 
-def studies_in(experiments: Path) -> list[str]:
-    """The names of the studies that a folder has files of."""
-    return [name for name in STUDIES if (experiments / f"{name}.toml").exists()]
+def studies_in(experiments: Path, names: Sequence[str] = STUDIES) -> list[str]:
+    """The names of the studies that a folder has files of; of the paper's, unless others are asked for."""
+    return [name for name in names if (experiments / f"{name}.toml").exists()]
 
 
 def expand(names: Iterable[str]) -> list[str]:
@@ -125,8 +134,8 @@ def expand(names: Iterable[str]) -> list[str]:
     """
     studies: list[str] = []
     for name in names:
-        if name not in (*COLLECTIONS, *STUDIES):
-            choices = ", ".join((*COLLECTIONS, *STUDIES))
+        if name not in (*COLLECTIONS, *STUDIES, *BEYOND):
+            choices = ", ".join((*COLLECTIONS, *STUDIES, *BEYOND))
             raise InputError(f"There is nothing called {name!r} to reproduce: choose from {choices}.")
         studies += COLLECTIONS.get(name, (name,))
     return list(dict.fromkeys(studies))
@@ -156,12 +165,15 @@ def with_variants(studies: Sequence[Study], prefixes: Sequence[str]) -> list[Stu
 
 
 def _check_table(path: Path, table: Mapping[str, Any]) -> None:
+    beyond = path.stem in BEYOND
     for key, kind in _REQUIRED.items():
+        if beyond and key == "reading":
+            continue
         if not isinstance(table.get(key), kind):
             raise InputError(
                 f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for an example."
             )
-    if table["reading"] not in READINGS:
+    if not beyond and table["reading"] not in READINGS:
         raise InputError(
             f"reading = {table['reading']!r} in {path} is unknown: write one of {', '.join(READINGS)}."
         )

@@ -21,7 +21,7 @@ from sfedhp.config import SECTIONS, Experiment, tables_of
 from sfedhp.core.options import help_of
 from sfedhp.data.registry import IMAGE_SETS
 from sfedhp.nn.presets import MODELS
-from sfedhp.paper.studies import STUDIES
+from sfedhp.paper.studies import MORE
 from sfedhp.wire.cost import LinksOptions
 
 
@@ -90,7 +90,7 @@ def test_every_choice_is_listed(sfedhp, monkeypatch, command):
     assert listed >= 17
     for entry in (
         "data.partition=autohowrowsaredividedamongclients",
-        ";oneofauto,paper,paper-as-written,dirichlet,shards,iid,given",
+        ";oneofauto,paper,paper-as-written,dirichlet,nested-dirichlet,shards,iid,given,pfllib",
         "dtype=float32typeofweightsandinputs;oneoffloat32,float64",
         ";oneofexact,float32,float16,bfloat16,int8",
         ";oneofanchor,carried",
@@ -120,7 +120,7 @@ def test_the_short_help_lists_the_common_keys_and_says_how_to_list_all(sfedhp, m
         (["compare"], [*ALGORITHMS]),
         (["bench"], [*METHODS, *MODELS]),
         (["data", "get"], [*IMAGE_SETS]),
-        (["reproduce"], [name for name in STUDIES if not re.fullmatch(r"(table|fig)\d", name)]),
+        (["reproduce"], [*MORE]),
     ],
 )
 def test_what_can_be_chosen_is_named(sfedhp, monkeypatch, words, names):

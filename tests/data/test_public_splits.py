@@ -10,7 +10,7 @@ import pytest
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions, Federation, from_arrays
 
-# What each client holds of each label, from `config.json` of dataset folders of PFLlib. Those of Fashion-MNIST
+# What each client holds of each label, from `config.json` of dataset folders of PFLlib. Of Fashion-MNIST they
 # are public in FJJT/PFL-Non-IID and thatmartinlau/PFLlib (20 clients, all labels), TsingZ0/DBE (20 clients,
 # α = 0.1) and ryota7777/FIDSUS (50 clients, α = 0.3).
 ALL_LABELS = {

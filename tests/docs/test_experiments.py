@@ -4,7 +4,7 @@ import pytest
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.paper.published import TABLES, cells
-from sfedhp.paper.studies import STUDIES, read_study
+from sfedhp.paper.studies import BEYOND, STUDIES, read_study
 from sfedhp.runs.settings import read_settings
 from tests.support.paths import ROOT
 
@@ -26,7 +26,7 @@ def test_the_quickstart_is_the_default():
 
 def test_every_study_is_an_experiment_file_and_the_other_way_round():
     studies = {path.stem for path in FILES if "[reproduce]" in path.read_text(encoding="utf-8")}
-    assert studies == set(STUDIES)
+    assert studies == {*STUDIES, *BEYOND}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -37,3 +37,11 @@ def test_a_study_can_be_read_and_its_rows_are_the_papers(name):
         dataset, setting = TABLES[name]
         wanted = [cell for cell in cells() if (cell.dataset, cell.setting) == (dataset, setting)]
         assert len(study.variants) == len(wanted)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_study_beyond_the_paper_can_be_read_and_names_what_others_published(name):
+    study = read_study(FILES[0].parent / f"{name}.toml")
+    assert "sfedhp-plus" in study.variants
+    assert set(study.published) <= set(study.variants)
+    assert bool(study.published) == (study.table == "pfllib")

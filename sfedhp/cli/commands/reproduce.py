@@ -16,13 +16,23 @@ from sfedhp.cli.paths import check_writable
 from sfedhp.cli.progress import campaign_progress
 from sfedhp.core.errors import InputError
 from sfedhp.paper.agreement import reading_table, sign_tables
+from sfedhp.paper.beyond import beyond_table
 from sfedhp.paper.campaign import run_studies
 from sfedhp.paper.jobs import FAST, Effort
 from sfedhp.paper.packaged import copy_records, packaged_experiments, packaged_records, records_folder
 from sfedhp.paper.page import coverage, make_page
+from sfedhp.paper.records import read_records_of
 from sfedhp.paper.results import Results, check_records, read_results
 from sfedhp.paper.rows import row_to_dict
-from sfedhp.paper.studies import MORE, experiments_folder, read_studies, studies_in, with_variants
+from sfedhp.paper.studies import (
+    BEYOND,
+    MORE,
+    expand,
+    experiments_folder,
+    read_studies,
+    studies_in,
+    with_variants,
+)
 from sfedhp.paper.tables import TextTable, claims_table, text_tables
 
 _FIRST = 24  # least width of the first column
@@ -31,7 +41,7 @@ _SPARE = {"validated": 3, "last": 2, "seeds": 1}  # columns to drop where there 
 
 
 @click.command(epilog=f"NAME is an experiment file: {', '.join(MORE)}.")
-@click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, NAME, all]...")
+@click.argument("targets", nargs=-1, metavar="[table1 … table7, fig2 … fig5, best, arenas, NAME, all]...")
 @click.option("--show", is_flag=True, help="Only show what the records hold; run nothing.")
 @click.option("--fast", is_flag=True, help="15 rounds and one seed: minutes on a laptop, far from converged.")
 @click.option(
@@ -87,7 +97,8 @@ def reproduce(
     a GPU. Table 1 consists of rows of tables 2 to 7. docs/results.md says how many minutes of an H200 all of
     it took; `--fast` is a preview.
     Besides the tables in the terminal, one HTML page has all tables, the figures, and a verdict on each
-    claim of the paper.
+    claim of the paper. `best` and `arenas` are not of the paper: they compare all methods on three tiers, and
+    with the figures that PFLlib and MTGC publish.
 
     \b
     Examples:
@@ -95,6 +106,7 @@ def reproduce(
       sfedhp reproduce table2 --fast
       sfedhp reproduce table2 fig3 --device cuda
       sfedhp reproduce table1 --show --json
+      sfedhp reproduce arena-pfllib --device cuda
     """
     if not targets and not show:
         raise InputError(
@@ -124,6 +136,16 @@ def reproduce(
         with Interruption() as interruption, campaign_progress() as report:
             done = run_studies(chosen, folder, effort, report=report, stop=interruption.requested)
         signal = None if done else interruption.signal
+    beyond = [study for study in chosen if study.name in BEYOND]
+    if beyond:
+        known = read_records_of(beyond, folder)
+        tables = [beyond_table(study, known) for study in beyond]
+        _print_beyond(tables, as_json)
+    targets = tuple(name for name in targets if not set(expand([name])) <= set(BEYOND))
+    if not targets:
+        if signal is not None:
+            _stopped(signal)
+        return
     every = read_results(available, folder)
     _print(every, targets, variants, as_json)
     page = make_page(every)
@@ -132,8 +154,27 @@ def reproduce(
         page.write_markdown(markdown)
     click.echo(f"The page: {html}", err=True)
     if signal is not None:
-        click.echo("Stopped; the same command continues with the runs that have no record yet.", err=True)
-        raise click.exceptions.Exit(128 + signal)
+        _stopped(signal)
+
+
+def _stopped(signal: int) -> None:
+    click.echo("Stopped; the same command continues with the runs that have no record yet.", err=True)
+    raise click.exceptions.Exit(128 + signal)
+
+
+def _print_beyond(tables: Sequence[TextTable], as_json: bool) -> None:
+    """Print the tables of studies that are not of the paper, or their lines as JSON."""
+    if as_json:
+        print_json(
+            [
+                {"study": table.title.partition(":")[0], **dict(zip(table.heads, line, strict=True))}
+                for table in tables
+                for line in table.lines
+            ]
+        )
+        return
+    for table in tables:
+        _print_table(table)
 
 
 def _check_paths(folder: Path, html: Path, markdown: Path | None) -> None:
