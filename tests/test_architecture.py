@@ -89,7 +89,7 @@ def test_every_package_says_what_it_holds() -> None:
 
 # What an extra brings, and the only part of the package that may import it.
 EXTRAS = {
-    "deploy": {"nvflare", "cryptography", "prometheus_client"},
+    "deploy": {"nvflare", "grpc", "cryptography", "prometheus_client"},  # grpc comes with nvflare
     "paper": {"matplotlib"},
     "report": {"matplotlib"},
     "nn": {"triton"},

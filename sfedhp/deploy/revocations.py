@@ -40,6 +40,11 @@ class Revocations:
         serial = serial_of(name)
         return serial is None or serial in self.list.serials
 
+    def holder(self, serial: str) -> str | None:
+        """Whose certificate with this serial number is revoked; None: it is not."""
+        self._read()
+        return self.list.serials.get(serial)
+
     def adopt(self, values: Any) -> None:
         """Take a list that came with a message, if it is newer and signed; the file keeps it."""
         self._read()

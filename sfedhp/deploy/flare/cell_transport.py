@@ -12,7 +12,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.message import Message
 
 from sfedhp.deploy.flare.allowlist import CHANNEL, TOPIC
-from sfedhp.deploy.flare.traffic_limits import STREAM_SIZE
+from sfedhp.deploy.flare.traffic_limits import stream_size
 from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import kind_of
 
@@ -35,7 +35,7 @@ class CellTransport:
         self.inbox, self._is_revoked = inbox, is_revoked
         self._sent: Counter[bytes] = Counter()  # bytes, by the first bytes of messages
         self._received: Counter[bytes] = Counter()
-        self._cell, self._lock = cell, threading.Lock()
+        self._cell, self._lock, self._stream_size = cell, threading.Lock(), stream_size(cell)
         cell.register_request_cb(channel=CHANNEL, topic=TOPIC, cb=self._on_message)
 
     def send(self, to: str, data: bytes) -> None:
@@ -44,7 +44,7 @@ class CellTransport:
             return
         try:
             # A message of one piece takes half the time of a stream of chunks.
-            cell = self._cell.core_cell if len(data) <= STREAM_SIZE else self._cell
+            cell = self._cell.core_cell if len(data) <= self._stream_size else self._cell
             cell.fire_and_forget(
                 channel=CHANNEL, topic=TOPIC, targets=[to], message=Message(None, data), optional=True
             )

@@ -32,6 +32,7 @@ from sfedhp.deploy.certificates import expiry_warning
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.flare.allowlist import Allowlist
 from sfedhp.deploy.flare.cell_transport import CellTransport
+from sfedhp.deploy.flare.connection_limits import limit_connections
 from sfedhp.deploy.flare.peer import peer_serial
 from sfedhp.deploy.flare.rejections import STDERR_FILE, StderrWatcher
 from sfedhp.deploy.flare.supervisor import DATA, PARENT, TRACK, USER_FOLDER
@@ -71,7 +72,10 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         self._lock = _lock_kit(role, kit)
         self._rejections = RejectionLog(EventLog(_log_folder(role, kit), role))
         limit_frames(largest_message(kit))
+        limit_connections()
         if role in ("cloud", "edge"):
+            self._revocations = Revocations(kit, EventLog(_log_folder(role, kit), role))
+            limit_connections(len(_senders(role, kit)), self._refuses)
             watch_stderr(kit / "run", self._rejections)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -99,8 +103,14 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         """Whether the certificate that a member is connected with is revoked; only servers know."""
         if self._role not in ("cloud", "edge"):
             return lambda name: False
-        revocations = Revocations(kit, EventLog(_log_folder(self._role, kit), self._role))
-        return lambda name: revocations.refuses(name, partial(peer_serial, cell))
+        return lambda name: self._revocations.refuses(name, partial(peer_serial, cell))
+
+    def _refuses(self, serial: str) -> bool:
+        """Whether a certificate gets no connection to this server; the log says whose it is."""
+        name = self._revocations.holder(serial)
+        if name is not None:
+            self._rejections.note("a revoked certificate", name, detail="a new connection")
+        return name is not None
 
 
 def largest_message(kit: Path) -> int:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from nvflare.fuel.f3.drivers import grpc_driver
+from nvflare.fuel.f3.drivers import aio_http_driver, grpc_driver
 
 STREAM_SIZE: Final = 2**24  # bytes; larger messages go as a stream of small frames
+_STREAM_SIZE_HTTP: Final = 2**21  # the same over HTTP: a member's WebSocket takes no frame above 4 MiB
 _FRAME: Final = 2 * STREAM_SIZE  # bytes of one frame; FLARE's own limit is 2 GB
 _FRAMES: Final = 256  # that wait; FLARE's own executor takes any number
 _THREADS: Final = 32
@@ -27,7 +28,15 @@ def limit_frames(largest: int) -> None:
         ("grpc.max_send_message_length", _FRAME),
         ("grpc.max_receive_message_length", _FRAME),
     ]
+    aio_http_driver.MAX_FRAME_SIZE = _FRAME
     os.environ[_MAX_BLOB] = str(max(largest, STREAM_SIZE))
+
+
+def stream_size(cell: Any) -> int:
+    """Bytes of a message above which it goes as a stream, by what carries the messages of a cell."""
+    url = cell.core_cell.root_url
+    first = url[0] if isinstance(url, list) else url
+    return _STREAM_SIZE_HTTP if str(first).startswith("http") else STREAM_SIZE
 
 
 def limit_queue(cell: Any) -> None:

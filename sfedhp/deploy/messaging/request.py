@@ -97,14 +97,16 @@ class Request:
             now: the time.
         """
         after = resend_after(len(self.messages[member.seat]))
-        sent_lately = now - self.sent_at.get(member.seat, -math.inf) <= after
+        waiting = now - self.sent_at.get(member.seat, -math.inf)
+        sent_lately = waiting <= after
         if member.seen == self.key:
             # It has the request. If it answered a while ago, the reply was lost, and it will send it again;
             # one that failed would only say so again.
             reply_lost = (member.idle_seconds or 0.0) > 2 * after
             return reply_lost and not sent_lately and member.seat not in self.failed
         if restarted:
-            return True  # what was sent before is lost
+            # What was sent before is lost. Who says so all the time must not get a model each time.
+            return waiting > _RESEND_SECONDS
         if member.free or member.yields:
             return not sent_lately  # the request was lost, or not sent yet
         # It works on an older request, and will find this one in its inbox when it has finished.

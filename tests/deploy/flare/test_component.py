@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
-from tests.support.deploy_processes import LONGEST, Fleet
+from sfedhp.deploy.renewal import renew, revoke
+from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
 
 SLOW = pytest.mark.slow
 
@@ -88,6 +90,46 @@ def test_messages_over_http_give_the_simulators_models(tmp_path):
         assert fleet.watch(LONGEST), fleet.story()
         assert [row["missing"] for row in fleet.rows()] == [{}] * 3
         same_models(fleet, run)
+
+
+@SLOW
+def test_a_large_model_fits_through_http_too(tmp_path):
+    """A WebSocket of a member takes no message above 4 MiB, and this model is larger."""
+    images = np.random.default_rng(0).integers(0, 256, (40, 3, 32, 32)).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(40) % 10)
+    what = experiment(
+        "fedavg",
+        rounds=2,
+        edges=1,
+        clients_per_edge=1,
+        data={"source": str(tmp_path / "images.npz"), "partition": "iid"},
+        model={"name": "cnn"},
+        algorithm={"local_steps": 1},
+    )
+    run = sfedhp.run(what)
+    with Fleet(tmp_path / "kits", what, file=FederationFile(cloud=Address(driver="http"))) as fleet:
+        fleet.start()
+        assert fleet.watch(LONGEST), fleet.story()
+        _, row = fleet.rows()  # in the first round the model compresses well
+        assert row["missing"] == {}
+        assert min(row["bytes_cloud_client"], row["bytes_client_cloud"]) > 2**22
+        assert row["gm"] == pytest.approx(run.history[1]["gm"], abs=0.5)
+
+
+@SLOW
+def test_a_member_is_revoked_and_renewed_over_http_too(tmp_path):
+    what = experiment("fedavg", rounds=10**6, edges=1)
+    file, limits = FederationFile(cloud=Address(driver="http")), replace(PATIENT, silent_seconds=5.0)
+    with Fleet(tmp_path / "kits", what, limits, file=file) as fleet:
+        fleet.start()
+        fleet.until(lambda: fleet.rows())
+        revoke(fleet.kits, "client-0-1")
+        fleet.until(lambda: "client-0-1" in fleet.rows()[-1]["missing"])
+        assert [line for line in fleet.events("cloud", "refused") if "revoked" in line["reason"]]
+        renew(fleet.kits, "client-0-1", 10)
+        fleet.send("client-0-1")
+        fleet.until(lambda: not fleet.rows()[-1]["missing"])
+        assert fleet.processes["cloud"].starts == fleet.processes["client-0-0"].starts == 1
 
 
 @SLOW

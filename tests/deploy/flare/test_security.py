@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ import psutil  # type: ignore[import-untyped]
 from sfedhp.deploy.federation_file import Address, FederationFile
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from tests.support.deploy_processes import Fleet
+from tests.support.raw_connection import channel_to, connected
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,17 @@ def test_the_server_listens_on_loopback_alone(cloud):
     found = psutil.Process(cloud.pid("cloud")).net_connections()
     hosts = {each.laddr.ip.removeprefix("::ffff:") for each in found if each.status == psutil.CONN_LISTEN}
     assert hosts == {"127.0.0.1"}
+
+
+def test_a_member_with_many_connections_leaves_room_for_the_others(cloud):
+    """FLARE serves a hundred connections at a time, whosever they are."""
+    end, port = threading.Event(), _address(cloud)[1]
+    greedy, honest = (cloud.kits / name / "member" / "startup" for name in ("edge-0", "edge-1"))
+    with channel_to(port, greedy) as many, channel_to(port, honest) as one:
+        opened = [connected(many, "edge-0", end) for _ in range(150)]
+        assert connected(one, "edge-1", end).is_active()
+        assert sum(frames.is_active() for frames in opened) <= 4
+        end.set()
 
 
 @pytest.mark.slow

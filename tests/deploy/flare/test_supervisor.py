@@ -200,6 +200,7 @@ class Cell:
         self.communicator = self.conn_manager = self
         self.frame_mgr_executor = ThreadPoolExecutor(1)
         self.int_listener = None
+        self.root_url: str | list[str] = "grpc://localhost:8100"
 
     def register_request_cb(self, channel, topic, cb):
         self.callback = cb
@@ -219,14 +220,19 @@ class Cell:
         self.sent.append((targets, message.payload))
 
 
-def test_the_post_over_a_cell():
+@pytest.mark.parametrize(
+    ("url", "largest"),
+    [("grpc://localhost:8100", 2**24), (["http://localhost:443"], 2**21), ("http://localhost:443", 2**21)],
+)
+def test_the_post_over_a_cell(url, largest):
     cell = Cell()
+    cell.root_url = url
     transport = CellTransport(cell, inbox())
-    transport.send("client-0-0", b"hello")
-    assert cell.sent == [(["client-0-0"], b"hello")]
+    transport.send("client-0-0", bytes(largest))
+    assert [(to, len(data)) for to, data in cell.sent] == [(["client-0-0"], largest)]
     cell.core_cell = None
-    transport.send("client-0-0", bytes(2**24 + 1))
-    assert len(cell.sent[1][1]) == 2**24 + 1, "what is large goes as a stream, not through the core"
+    transport.send("client-0-0", bytes(largest + 1))
+    assert len(cell.sent[1][1]) == largest + 1, "what is large goes as a stream, not through the core"
     assert cell.callback is not None
     cell.callback(Message({MessageHeaderKey.ORIGIN: "server"}, bytearray(b"word")))
     cell.callback(Message({MessageHeaderKey.ORIGIN: "server"}, {"not": "bytes"}))

@@ -48,8 +48,15 @@ def test_the_resend_rule(hello, sent_at, must):
     assert opened(sent_at).must_send(member(hello), False, NOW) is must
 
 
-def test_a_restarted_member_is_sent_it_at_once():
-    assert opened(JUST).must_send(member({"seen": None}), True, NOW)
+def test_a_restarted_member_is_sent_it_at_once_however_large():
+    request = opened(NOW - 1.1)
+    request.messages[0] = bytes(10**8)
+    assert request.must_send(member({"seen": None}), True, NOW)
+    assert not request.must_send(member({"seen": None}), False, NOW), "it may be on its way"
+
+
+def test_who_says_all_the_time_that_it_was_restarted_is_not_sent_a_model_each_time():
+    assert not opened(NOW - 0.5).must_send(member({"seen": None}), True, NOW)
 
 
 def test_a_late_member_is_sent_nothing_while_it_works():
