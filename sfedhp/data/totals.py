@@ -21,7 +21,10 @@ from sfedhp.data.scaling import NEEDS_SUMS, Scaling
 from sfedhp.data.sums import Sums
 
 _FIELDS = ("count", "center", "total", "squares")  # of `Sums`
-_LARGEST = 1e100
+_LARGEST_OF_CLIENT = 1e40  # numbers; their squares are at most the square of it
+_LARGEST = 1e50  # of several clients together
+_WHITE = 255
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class TotalsShape:
     inputs: tuple[int, ...]  # of one input
     targets: int  # numbers to be predicted; 0: none
     classes: int  # 0: no classes are predicted
+    pixels: bool | None = None  # whether inputs are uint8; None: not known where the kits were made
 
     @property
     def numbers(self) -> int:
@@ -104,48 +108,81 @@ class Totals:
         return values if self.targets is None else {**values, "targets": self.targets.to_dict()}
 
     @classmethod
-    def from_dict(cls, values: Any, shape: TotalsShape, most: float) -> Self:
+    def from_dict(cls, values: Any, shape: TotalsShape, most: float, *, one_client: bool = False) -> Self:
         """The totals that `to_dict` wrote on another machine.
 
         Args:
             values: untrusted.
             shape: of the federation.
             most: rows that there may be.
+            one_client: whether they are a client's own. Its numbers have a lower limit, so that nobody can
+                make the totals of its server too large for the next one.
 
         Raises:
             ValueError: they cannot be totals of that many rows; says why.
         """
+        largest = _LARGEST_OF_CLIENT if one_client else _LARGEST
         known = {"pixels", "inputs", "classes", *(["targets"] if shape.targets else [])}
         if not isinstance(values, Mapping) or values.keys() != known or type(values["pixels"]) is not bool:
             raise ValueError("they lack something")
         pixels, classes = values["pixels"], _array(values["classes"], (shape.classes,), "iu")
+        if shape.pixels is not None and pixels != shape.pixels:
+            raise ValueError("they are of uint8 where the federation has floats, or the other way round")
         if classes.size and (classes.min() < 0 or classes.sum() > most):
             raise ValueError("they count rows of classes that there cannot be")
         return cls(
             pixels,
-            _sums(values["inputs"], shape.inputs, pixels, most),
-            _sums(values["targets"], (shape.targets,), False, most) if shape.targets else None,
+            _sums(values["inputs"], shape.inputs, pixels, most, largest),
+            _sums(values["targets"], (shape.targets,), False, most, largest) if shape.targets else None,
             tuple(classes.tolist()),
         )
 
 
-def _sums(values: Any, shape: tuple[int, ...], pixels: bool, most: float) -> Sums:
+def _sums(values: Any, shape: tuple[int, ...], pixels: bool, most: float, largest: float) -> Sums:
     if not isinstance(values, Mapping) or values.keys() != set(_FIELDS):
         raise ValueError("a sum is missing")
     one: tuple[int, ...] = ()
     kinds = "iu" if pixels else "iuf"
     shapes = {"count": one if pixels else shape, "center": one if pixels else shape}
+    limits = {"squares": largest**2}
     count, center, total, squares = (
-        _array(values[name], shapes.get(name, shape), "iu" if name == "count" else kinds) for name in _FIELDS
+        _array(
+            values[name],
+            shapes.get(name, shape),
+            "iu" if name == "count" else kinds,
+            limits.get(name, largest),
+        )
+        for name in _FIELDS
     )
     if count.size and (count.min() < 0 or count.max() > most):
         raise ValueError(f"they count {int(count.max())} rows, and there may be {most:g}")
     if squares.size and squares.min() < 0:
         raise ValueError("a sum of squares is negative")
-    return Sums(count, center, total, squares)
+    if not pixels:  # JSON has no floats but those with a point, and whole numbers overflow
+        center, total, squares = (each.astype(np.float64) for each in (center, total, squares))
+    found = Sums(count, center, total, squares)
+    _check_possible(found, pixels)
+    return found
 
 
-def _array(values: Any, shape: tuple[int, ...], kinds: str) -> NDArray[Any]:
+def _check_possible(sums: Sums, pixels: bool) -> None:
+    """Refuse sums that no rows have: they could make the deviation of all clients' rows 0.
+
+    Raises:
+        ValueError: there are no such rows.
+    """
+    count, total, squares = (each.astype(np.float64) for each in (sums.count, sums.total, sums.squares))
+    # (Σx)² ≤ n Σx² for any n numbers.
+    possible = (total**2 <= (1 + _ROUNDING) * count * squares) & ((count > 0) | (squares == 0))
+    if pixels:
+        possible &= (
+            (sums.center == 0) & (total >= 0) & (total <= _WHITE * count) & (squares <= _WHITE * total)
+        )
+    if not possible.all():
+        raise ValueError("no rows have such sums")
+
+
+def _array(values: Any, shape: tuple[int, ...], kinds: str, largest: float = np.inf) -> NDArray[Any]:
     """An array of finite numbers of this shape.
 
     Raises:
@@ -153,6 +190,6 @@ def _array(values: Any, shape: tuple[int, ...], kinds: str) -> NDArray[Any]:
     """
     array = np.array(values) if values != [] else np.zeros(0, np.int64)  # ragged lists raise ValueError
     # The comparison is False for NaN too; squares of sums within the limit are finite.
-    if array.shape != shape or array.dtype.kind not in kinds or not (np.abs(array) <= _LARGEST).all():
+    if array.shape != shape or array.dtype.kind not in kinds or not (np.abs(array) <= largest).all():
         raise ValueError("a sum does not have the shape of the data, or is no number of a reasonable size")
     return array

@@ -146,7 +146,7 @@ class Acceptance:
         if not below and member.rows is not None:
             most = member.rows[0]
         try:
-            return Totals.from_dict(totals, self.totals_of, most)
+            return Totals.from_dict(totals, self.totals_of, most, one_client=not below)
         except ValueError as error:
             raise RefusedError(f"its totals cannot be used: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +114,13 @@ class MemberGroup(MemberExchange):
             raise AllMembersFailedError("no member reported its totals")
         if missing := [member.name for member in self.members if member.seat not in found]:
             self.log.write("unsummed", missing=missing)
+        few = _few([totals.pixels for totals in found.values()])
+        for seat in [seat for seat, totals in found.items() if totals.pixels == few]:
+            kind, others = ("uint8", "floats") if few else ("floats", "uint8")
+            self._rejections.note(
+                f"its inputs are {kind}, and those of most others {others}", self.names[seat]
+            )
+            del found[seat]
         try:
             return Totals.add([found[seat] for seat in sorted(found)])
         except ValueError as error:
@@ -138,3 +145,11 @@ class MemberGroup(MemberExchange):
         for seat in request.replies:
             self.members[seat].heard_at = -math.inf  # it has ended
         self._rejections.write(now_all=True)
+
+
+def _few(flags: Sequence[bool]) -> bool | None:
+    """What fewer than half of the flags are; None where all are alike, or as many are true as are false."""
+    true = sum(flags)
+    if true in (0, len(flags)) or 2 * true == len(flags):
+        return None
+    return 2 * true < len(flags)

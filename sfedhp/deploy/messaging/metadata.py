@@ -118,6 +118,19 @@ def check_traffic(metadata: dict[str, Any]) -> None:
         raise DecodeError("The message is malformed: its traffic counters ('books') are invalid.")
 
 
+def models_of(metadata: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The names of the models in a request for scores, and which names are equal to which of these.
+
+    Raises:
+        DecodeError: they do not have their shape, or what members would get next is not among them.
+    """
+    names, same = metadata.get("models"), metadata.get("same")
+    known = list_of(name)(names) and dict_of(name)(same)
+    if not known or "next" not in names or not set(same.values()) <= set(names):  # type: ignore[operator, union-attr, arg-type]
+        raise DecodeError("The message is malformed: the names of its models are invalid.")
+    return names, same  # type: ignore[return-value]
+
+
 def scores_of(metadata: dict[str, Any]) -> dict[str, Any]:
     """The scores that a client counted, or those that an edge gathered from its clients.
 

@@ -18,6 +18,7 @@ from sfedhp.core.vectors import density
 from sfedhp.data import DataOptions
 from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.messaging.metadata import models_of
 from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
@@ -209,9 +210,9 @@ class ClientRole:
 
     def _score(self, request: Envelope) -> dict[str, Any]:
         """Scores of the models in the request, and of the client's own, on the client's rows."""
-        names = request.metadata["models"]
+        names, same = models_of(request.metadata)
         models = unpack_models(names, request.parts, self._initial, self._statistics, self._message)
-        models |= {name: models[other] for name, other in request.metadata["same"].items()}
+        models |= {name: models[other] for name, other in same.items()}
         size, own = len(self._initial), self._client.statistics
         local = self.site.experiment.evaluation.norm_statistics == "local"
         evaluated: dict[str, tuple[Any, Tensor]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.vectors import density, spread
-from sfedhp.data.totals import Totals
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.member import states_of
+from sfedhp.deploy.messaging.metadata import models_of
 from sfedhp.deploy.messaging.payload import pack, unpack, unpack_models
 from sfedhp.deploy.messaging.protocol import REPLIES, Envelope, Kind, encode_message
 from sfedhp.deploy.messaging.request import AllMembersFailedError
@@ -26,7 +25,7 @@ from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cut_log import CutLog
 from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.figures import Figures
-from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
+from sfedhp.deploy.roles.loading import acceptance, load_model, read_totals, schema_of
 from sfedhp.deploy.roles.members import member_group
 from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
@@ -112,8 +111,8 @@ class EdgeRole:
             if "revoked" in request.metadata:
                 self._adopt_revoked(request.metadata["revoked"])
             self._enter(request.run)
-            self._receive_totals(request)
             try:
+                self._receive_totals(request)
                 reply = self._reply_to(request)
             except SupersededError:
                 self.log.write("superseded", round=request.clock.cloud_round)
@@ -156,6 +155,7 @@ class EdgeRole:
         """Keep the totals of all clients' rows that a request brings, to pass them on."""
         told = request.metadata.get("totals") if self.site.sums else None
         if told is not None and told != self._members.totals:
+            read_totals(self.site, told)
             self._members.totals = told
             self.log.try_write(lambda: self._totals_file.write(request.run, told))
 
@@ -198,7 +198,7 @@ class EdgeRole:
 
     def _score(self, request: Envelope) -> dict[str, Any]:
         """Scores of the cloud's and the edge's models on the clients' own rows."""
-        sent, same = request.metadata["models"], request.metadata["same"]
+        sent, same = models_of(request.metadata)
         given = unpack_models(sent, request.parts, self._initial, self._statistics, self._blank.of_cloud)
         models = self._models_for_clients(given, same)
         served = self._last_served(request)
@@ -281,7 +281,7 @@ class EdgeRole:
             path = self.folder / "models" / f"{self.site.name}.safetensors"
             module = self._network.build(model, served.statistics)
             known = self._members.totals
-            totals = None if known is None else Totals.from_dict(known, totals_shape(self.site), math.inf)
+            totals = None if known is None else read_totals(self.site, known)
             card = site_card(self.site, schema_of(self.site, totals), self._round + 1)
             self.log.try_write(lambda: save_model(path, module, self.site.classes, card))
 

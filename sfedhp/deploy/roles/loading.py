@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,7 +84,20 @@ def acceptance(site: Site, network: Network) -> Acceptance:
 def totals_shape(site: Site) -> TotalsShape:
     """What the clients of a site's federation tell of their rows."""
     is_regression = problem_of(site.experiment.problem) is PROBLEMS["regression"]
-    return TotalsShape(site.shape, site.width if is_regression else 0, site.classes)
+    pixels = None if site.schema is None else site.schema.scaling.pixels
+    return TotalsShape(site.shape, site.width if is_regression else 0, site.classes, pixels)
+
+
+def read_totals(site: Site, values: Any) -> Totals:
+    """The totals of all clients' rows, of what a server sent or a file holds.
+
+    Raises:
+        InputError: they cannot be those of this federation.
+    """
+    try:
+        return Totals.from_dict(values, totals_shape(site), math.inf)
+    except ValueError as error:
+        raise InputError(f"The totals of all clients' rows cannot be used ({error}).") from None
 
 
 def counting_of(

@@ -29,6 +29,11 @@ def test_the_links_options_act_on_weights_alone():
     assert torch.equal(arrived, torch.cat([torch.tensor([0.5, 0.0, 0.0, 2.0]), STATISTICS * 1.0001]))
 
 
+def test_a_weight_at_the_threshold_is_sent():
+    _, held = pack(torch.tensor([0.25, -0.25, 0.2499, -0.2499, 0.3, 0.1]), 5, WireOptions(threshold=0.25))
+    assert torch.equal(held, torch.tensor([0.25, -0.25, 0.0, 0.0, 0.3, 0.1]))
+
+
 def test_a_difference_is_against_what_both_hold():
     base = torch.randn(2000)
     near = base.clone()

@@ -16,12 +16,12 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
 from sfedhp.data.totals import Totals, TotalsShape
 from sfedhp.deploy.federation_file import FederationFile, read_federation
-from sfedhp.deploy.messaging.protocol import Kind, decode_message
+from sfedhp.deploy.messaging.protocol import Kind, decode_message, encode_message
 from sfedhp.deploy.roles.loading import client_data_options
 from sfedhp.deploy.topology import lay_out
 from sfedhp.serving.saved_model import read_saved_model
 from tests.deploy.roles.test_tables import WARDS, own_files, rows_of_wards, write
-from tests.support.deploy_memory import Federation, experiment, same_models
+from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 from tests.support.patient_clock import wait_for
 
 FEATURES = (100.0, 0.01, 3.0)  # deviations
@@ -178,6 +178,11 @@ def test_a_client_that_lost_its_disk_is_told_the_totals_again(tmp_path: Path) ->
         (lambda totals: totals["inputs"].update(total=[10**200, 0.0, 0.0]), "reasonable"),
         (lambda totals: totals["inputs"].update(center=[1e300, 0.0, 0.0]), "no number of a reasonable"),
         (lambda totals: totals["inputs"].update(count=[True, True, True]), "the shape of the data"),
+        (lambda totals: totals["inputs"].update(total=[9.0, 0.0, 0.0]), "no rows have such sums"),
+        (lambda totals: totals["inputs"].update(count=[0, 3, 3]), "no rows have such sums"),
+        (lambda totals: totals["inputs"].update(center=[10**30, 10**50, 0]), "reasonable"),
+        (lambda totals: totals["inputs"].update(total=[-(2**63)] * 3), "no rows have such sums"),
+        (lambda totals: totals.update(pixels=True), "the shape of the data"),
     ],
 )
 def test_wrong_totals_are_refused(change, reason: str) -> None:
@@ -187,10 +192,88 @@ def test_wrong_totals_are_refused(change, reason: str) -> None:
         "inputs": {"count": [3] * 3, "center": [0.5] * 3, "total": [0.0] * 3, "squares": [1.0] * 3},
     }
     shape = TotalsShape((3,), 0, 3)
-    assert Totals.from_dict(totals, shape, 3).to_dict() == totals
+    assert Totals.from_dict(totals, shape, 3, one_client=True).to_dict() == totals
     change(totals)
     with pytest.raises(ValueError, match=reason):
-        Totals.from_dict(totals, shape, 3)
+        Totals.from_dict(totals, shape, 3, one_client=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("total", [-1, 0]),
+        ("total", [3 * 255 + 1, 0]),
+        ("squares", [256 * 10, 0]),
+        ("squares", [10, 1]),
+        ("total", [-(2**63), 0]),
+        ("center", 1),
+    ],
+)
+def test_totals_of_pixels_are_those_of_bytes(name: str, values: Any) -> None:
+    inputs = {"count": 3, "center": 0, "total": [10, 0], "squares": [100, 0]}
+    totals = {"pixels": True, "classes": [], "inputs": inputs}
+    shape = TotalsShape((2,), 0, 0)
+    assert Totals.from_dict(totals, shape, 3).to_dict() == totals
+    with pytest.raises(ValueError, match="no rows have such sums"):
+        Totals.from_dict({**totals, "inputs": {**inputs, name: values}}, shape, 3)
+    with pytest.raises(ValueError, match="uint8 where the federation has floats"):
+        Totals.from_dict(totals, replace(shape, pixels=False), 3)
+
+
+def lies(change: Any) -> Any:
+    """The exchange's `change`: one client tells other sums of its rows."""
+
+    def attack(box: Any, to: str, data: bytes) -> list[bytes]:
+        envelope = decode_message(data)
+        if box.name != "client-0-1" or envelope.kind is not Kind.SUMS:
+            return [data]
+        totals = json.loads(json.dumps(envelope.metadata["totals"]))
+        change(totals)
+        return [encode_message(replace(envelope, metadata={**envelope.metadata, "totals": totals}))]
+
+    return attack
+
+
+def as_pixels(totals: Any) -> None:
+    """Sums of images that are all black."""
+    nothing = {"count": 5, "center": 0, "total": [0, 0, 0], "squares": [0, 0, 0]}
+    totals.update(pixels=True, inputs=nothing)
+
+
+def as_equal(totals: Any) -> None:
+    """Far from the rows of the others, without any deviation, which would then be none of all rows."""
+    totals["inputs"].update(total=[1e6] * 3, squares=[0.0] * 3)
+
+
+def as_large(totals: Any) -> None:
+    totals["inputs"].update(center=[1e45] * 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (as_pixels, "its inputs are uint8"),
+        (as_equal, "no rows have such sums"),
+        (as_large, "reasonable size"),
+    ],
+)
+def test_false_sums_of_a_client_count_for_nothing(tmp_path: Path, change: Any, said: str) -> None:
+    what = replace(settings("classification", "fedavg", tmp_path), data=DataOptions(scale="standard"))
+    data = files_of_clients("classification", tmp_path)
+    limits = replace(QUICK, start_seconds=1.5, silent_seconds=1.0)
+    federation = Federation(
+        tmp_path / "kits", what, limits, lies(change), data=data, **described("classification")
+    )
+    federation.start()
+    federation.finish()
+    assert [row["round"] for row in federation.rows()] == [1, 2, 3]
+    refused = federation.events("cloud", "refused")
+    assert [line["member"] for line in refused if said in line["reason"]]
+    held = arrays("classification")
+    honest = (held["client"] != 1) & ~held["test"]
+    saved = read_saved_model(tmp_path / "kits" / "cloud" / "run" / "models" / "global.safetensors")
+    assert saved.card.schema.scaling.shift == pytest.approx(held["inputs"][honest].mean(0), rel=1e-9)
+    assert saved.card.schema.scaling.spread == pytest.approx(held["inputs"][honest].std(0), rel=1e-9)
 
 
 def test_what_kits_without_data_must_say(tmp_path: Path) -> None:
