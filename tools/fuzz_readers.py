@@ -13,8 +13,10 @@ import argparse
 import csv
 import gzip
 import io
+import itertools
 import json
 import math
+import queue
 import random
 import re
 import signal
@@ -51,11 +53,19 @@ from sfedhp.data.npz import read_npz
 from sfedhp.data.pfllib_folder import read_pfllib_folder
 from sfedhp.data.registry import IMAGE_SETS, read_images
 from sfedhp.data.table import read_table
-from sfedhp.deploy.event_log import read_status
-from sfedhp.deploy.federation_file import Limits, read_federation
+from sfedhp.data.totals import TotalsShape
+from sfedhp.deploy.event_log import EventLog, read_status
+from sfedhp.deploy.federation_file import FederationFile, Limits, read_federation
 from sfedhp.deploy.identity import CardReader, Identity
+from sfedhp.deploy.messaging.acceptance import Acceptance
+from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.payload import pack
 from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.request import AllMembersFailedError
+from sfedhp.deploy.messaging.transport import SERVER
+from sfedhp.deploy.roles.client import ClientRole
 from sfedhp.deploy.site import Site, read_site, write_site
+from sfedhp.deploy.topology import lay_out
 from sfedhp.nn.models import build, load_initial
 from sfedhp.paper.records import read_records
 from sfedhp.privacy.secure_messages import (
@@ -81,6 +91,7 @@ from sfedhp.runs.recorded import read_run
 from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.settings import read_settings
 from sfedhp.wire import DecodeError, decode, encode
+from sfedhp.wire.link import WireOptions
 
 SECONDS = 5  # longer is a hang
 MEMORY = 2**29  # bytes of address space beyond what is loaded
@@ -164,7 +175,7 @@ class Reader:
     name: str
     seeds: Sequence[bytes]
     read: Callable[[bytes], object]
-    error: type[Exception] = InputError
+    error: type[Exception] | tuple[type[Exception], ...] = InputError
     mended: Callable[[bytes], bytes] | None = None  # corrects a checksum, so that damage reaches what follows
 
 
@@ -290,6 +301,9 @@ def readers(folder: Path) -> dict[str, Reader]:
         ),
         Reader("protocol", [encode_message(message)], decode_message, DecodeError, _with_header_checksum),
         *_secure_readers(),
+        _server(folder / "server"),
+        _client(folder / "federation"),
+        *_of_certificates(folder / "revoked"),
     )
     (folder / "show" / "config.toml").write_bytes(contents["config.toml"])
     (folder / "scores").mkdir(exist_ok=True)
@@ -441,6 +455,162 @@ def _read_pickled(path: Path) -> object:
     return read_pfllib_folder(path.parents[1])
 
 
+class _Transport:
+    """Carries nothing; what arrives is put into its inbox."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+
+    def send(self, to: str, data: bytes) -> None:
+        """Drop a message."""
+
+
+class _RefusedError(Exception):
+    """A server has refused a message, and noted why."""
+
+
+def _server(folder: Path) -> Reader:
+    """What a server does with the messages of a member: models longer than the network, scores and totals."""
+    run, config, log, limits = "a" * 16, "b" * 16, EventLog(folder, "server"), WireOptions()
+    model, statistics = torch.arange(1.0, 11.0), torch.ones(2)
+    totals = {
+        "pixels": False,
+        "classes": [2, 3],
+        "inputs": {"count": [5] * 3, "center": [0.5] * 3, "total": [0.1] * 3, "squares": [2.0] * 3},
+        "targets": {"count": [5], "center": [1.0], "total": [0.0], "squares": [0.5]},
+    }
+    flow = [[1, 2], [1, 1], [3, 4]]
+    books = {**dict.fromkeys(("down", "up", "score_down", "score_up"), flow), "missing": {"client-0-1": 1}}
+    counts = {"gm": [{"correct": 3}, 4, 0.5]}
+    scores = {"test": counts, "train": {"loss": [{"correct": 3}, 5, 0.5]}, "density": 0.5, "books": books}
+    told = {"seen": [run, 1, 0, 0], "idle": 1.5, "rows": [5, 4, 0], "version": "1.0", "yields": False}
+    hello = encode_message(Envelope(Kind.HELLO, NO_RUN, config, 0, metadata=told))
+    upload = pack(torch.cat([model * 1.01, statistics]), len(model), limits)[0]
+    seeds = [
+        hello,
+        encode_message(Envelope(Kind.REPLY, run, config, 0, sfedhp.Clock(0), 5.0, {"books": books}, upload)),
+        encode_message(Envelope(Kind.REPLY, run, config, 0, metadata={"trouble": "it is not finite"})),
+        encode_message(Envelope(Kind.SCORES, run, config, 0, metadata=scores)),
+        encode_message(Envelope(Kind.SUMS, run, config, 0, metadata={"totals": totals, "books": books})),
+    ]
+    accept = Acceptance(
+        rows_reported_once=True,
+        max_rows=100,
+        max_change=10.0,
+        variances=torch.tensor([False, True]),
+        sums={"correct": ()},
+        totals_of=TotalsShape((3,), 1, 2),
+    )
+
+    def read(data: bytes) -> object:
+        transport, ticks = _Transport(), itertools.count()
+        group = MemberGroup(
+            transport,
+            ["client-0-0", "client-0-1"],
+            run,
+            config,
+            model,
+            statistics,
+            limits,
+            quorum=0,
+            timeout=20.0,
+            silent_seconds=10.0,
+            log=log,
+            accept=accept,
+            clock=lambda: float(next(ticks)),
+        )
+        noted: list[str] = []
+        group._rejections.note = lambda reason, *_: noted.append(reason)  # type: ignore[method-assign, misc]
+        for each in (hello, data):
+            transport.inbox.put(("client-0-0", each))
+        kind, everybody = data[5:6], torch.cat([model, statistics]).expand(2, -1)
+        if kind == bytes([Kind.SCORES]):
+            group.score({"next": everybody}, {"gm": "next"}, sfedhp.Clock(0), 20.0)
+        elif kind == bytes([Kind.SUMS]):
+            found = group.sum_up()
+            assert found.target_scaling is not None
+            scalings = (found.scaling("standard", None), found.target_scaling)
+            assert all(np.isfinite(each.shift).all() and (each.spread > 0).all() for each in scalings)
+        else:
+            group.request(everybody, sfedhp.Clock(0), None)
+        if noted:
+            raise _RefusedError(noted[-1])
+        return group.take_traffic().to_dict()
+
+    return Reader("server", seeds, read, (_RefusedError, AllMembersFailedError), _with_header_checksum)
+
+
+def _client(folder: Path) -> Reader:
+    """What a client does with the requests of its server: it trains, scores models, and keeps totals."""
+    what = sfedhp.Experiment(
+        algorithm=sfedhp.FedAvg(local_steps=1),
+        edges=1,
+        clients_per_edge=1,
+        model=sfedhp.ModelOptions(name="mlr"),
+        data=DataOptions(train_per_label=2, test_per_label=1),
+        device="cpu",
+    )
+    layout = lay_out(FederationFile(sums=True), what)
+    (site,), transport = layout.clients, _Transport()
+    layout.write(site, folder)
+    role = ClientRole(site, folder, transport)
+    models = torch.cat([value.reshape(-1) for value in layout.initial.values()])
+    parts, run, totals = pack(models, len(models), WireOptions())[0], "a" * 16, role._own_totals.to_dict()
+    names: dict[str, Any] = {"models": ["next"], "same": {"gm": "next"}}
+    seeds = [
+        encode_message(Envelope(kind, run, site.config, site.seat, metadata=metadata, parts=pieces))
+        for kind, metadata, pieces in (
+            (Kind.SUM, {}, ()),
+            (Kind.WORK, {"totals": totals}, parts),
+            (Kind.SCORE, {**names, "totals": totals}, parts),
+            (Kind.FAREWELL, {}, ()),
+        )
+    ]
+
+    def read(data: bytes) -> object:
+        transport.inbox.put((SERVER, data))
+        request = role._responder.receive(0)
+        if request is None:
+            raise DecodeError("it is refused")
+        return role.reply_to(request)
+
+    # What the role tells its server instead of a reply.
+    errors = (DecodeError, InputError, RuntimeError)
+    return Reader("client", seeds, read, errors, _with_header_checksum)
+
+
+def _of_certificates(folder: Path) -> list[Reader]:
+    """Lists of revoked certificates, and requests for certificates."""
+    from sfedhp.deploy import certificates
+
+    folder.mkdir()
+    key = certificates.new_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloud")])
+    now = datetime.now(UTC)
+    root = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    signed = certificates.RevocationList().with_serials({"a1": "client-0-1"}, key)
+    request = folder / "client-0-1.csr"
+
+    def read_request(data: bytes) -> object:
+        request.write_bytes(data)
+        return certificates.read_request(request)
+
+    def read_revoked(data: bytes) -> object:
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError):
+            raise InputError("as of any damaged message") from None
+        return certificates.RevocationList.parse(values, root)
+
+    return [
+        Reader("revoked", [json.dumps(signed.to_dict()).encode()], read_revoked),
+        Reader("request", [certificates.signing_request("client-0-1", key)], read_request),
+    ]
+
+
 def _plain(content: bytes) -> bytes:
     """A JSON file without its checksums, as older versions wrote it."""
     return json.dumps(
@@ -459,10 +629,14 @@ def _with_wire_checksum(data: bytes) -> bytes:
 
 
 def _with_header_checksum(data: bytes) -> bytes:
-    """A message whose header has a right checksum."""
-    if len(data) < 47:
+    """A message whose header has a right checksum, and the length that its metadata has now."""
+    if len(data) < 51:
         return data
-    first = 47 + 4 * data[6] + struct.unpack_from("<I", data, 43)[0]
+    parts = data[6]
+    if len(data) >= 51 + 4 * parts:
+        length = len(data) - 51 - 4 * parts - sum(struct.unpack_from(f"<{parts}I", data, 47))
+        data = data[:43] + struct.pack("<I", max(length, 0)) + data[47:]
+    first = 47 + 4 * parts + struct.unpack_from("<I", data, 43)[0]
     return data[:first] + struct.pack("<I", zlib.crc32(data[:first])) + data[first + 4 :]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
@@ -53,7 +53,7 @@ class RevocationList:
             assert isinstance(key, rsa.RSAPublicKey)
             signature = base64.b64decode(found.signature)
             key.verify(signature, found._content(), padding.PKCS1v15(), hashes.SHA256())
-        except (KeyError, TypeError, ValueError, InvalidSignature):
+        except (KeyError, TypeError, ValueError, OverflowError, InvalidSignature):
             raise InputError(
                 "The list of revoked certificates was not signed by this federation's authority: copy "
                 f"{REVOKED} from the folder of the kits."
@@ -195,7 +195,7 @@ def read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:
         request = x509.load_pem_x509_csr(path.read_bytes())
         key = request.public_key()
         valid = request.is_signature_valid and isinstance(key, rsa.RSAPublicKey)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise InputError(
             f"{path} is not a request for a certificate ({error}): see `sfedhp request`."
         ) from None

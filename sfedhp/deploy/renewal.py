@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.text import printable
 from sfedhp.deploy.certificates import (
     Authority,
     RevocationList,
@@ -60,10 +61,18 @@ def approve(kits: Path, request: Path, days: int) -> Path:
         The certificate in the kit, which then lacks only the member's key.
 
     Raises:
-        InputError: the request cannot be read, or there is no such seat.
+        InputError: the request cannot be read, is for another seat than its file is named for, or there is no
+            such seat.
     """
     name, public_key = read_request(request)
-    path = next(path for path in _certificates(kits, name) if path.name == "client.crt")
+    if name != request.stem:  # nobody looks into the file
+        raise InputError(
+            f"{request} is a request for {printable(name, 64)}: if its sender may have that seat, name the "
+            f"file {printable(name, 64)}.csr."
+        )
+    path = next((path for path in _certificates(kits, name) if path.name == "client.crt"), None)
+    if path is None:
+        raise InputError(f"{name} is a member of no server: a key of its own is for edges and clients.")
     return _replace(kits, name, path, public_key, days)
 
 

@@ -172,9 +172,21 @@ def test_a_key_that_never_leaves_its_machine(kits, tmp_path):
     assert not path.with_suffix(".key").exists()
     state = json.loads((kits / "authorities" / "sfedhp-edge-0" / "state" / "cert.json").read_text())
     assert "pri_key" not in state["client-0-1"]
-    request.write_bytes(signing_request("client-7-7", key))
-    with pytest.raises(InputError, match="not a kit"):
+    for name, file, said in (
+        ("client-7-7", "client-7-7", "not a kit"),
+        ("cloud", "cloud", "member of no server"),
+        ("../kits/client-0-0", "client-0-0", "is a request for ../kits"),
+        ("client\x1b[2J", "client", r"is a request for client.x1b"),
+    ):
+        other = tmp_path / f"{file}.csr"
+        other.write_bytes(signing_request(name, key))
+        with pytest.raises(InputError, match=said):
+            approve(kits, other, 100)
+    before = certificate(kits, "edge-0/member")
+    request.write_bytes(signing_request("edge-0", key))
+    with pytest.raises(InputError, match=r"is a request for edge-0: if its sender may have that seat, name"):
         approve(kits, request, 100)
+    assert certificate(kits, "edge-0/member") == before
     request.write_text("nonsense")
     with pytest.raises(InputError, match="not a request"):
         approve(kits, request, 100)

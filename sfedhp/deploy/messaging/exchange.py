@@ -272,7 +272,7 @@ class MemberExchange:
         if error_message is not None:
             if self._request is not None and seat not in self._request.failed:
                 self._pass_on(seat, metadata)  # once, also if the reply does not count: its bytes were sent
-            raise MemberFailedError(error_message)
+            raise MemberFailedError(error_message or "it does not say why")
 
     def _pass_on(self, seat: int, metadata: dict[str, Any]) -> None:
         """Pass on the metadata of a reply that counts."""
