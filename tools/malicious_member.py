@@ -4,7 +4,7 @@
     python -m tools.malicious_member --minutes 1 --kill-every 0
 
 It ends with exit code 1 if the rounds stop, memory grows, an honest member is left out for longer than it was
-down, or the global model is worse than that of the same run without the attacker.
+down, or the global model is worse than that of the same run without the attacker by more than noise.
 """
 
 from __future__ import annotations

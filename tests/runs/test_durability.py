@@ -86,7 +86,7 @@ def test_a_damaged_environment_is_named_and_costs_nothing_else(stopped, content)
 
 
 def test_users_hidden_files_stay(stopped):
-    mine = [stopped / ".notes.2024", stopped / "models/.keep.1", stopped / ".git/.index.7"]
+    mine = [stopped / name for name in (".notes.2024", "models/.keep.1", ".git/.index.7", ".own.3/x")]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")

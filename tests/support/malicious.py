@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import struct
 import threading
 import time
@@ -25,6 +26,7 @@ from sfedhp.wire import decode, encode
 HONEST_COMPONENT = "sfedhp.deploy.flare.component.RoleComponent"
 COMPONENT = "tests.support.malicious.MaliciousComponent"
 HONEST = "client-1-1"  # of the same edge
+PAUSE = "SFEDHP_MALICIOUS_PAUSE"  # s before each reply
 
 
 def model(envelope: Envelope, change: Any) -> Envelope:
@@ -96,6 +98,7 @@ class MaliciousTransport(CellTransport):
             super().send(to, data)
 
     def _attack(self, to: str, envelope: Envelope) -> None:
+        time.sleep(float(os.environ.get(PAUSE, "0")))
         name = next(self._next)
         self._tally(name)
         if self._last is not None:

@@ -1,19 +1,28 @@
-"""One malicious member of a deployed federation; `python -m tools.malicious_member` runs for longer."""
+"""Two minutes with a malicious member, and kills; `python -m tools.malicious_member` runs for longer."""
 
 from __future__ import annotations
+
+import shutil
+import threading
 
 import pytest
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
+import grpc  # type: ignore[import-untyped]
+
 from sfedhp.deploy.renewal import renew, revoke
 from tests.support.malicious import repair
+from tests.support.raw_connection import channel_to, connected
 from tests.support.siege import MALICIOUS, besiege
+
+SECONDS = 120.0
 
 
 def test_rounds_go_on_and_a_revoked_member_is_refused_until_it_is_renewed(tmp_path):
-    seen = besiege(tmp_path, 0, 0, 0, revoked_and_renewed)
+    seen = besiege(tmp_path, SECONDS, 15.0, 0, revoked_and_renewed, pause=0.25)
     assert seen["wrong"] == []
+    assert seen["kills"] >= 3
     assert "a message for another site" in seen["refused"]
 
 
@@ -29,10 +38,19 @@ def revoked_and_renewed(fleet):
     rounds = len(fleet.rows())
     fleet.until(lambda: len(fleet.rows()) > rounds + 2)
     assert MALICIOUS in fleet.rows()[-1]["missing"]
+    stolen = fleet.kits / "stolen"
+    shutil.copytree(fleet.kits / MALICIOUS / "startup", stolen)
     renew(fleet.kits, MALICIOUS, 10)
     repair(fleet.kits / MALICIOUS)
     fleet.send(MALICIOUS)
     fleet.until(lambda: MALICIOUS not in fleet.rows()[-1]["missing"])
+    # FLARE closes an older connection of a member for a newer one.
+    port = fleet.layout.addresses[1].port
+    with channel_to(port, stolen) as thief, pytest.raises(grpc.RpcError, match="certificate is revoked"):
+        connected(thief, MALICIOUS, threading.Event())
+    rounds = len(fleet.rows())
+    fleet.until(lambda: len(fleet.rows()) > rounds + 2)
+    assert MALICIOUS not in fleet.rows()[-1]["missing"]
     assert {name: fleet.processes[name].starts for name in starts} == starts, "no other was restarted"
 
 
