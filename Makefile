@@ -76,9 +76,9 @@ audit: install .venv-audit/installed
 sbom: install .venv-audit/installed
 	.venv-audit/bin/cyclonedx-py environment $(BIN)/python --of JSON -o sbom.json
 
-# Every package with its hash, for this platform: pip install --require-hashes -r requirements.lock
+# The packages that a deployment needs, with their hashes, for this platform.
 lock: install
-	$(BIN)/python tools/lock.py requirements.lock
+	$(BIN)/python tools/lock.py --extras deploy requirements-$$(uname -s | tr A-Z a-z)-$$(uname -m).lock
 
 clean:
-	rm -rf .venv .venv-lowest .venv-audit sbom.json requirements.lock .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info
+	rm -rf .venv .venv-lowest .venv-audit sbom.json .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info

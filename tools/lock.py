@@ -1,4 +1,4 @@
-"""Write every package of the project with its version and hash: `python tools/lock.py requirements.lock`.
+"""Write every package of the project with its version and hash: `python tools/lock.py FILE`.
 
 pip resolves the project with its constraints and says which files it would install. Their hashes are those of
 this platform and Python version, so the file is made where it is used: `pip install --require-hashes -r FILE`
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,10 @@ def main() -> int:
         command += ["--report", str(report), "-c", str(ROOT / "constraints.txt"), project]
         subprocess.run(command, check=True)
         lines = locked(json.loads(report.read_text(encoding="utf-8")), "sfedhp")
-    options.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    python = ".".join(map(str, sys.version_info[:2]))
+    place = f"{platform.system()} {platform.machine()}, Python {python}"
+    head = f"# {place}: sfedhp[{options.extras}], by tools/lock.py"
+    options.file.write_text("\n".join([head, *lines]) + "\n", encoding="utf-8")
     print(f"{len(lines)} packages in {options.file}")
     return 0
 

@@ -67,6 +67,33 @@ def test_the_lowest_versions_that_are_promised_are_tested() -> None:
     assert {"test-lowest", "test-siege", "audit", "sbom", "dist", "release"} <= set(targets)
 
 
+def test_the_locked_packages_are_those_of_the_constraints() -> None:
+    """`make lock` writes the file anew; what is locked may not be older than what is tested."""
+    lines = (ROOT / "requirements-linux-x86_64.lock").read_text(encoding="utf-8").splitlines()
+    head, *packages = lines
+    assert head == "# Linux x86_64, Python 3.11: sfedhp[deploy], by tools/lock.py"
+    found = [re.fullmatch(r"([\w.-]+)==([\w.+]+) --hash=sha256:[0-9a-f]{64}", line) for line in packages]
+    locked = {each[1].replace("_", "-"): each[2].partition("+")[0] for each in found if each}
+    assert len(locked) == len(packages)
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split())
+    assert {name: version for name, version in locked.items() if pinned.get(name, version) != version} == {}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["deploy"]]
+    assert {re.split("[>=]", each)[0] for each in wanted} <= locked.keys()
+
+
+def test_a_package_without_a_hash_is_not_locked() -> None:
+    tool = load_tool("lock")
+
+    def entry(name: str, **archive: object) -> dict[str, object]:
+        return {"metadata": {"name": name, "version": "1.2"}, "download_info": archive}
+
+    torch = entry("Torch", archive_info={"hashes": {"sha256": "ab"}})
+    lines = tool.locked({"install": [torch, entry("sfedhp")]}, "sfedhp")
+    assert lines == ["torch==1.2 --hash=sha256:ab"]
+    with pytest.raises(ValueError, match=r"numpy 1\.2 has no hash"):
+        tool.locked({"install": [entry("numpy", archive_info={"hashes": {}})]}, "sfedhp")
+
+
 def test_a_release_changes_version_citation_and_changelog() -> None:
     tool = load_tool("release")
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in tool.CHANGED}
