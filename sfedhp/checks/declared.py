@@ -265,7 +265,8 @@ def _watched(algorithm: Algorithm, clock: Clock) -> Watched:
     """The task of all clients after a step at this time."""
     simulator = problem().simulator(algorithm)
     task = _lent(simulator)
-    watched = Watched(**{each.name: getattr(task, each.name) for each in dataclasses.fields(Task)})
+    fields = {each.name: getattr(task, each.name) for each in dataclasses.fields(Task)}
+    watched = Watched(**fields | {"force_autograd": True})  # fast paths do not ask the task for gradients
     algorithm.client_step(simulator.received(), simulator.state.personal, watched, clock)
     return watched
 

@@ -1,0 +1,245 @@
+"""Twenty wrong versions of Ditto, SCAFFOLD and FedProx: it is named, or the docs say that it cannot be.
+
+`NAMED` contradict what their class declares. `UNKNOWN` are methods that someone could have meant, and only
+the paper's equations tell: `docs/extend.md` lists their kinds under "What the battery knows".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+import torch
+
+from sfedhp.algorithms import SCAFFOLD, Algorithm, ClientResult, Ditto, FedProx
+from sfedhp.algorithms.control import Controlled
+from sfedhp.checks import CHECKS, CheckError, check_algorithm
+from sfedhp.core.types import Clock
+from sfedhp.core.vectors import toward, weighted_mean
+from tests.support.paths import ROOT
+
+
+def steps(method: Any, start: Any, task: Any, clock: Clock, anchor: Any = None, sign: float = 1.0) -> Any:
+    """SGD from a model with a pull of a sign to an anchor; None: to where it is."""
+    model = start
+    for step in range(method.local_steps):
+        pull = 0 * model if anchor is None else method.proximity * (model - anchor)
+        gradient = task.gradient(model, task.batch(clock, step))
+        model = model - method.local_rate * (gradient + sign * pull)
+    return model
+
+
+class OneBatch:
+    """All steps get the first mini-batch."""
+
+    def client_step(self, received, personal, task, clock):
+        first = task.batch
+
+        def batch(clock: Clock, step: int = 0, *more: Any, **options: Any) -> Any:
+            return first(clock, 0, *more, **options)
+
+        task = replace(task)
+        task.batch = batch
+        return super().client_step(received, personal, task, clock)
+
+
+class NoClock:
+    """Every round is the first for the mini-batches."""
+
+    def client_step(self, received, personal, task, clock):
+        return super().client_step(received, personal, task, Clock(0))
+
+
+class UnweightedMean:
+    """Members weigh alike."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(uploads, (weights > 0).to(weights.dtype))
+
+
+class SquaredWeights:
+    """Weights are applied twice."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return weighted_mean(uploads, weights.square())
+
+
+class HalfWay:
+    """The cloud goes half of the way."""
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return toward(state, weighted_mean(uploads, weights), 0.5)
+
+
+@dataclass(frozen=True)
+class DittoToItself(Ditto):
+    def client_step(self, received, personal, task, clock):
+        upload = self.sgd(received, task, clock)
+        return ClientResult(upload, steps(self, personal, task, clock))
+
+
+@dataclass(frozen=True)
+class DittoPushed(Ditto):
+    def client_step(self, received, personal, task, clock):
+        upload = self.sgd(received, task, clock)
+        return ClientResult(upload, steps(self, personal, task, clock, received, -1.0))
+
+
+@dataclass(frozen=True)
+class DittoRestarts(Ditto):
+    def client_step(self, received, personal, task, clock):
+        return super().client_step(received, received, task, clock)
+
+
+@dataclass(frozen=True)
+class DittoPredictsWithReceived(Ditto):
+    def personalize(self, received, personal, task, clock):
+        return received
+
+
+@dataclass(frozen=True)
+class DittoSendsItsOwn(Ditto):
+    def client_step(self, received, personal, task, clock):
+        own = super().client_step(received, personal, task, clock).personal
+        return ClientResult(own, own)
+
+
+@dataclass(frozen=True)
+class DittoOneBatch(OneBatch, Ditto):
+    pass
+
+
+@dataclass(frozen=True)
+class DittoNoClock(NoClock, Ditto):
+    pass
+
+
+@dataclass(frozen=True)
+class DittoUnweighted(UnweightedMean, Ditto):
+    pass
+
+
+@dataclass(frozen=True)
+class DittoSquared(SquaredWeights, Ditto):
+    pass
+
+
+@dataclass(frozen=True)
+class FedProxToItself(FedProx):
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(steps(self, received, task, clock))
+
+
+@dataclass(frozen=True)
+class FedProxPushed(FedProx):
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(steps(self, received, task, clock, received, -1.0))
+
+
+@dataclass(frozen=True)
+class FedProxOneBatch(OneBatch, FedProx):
+    pass
+
+
+@dataclass(frozen=True)
+class FedProxNoClock(NoClock, FedProx):
+    pass
+
+
+@dataclass(frozen=True)
+class FedProxSquared(SquaredWeights, FedProx):
+    pass
+
+
+@dataclass(frozen=True)
+class FedProxHalfWay(HalfWay, FedProx):
+    pass
+
+
+@dataclass(frozen=True)
+class FedProxTwicePulled(FedProx):
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(steps(self, received, task, clock, received, 2.0))
+
+
+@dataclass(frozen=True)
+class ScaffoldControlNeverMoves(SCAFFOLD):
+    def client_step(self, received, personal, task, clock):
+        return ClientResult(super().client_step(received, personal, task, clock).upload, personal)
+
+
+@dataclass(frozen=True)
+class ScaffoldNoClock(NoClock, SCAFFOLD):
+    pass
+
+
+@dataclass(frozen=True)
+class ScaffoldForgetsShare(SCAFFOLD):
+    def cloud_step(self, state, uploads, weights, clock):
+        """c ← c + mean Δc, without |S|/N."""
+        mean, change = weighted_mean(uploads, weights).chunk(2, -1)
+        return Controlled(mean, state.control + change, state.members)
+
+
+@dataclass(frozen=True)
+class ScaffoldWrongSign(SCAFFOLD):
+    def client_step(self, received, personal, task, clock):
+        """Steps along ∇ℓ + c_i − c."""
+        start, control = received.chunk(2, -1)
+        model = self.sgd(start, task, clock, linear=personal - control)
+        own = personal - control + (start - model) / (self.local_rate * self.steps_made(task))
+        return ClientResult(torch.cat([model, own - personal], -1), own)
+
+
+NAMED: Final[dict[type[Algorithm], tuple[str, str]]] = {
+    DittoToItself: ("pull_changes_the_step", "proximity does not change"),
+    DittoPushed: ("pull_changes_the_step", "a stronger proximity takes a client farther"),
+    DittoRestarts: ("kept_state_is_used", "does not read what the client kept"),
+    DittoPredictsWithReceived: ("kept_state_is_used", "predicts with what it received"),
+    DittoOneBatch: ("draws_change", "all steps of a round use one mini-batch"),
+    DittoNoClock: ("draws_change", "every cloud round has the same mini-batches"),
+    DittoUnweighted: ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    DittoSquared: ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    FedProxToItself: ("pull_changes_the_step", "proximity does not change"),
+    FedProxPushed: ("pull_changes_the_step", "a stronger proximity takes a client farther"),
+    FedProxOneBatch: ("draws_change", "all steps of a round use one mini-batch"),
+    FedProxNoClock: ("draws_change", "every cloud round has the same mini-batches"),
+    FedProxSquared: ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    ScaffoldControlNeverMoves: ("kept_state_is_used", "never changes what client_start gave it"),
+    ScaffoldNoClock: ("draws_change", "every cloud round has the same mini-batches"),
+    ScaffoldWrongSign: ("learns", "after 15 rounds on separable data the loss is"),
+}
+UNKNOWN: Final[dict[type[Algorithm], str]] = {
+    DittoSendsItsOwn: "if a client sends the wrong one of two models",
+    FedProxHalfWay: "if a server goes half of the way",
+    FedProxTwicePulled: "if a factor of two is missing",
+    ScaffoldForgetsShare: "divides by the drawn members instead of all",
+}
+_DECLARED = ("pull_changes_the_step", "draws_change", "kept_state_is_used", "members_weigh_what_is_declared")
+
+
+def test_they_are_twenty():
+    assert len(NAMED) + len(UNKNOWN) == 20
+
+
+@pytest.mark.parametrize("wrong", NAMED, ids=lambda wrong: wrong.__name__)
+def test_the_battery_names_what_contradicts_the_class(wrong):
+    check, words = NAMED[wrong]
+    with pytest.raises(CheckError, match=words):
+        CHECKS[check](wrong(local_steps=5))
+
+
+@pytest.mark.parametrize("wrong", UNKNOWN, ids=lambda wrong: wrong.__name__)
+def test_what_the_battery_cannot_know_is_in_the_docs(wrong):
+    for check in _DECLARED:
+        CHECKS[check](wrong(local_steps=4))
+    text = " ".join((ROOT / "docs" / "extend.md").read_text(encoding="utf-8").split())
+    known = text[text.index("It does not know your paper.") : text.index("### What you can override")]
+    assert UNKNOWN[wrong].removeprefix("if ") in known
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", UNKNOWN, ids=lambda wrong: wrong.__name__)
+def test_the_whole_battery_lets_them_pass(wrong):
+    check_algorithm(wrong(local_steps=5))
