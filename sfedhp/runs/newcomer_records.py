@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sfedhp.core.checksums import DamagedError, checked, with_checksum
+from sfedhp.core.errors import Note
 from sfedhp.core.files import write_text
 from sfedhp.core.parsing import parse_json
 from sfedhp.nn.problems import METRICS, Metric
@@ -29,15 +32,15 @@ class NewcomerRecord(NamedTuple):
 
 def write_newcomer(model: Path, found: Mapping[str, Any]) -> None:
     """Write what is known of a newcomer beside its model file."""
-    write_text(model.with_suffix(".json"), json.dumps(found, indent=2) + "\n")
+    write_text(model.with_suffix(".json"), json.dumps(with_checksum(found), indent=2) + "\n")
 
 
 def read_newcomers(folder: Path) -> list[NewcomerRecord]:
-    """Those of a run, by name; a file that is no such record is left out."""
+    """Those of a run, by name; a file that is no such record is left out, and a damaged one with a note."""
     records = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:
-            known = parse_json(path.read_bytes())
+            known = checked(path, parse_json(path.read_bytes()))
             records.append(
                 NewcomerRecord(
                     path.stem,
@@ -50,6 +53,8 @@ def read_newcomers(folder: Path) -> list[NewcomerRecord]:
                     int(known["test_rows"]),
                 )
             )
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        except DamagedError as error:
+            warnings.warn(f"{error} It is left out.", Note, stacklevel=2)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue
     return records
