@@ -100,11 +100,18 @@ def record_of(arena: Arena, terms: Terms, entries: Sequence[Entry]) -> dict[str,
     return {
         "arena": asdict(arena),
         "terms": asdict(terms),
-        "machine": machine(terms.device),
-        "date": datetime.now(UTC).date().isoformat(),
-        "load": round(os.getloadavg()[0], 2),
+        **circumstances(terms.device),
         "weights": sum(part.numel() for part in arena.network().parameters()),
         "entries": [asdict(entry) for entry in entries],
+    }
+
+
+def circumstances(device: str) -> dict[str, Any]:
+    """Where and when something is measured, as records say it."""
+    return {
+        "machine": machine(device),
+        "date": datetime.now(UTC).date().isoformat(),
+        "load": round(os.getloadavg()[0], 2),
     }
 
 

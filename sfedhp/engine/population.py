@@ -194,7 +194,7 @@ class Population:
             return begin
         state = tree_map(lambda part: part.clone(memory_format=torch.contiguous_format), begin)
         for place, own in known:
-            tree_map(lambda part, value, place=place: part[place].copy_(value), state, own)  # type: ignore[misc]
+            tree_map(lambda part, value, place=place: part[place].copy_(value), state, own)
         return state
 
     def _keep(self, ids: Tensor, clients: ClientState) -> None:
@@ -203,7 +203,7 @@ class Population:
             return
         for place, client in enumerate(ids.tolist()):
             own: ClientState = tree_map(
-                lambda part, place=place: part[place].clone(),  # type: ignore[misc]
+                lambda part, place=place: part[place].clone(),
                 clients,
             )
             self.kept[client] = own

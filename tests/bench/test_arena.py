@@ -135,3 +135,14 @@ def test_the_command_prints_a_table_and_writes_a_record(tmp_path: Path, monkeypa
     assert "6 clients × 5 rows, 2 a round, 2 local epochs" in done.output
     assert (tmp_path / "record.json").exists()
     assert CliRunner().invoke(main, [*words, "--cohort", "7"]).exit_code == 2
+
+
+def test_the_command_measures_a_population(tmp_path: Path):
+    words = ["bench", "--population", "5000", "--models", "mlr", "--cohort", "3", "--rounds", "2"]
+    done = CliRunner().invoke(main, [*words, "--record", str(tmp_path / "record.json")])
+    assert done.exit_code == 0, done.output
+    assert "5,000" in done.output
+    (row,) = json.loads((tmp_path / "record.json").read_text())["rows"]
+    assert (row["clients"], row["cohort"], row["rounds"]) == (5000, 3, 2)
+    assert 0 < row["draw_seconds"] < row["seconds_per_round"] < 60
+    assert CliRunner().invoke(main, [*words[:5], "--cohort", "1001"]).exit_code == 2

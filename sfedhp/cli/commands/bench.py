@@ -12,16 +12,16 @@ from typing import get_args
 import click
 import torch
 
-from sfedhp.bench.arena import Terms, record_of, run_arena, write_record
-from sfedhp.bench.arenas import ARENAS, Arena
+from sfedhp.bench.arena import Terms
+from sfedhp.bench.arenas import ARENAS
 from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import Ceilings, ceilings, machine
 from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse, read_kinds
+from sfedhp.cli.arenas import show_arena, show_populations
 from sfedhp.cli.options import json_option
-from sfedhp.cli.output.arena import print_arena
 from sfedhp.cli.output.bench import print_growth, print_rows
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
@@ -32,7 +32,8 @@ from sfedhp.runs.environment import device_of
 
 _METHODS = ("sfedhp",)
 _MODELS = ("mlr", "dnn-small", "dnn")
-_ROUNDS = 10  # of an arena
+_ROUNDS = 10  # of an arena, or a population
+_COHORT = 50  # of a population
 _BUSY = 0.7  # load average above which the numbers are not reliable
 
 
@@ -75,6 +76,12 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
     help="Run a workload on which others publish their speed, with its protocol, instead of the paper's.",
 )
 @click.option(
+    "--population",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Measure rounds that draw --cohort of N clients, which are never in memory together; with --models.",
+)
+@click.option(
     "--synthetic", is_flag=True, help="Random images of the arena's shape instead of its image set."
 )
 @click.option(
@@ -103,7 +110,7 @@ _BUSY = 0.7  # load average above which the numbers are not reliable
     "--cohort",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Another number of clients a round of the arena.",
+    help="Clients a round, of an arena or a population (50).",
 )
 @click.option(
     "--record",
@@ -135,6 +142,7 @@ def bench(
     at_once: int,
     cohort: int | None,
     record: Path | None,
+    population: int | None,
 ) -> None:
     """Measure the time of training rounds on this machine against a plain loop over the clients.
 
@@ -151,6 +159,12 @@ def bench(
       sfedhp bench --scale
       sfedhp bench --arena pfl-cifar10 --synthetic --rival pfl=../venv/bin/python
     """
+    if population is not None:
+        chosen_models = _names("--models", models, ("mlr", "cnn"), MODELS)
+        show_populations(
+            chosen_models, population, cohort or _COHORT, device, rounds or _ROUNDS, record, as_json
+        )
+        return
     chosen = _rivals(rivals, adapters, everything)
     if arena is not None:
         device = device_of(device).type
@@ -161,7 +175,7 @@ def bench(
         measured = entered.rounds if whole else min(rounds or _ROUNDS, entered.rounds)
         threads = torch.get_num_threads() if device == "cpu" else 1
         terms = Terms(measured, synthetic, device, precision, threads, at_once, not no_loop)
-        _run_arena(entered, terms, chosen, record, as_json)
+        show_arena(entered, terms, chosen, record, as_json)
         return
     names = _names("--methods", methods, METHODS if everything else _METHODS, METHODS)
     networks = _names("--models", models, tuple(MODELS) if everything else _MODELS, MODELS)
@@ -192,19 +206,6 @@ def bench(
         )
     if grown:
         print_growth(grown)
-
-
-def _run_arena(arena: Arena, terms: Terms, rivals: Sequence[Rival], path: Path | None, as_json: bool) -> None:
-    """Run an arena, print its table and write its record."""
-    entries = run_arena(arena, terms, rivals, lambda line: click.echo(line, err=True))
-    made = record_of(arena, terms, entries)
-    if path is not None:
-        write_record(made, path)
-    if as_json:
-        print_json(made)
-        return
-    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
-    print_arena(arena, entries)
 
 
 def _rivals(words: Sequence[str], adapters: Path, everything: bool) -> list[Rival]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfedhp.bench.comparison import Row
+from sfedhp.bench.populations import SMALL, PopulationRow
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
 
@@ -67,6 +68,33 @@ def print_growth(rows: Sequence[Row]) -> None:
         for row in rows
     ]
     print_table(results(), columns, lines)
+
+
+def print_populations(rows: Sequence[PopulationRow]) -> None:
+    """A line for each model, then what the columns say."""
+    columns = [
+        *(Column("model", words=_NAME), Column("clients"), Column("cohort"), Column("s/round")),
+        *(Column("draw, s"), Column(f"s/round of {SMALL:,}"), Column("ratio"), Column("MB")),
+    ]
+    lines = [
+        (
+            row.model,
+            f"{row.clients:,}",
+            str(row.cohort),
+            _seconds(row.seconds_per_round),
+            _seconds(row.draw_seconds),
+            _seconds(row.small_seconds_per_round),
+            f"{row.ratio:.2f}",
+            _megabytes(row.peak_bytes),
+        )
+        for row in rows
+    ]
+    console = results()
+    print_table(console, columns, lines)
+    console.print(
+        f"ratio: a round of all clients by one of {SMALL:,}, without the draws. MB: peak memory, without the "
+        f"interpreter and its imports."
+    )
 
 
 def _megabytes(size: int | None) -> str:

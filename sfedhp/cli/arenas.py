@@ -1,0 +1,62 @@
+"""`sfedhp bench` on arenas and populations: measure, print, write the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import click
+import torch
+
+from sfedhp.bench.arena import Terms, circumstances, record_of, run_arena, write_record
+from sfedhp.bench.arenas import Arena
+from sfedhp.bench.populations import SMALL, run_population
+from sfedhp.bench.rivals import Rival
+from sfedhp.cli.output.arena import print_arena
+from sfedhp.cli.output.bench import print_populations
+from sfedhp.cli.output.console import print_json
+from sfedhp.core.errors import InputError
+from sfedhp.runs.environment import device_of
+
+
+def show_arena(arena: Arena, terms: Terms, rivals: Sequence[Rival], path: Path | None, as_json: bool) -> None:
+    """Run an arena, print its table and write its record."""
+    entries = run_arena(arena, terms, rivals, lambda line: click.echo(line, err=True))
+    made = record_of(arena, terms, entries)
+    if path is not None:
+        write_record(made, path)
+    if as_json:
+        print_json(made)
+        return
+    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
+    print_arena(arena, entries)
+
+
+def show_populations(
+    models: Sequence[str],
+    clients: int,
+    cohort: int,
+    device: str,
+    rounds: int,
+    path: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure a population with each model, print the rows and write the record."""
+    if cohort > min(clients, SMALL):
+        raise InputError(f"--cohort {cohort} is more than {min(clients, SMALL)} clients: lower it.")
+    device, say = device_of(device).type, partial(click.echo, err=True)
+    threads = torch.get_num_threads() if device == "cpu" else 1
+    rows = [
+        run_population(model, clients, cohort, device, rounds=rounds, threads=threads, report=say)
+        for model in models
+    ]
+    made = {**circumstances(device), "threads": threads, "rows": [asdict(row) for row in rows]}
+    if path is not None:
+        write_record(made, path)
+    if as_json:
+        print_json(made)
+        return
+    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
+    print_populations(rows)
