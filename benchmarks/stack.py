@@ -2,8 +2,8 @@
 
 `dnn` in the paper's setting (4 edges × 5 clients, batch 20, R = 20, K = 5): one run, and 5 λ × 3 seeds as a
 stack. "The products alone" are those of a round, each timed by itself as the library does it and added up:
-without the kernels that do small products and what follows them at once, and without anything between. "TF32"
-lets the tensor cores round factors to 10 bits, which the package never does.
+without the kernels that do small products and what follows them at once, and without anything between. "tf32"
+lets the tensor cores round factors to 10 bits, as `engine.precision` does.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from sfedhp.bench.cases import Case
 from sfedhp.bench.ceilings import ceilings, machine
 from sfedhp.bench.meter import Meter
 from sfedhp.bench.worker import seconds_of
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
+from sfedhp.core.types import Precision
 from sfedhp.nn.kernels import available
+from sfedhp.nn.precision import computing
 from sfedhp.runs.prepare import Prepared, prepare_stack
 
 LAMBDAS, SEEDS = (5.0, 15.0, 20.0, 25.0, 30.0), 3
@@ -110,10 +113,14 @@ def main() -> None:
         Case("sfedhp", "dnn").write_data(source)
         for stack in (experiments(source, device, (20.0,), 1), experiments(source, device, LAMBDAS, SEEDS)):
             noted, runs = products_of(prepare_stack(stack)), len(stack)
-            for factors in ("float32", "TF32") if device != "cpu" else ("float32",):
-                torch.backends.cuda.matmul.allow_tf32 = factors == "TF32"
-                whole = round_seconds(prepare_stack(stack), device)
-                alone = sum(count * product_seconds(product, device) for product, count in noted.seen.items())
+            precisions: tuple[Precision, ...] = ("float32", "tf32") if device != "cpu" else ("float32",)
+            for factors in precisions:
+                asked = [replace(each, engine=EngineOptions(precision=factors)) for each in stack]
+                whole = round_seconds(prepare_stack(asked), device)
+                with computing(factors, torch.device(device)):
+                    alone = sum(
+                        count * product_seconds(product, device) for product, count in noted.seen.items()
+                    )
                 print(
                     f"| {runs} | {factors} | {1e3 * whole / runs:.2f} | {1e3 * alone / runs:.2f} "
                     f"| {noted.operations / alone / 1e12:.3g} |",

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     )
     from sfedhp.algorithms.schedule import ScheduleOptions
     from sfedhp.checks import CheckError, check_algorithm
-    from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment
+    from sfedhp.config import CheckpointOptions, EvaluationOptions, Experiment
+    from sfedhp.core.engine import EngineOptions
     from sfedhp.core.errors import InputError
     from sfedhp.core.factored import dense
     from sfedhp.core.options import Count, Help, Rate, Share, Strength
@@ -166,7 +167,7 @@ _MODULES = {
     "WireOptions": "wire.link",
     "LinksOptions": "wire.cost",
     "LossOptions": "nn.row_losses",
-    "EngineOptions": "config",
+    "EngineOptions": "core.engine",
     "CheckpointOptions": "config",
     "ScheduleOptions": "algorithms.schedule",
     # methods

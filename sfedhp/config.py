@@ -17,13 +17,13 @@ from sfedhp.algorithms.schedule import ScheduleOptions
 from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.core.late import LateOptions
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, fields_of, help_of
 from sfedhp.core.types import ProblemOption
 from sfedhp.data.options import DataOptions
 from sfedhp.nn.models import ModelOptions
-from sfedhp.nn.precision import Precision
 from sfedhp.nn.row_losses import LossOptions
 from sfedhp.nn.task import DENSITY_THRESHOLD
 from sfedhp.privacy.options import PrivacyOptions
@@ -54,31 +54,6 @@ class CheckpointOptions:
     """The [checkpoint] section: how often the state of a run is saved."""
 
     every: Annotated[Count, Help("rounds between two checkpoints")] = 10
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """The [engine] section: what computes a run, and how exactly; it does not change the method."""
-
-    kind: Annotated[
-        Literal["process", "ray"], Help("compute in one process, or in actors of a Ray cluster")
-    ] = "process"
-    address: Annotated[
-        str, Help("Ray cluster to use: host:port, or auto for one that runs here; empty: start Ray here")
-    ] = ""
-    actors: Annotated[CountOrOff, Help("number of Ray actors; 0: one per edge, at most one per CPU")] = 0
-    inner: Annotated[
-        Literal["auto", "plain"],
-        Help("solver of the inner problems: the fastest exact one, or plain autograd"),
-    ] = "auto"
-    clients_at_once: Annotated[CountOrOff, Help("clients computed together; 0: as many as fit in memory")] = 0
-    precision: Annotated[
-        Precision,
-        Help(
-            "of matrix products and convolutions in training: float32, or tf32 or bf16, which round their "
-            "factors; weights, means and evaluation stay float32"
-        ),
-    ] = "float32"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sfedhp.bench.arenas import Arena
 from sfedhp.bench.ceilings import machine
 from sfedhp.bench.measurement import Side
 from sfedhp.bench.rivals import Rival
-from sfedhp.nn.precision import Precision
+from sfedhp.core.types import Precision
 
 OURS, LOOP = "sfedhp", "loop"
 _WARMUPS = 2  # rounds of every side before those that count; on a GPU a round is recorded in the second

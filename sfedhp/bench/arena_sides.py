@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from sfedhp.algorithms import FedAvg
 from sfedhp.bench.arenas import Arena
 from sfedhp.bench.client import Parameters, copied, mean
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.data import DataOptions
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from sfedhp.algorithms import ALGORITHMS
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 

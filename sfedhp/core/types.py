@@ -12,6 +12,7 @@ from sfedhp.core.keys import key
 Augment = Literal["none", "crop", "flip", "crop-flip"]  # random changes of images to train on
 ProblemName = Literal["classification", "multilabel", "regression", "reconstruction"]
 ProblemOption = Literal["auto", "classification", "multilabel", "regression", "reconstruction"]
+Precision = Literal["float32", "tf32", "bf16"]  # of matrix products and convolutions in training
 Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 

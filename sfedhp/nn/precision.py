@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.types import Precision
 
-Precision = Literal["float32", "tf32", "bf16"]
 _current: ContextVar[Precision] = ContextVar("precision", default="float32")
 _TF32_FROM: Final = (8, 0)  # the compute capability of the first GPUs that have it
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
-from sfedhp.core.types import Augment, Batch, Clock
+from sfedhp.core.types import Augment, Batch, Clock, Precision
 from sfedhp.core.vectors import density
 from sfedhp.nn import autograd, each, mlp
 from sfedhp.nn.augmentation import augmented
@@ -23,7 +23,7 @@ from sfedhp.nn.losses import Loss, cross_entropy, loss_grad_by_autograd, loss_gr
 from sfedhp.nn.mlp import Layers, distinct_models
 from sfedhp.nn.network import Network
 from sfedhp.nn.parts import part
-from sfedhp.nn.precision import Precision, computing
+from sfedhp.nn.precision import computing
 from sfedhp.nn.row_privacy import RowPrivacy, clipped_sum_by_autograd, clipped_sum_of_layers
 from sfedhp.nn.rows import take_rows
 

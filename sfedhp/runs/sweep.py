@@ -17,6 +17,7 @@ from sfedhp.runs.build import Model
 from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
+from sfedhp.runs.devices import sweep_on_devices
 from sfedhp.runs.federation import Data, with_data_of
 from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
 from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive
@@ -59,6 +60,8 @@ def sweep(
         InputError: an experiment cannot be run as it is, or a folder holds another run.
     """
     paths = _paths(experiments, folders)
+    if sweep_on_devices(sweep, plan, experiments, paths, at_once, (data, model), report, stop):
+        report = None  # what is left is to read the results
     outcomes: dict[int, Outcome] = {}
     for stack in plan(experiments, at_once, paths, data=data, model=model):
         prepared = _prepare([experiments[place] for place in stack], data, model)

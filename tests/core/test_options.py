@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Rate, check_options
 from sfedhp.core.scalars import PerRun

@@ -10,7 +10,8 @@ from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions

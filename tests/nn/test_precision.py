@@ -11,10 +11,10 @@ from torch.testing import assert_close
 import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key
-from sfedhp.core.types import Clock
+from sfedhp.core.types import Clock, Precision
 from sfedhp.nn import precision
 from sfedhp.nn.network import Network
-from sfedhp.nn.precision import Precision, check_precision, computing, current
+from sfedhp.nn.precision import check_precision, computing, current
 from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 

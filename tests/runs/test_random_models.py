@@ -10,7 +10,7 @@ from torch import nn
 import sfedhp
 from sfedhp import DataOptions, Experiment, ModelOptions
 from sfedhp.algorithms import FedAvg, PerFedAvg, SFedHP
-from sfedhp.config import EngineOptions
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.runs.sweep import sweep
 from tests.support.short_runs import after

@@ -19,7 +19,8 @@ from sfedhp.algorithms import (
     PFedMe,
     SFedHP,
 )
-from sfedhp.config import CheckpointOptions, EngineOptions, EvaluationOptions
+from sfedhp.config import CheckpointOptions, EvaluationOptions
+from sfedhp.core.engine import EngineOptions
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.folder import read_experiment

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import sfedhp
 from sfedhp.algorithms import ALGORITHMS, HeurFedAMP, PFedMe, SFedHP
-from sfedhp.config import EngineOptions
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
 from sfedhp.engine.ray import on_ray

@@ -26,7 +26,8 @@ from sfedhp.cli.output.bench import print_growth, print_rows
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.nn.precision import Precision, check_precision
+from sfedhp.core.types import Precision
+from sfedhp.nn.precision import check_precision
 from sfedhp.nn.presets import MODELS
 from sfedhp.runs.environment import device_of
 

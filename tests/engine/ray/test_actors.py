@@ -19,7 +19,8 @@ import torch
 
 import sfedhp
 from sfedhp.algorithms import FedAvg, SFedHP
-from sfedhp.config import EngineOptions, Experiment
+from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.ray import actors, check_reachable, on_ray
