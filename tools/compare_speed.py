@@ -2,15 +2,18 @@
 
 python tools/compare_speed.py ../before .                     # five pairs of processes for each case
 python tools/compare_speed.py ../before . --pairs 9 --only mlr
+python tools/compare_speed.py ../before . --cpu               # CPU seconds, on a busy machine
 
-A figure is the median time of a cloud round without its evaluation. Processes of the two checkouts alternate
-on one thread, so that both see the same machine; the ratio is the median over the pairs. Only ratios count.
+A figure is the median time of a cloud round without its evaluation; with --cpu it is the CPU time of a round,
+from a run and one of two rounds. Processes of the two checkouts alternate on one thread, so that both see the
+same machine; the ratio is the median over the pairs. Only ratios count.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import sys
 import tempfile
@@ -39,6 +42,7 @@ def main() -> None:
     parser.add_argument("after", type=Path)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", help="cases to run, separated by commas")
+    parser.add_argument("--cpu", action="store_true", help="compare CPU seconds, also of a busy machine")
     parser.add_argument("--most", type=float, default=1.03, help="the largest ratio that is still fine")
     given = parser.parse_args()
     names = given.only.split(",") if given.only else list(CASES)
@@ -49,7 +53,8 @@ def main() -> None:
             ratios = []
             for pair in range(given.pairs):
                 sides = [given.before, given.after] if pair % 2 else [given.after, given.before]
-                times = {side: round_time(side.resolve(), Path(scratch), CASES[name]) for side in sides}
+                of = round_cpu_time if given.cpu else round_time
+                times = {side: of(side.resolve(), Path(scratch), CASES[name]) for side in sides}
                 ratios.append(times[given.after] / times[given.before])
             ratio = statistics.median(ratios)
             shown = " ".join(f"{each:.3f}" for each in sorted(ratios))
@@ -65,6 +70,26 @@ def round_time(checkout: Path, folder: Path, words: list[str]) -> float:
         sfedhp(checkout, folder, "run", *words, "evaluation.every=1000", "--out", f"{out}/run", quiet=True)
         lines = (Path(out) / "run" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return statistics.median(json.loads(line)["seconds"] for line in lines[2:-1])
+
+
+def round_cpu_time(checkout: Path, folder: Path, words: list[str]) -> float:
+    """The CPU seconds of a round: those of a run, less those of one of two rounds."""
+    rounds = int(next(word for word in words if word.startswith("rounds=")).removeprefix("rounds="))
+    used = []
+    for count in (2, rounds + 2):
+        before = children_seconds()
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            more = [f"rounds={count}", "evaluation.every=1000", "--out", f"{out}/run"]
+            kept = [word for word in words if not word.startswith("rounds=")]
+            sfedhp(checkout, folder, "run", *kept, *more, quiet=True)
+        used.append(children_seconds() - before)
+    return (used[1] - used[0]) / rounds
+
+
+def children_seconds() -> float:
+    """CPU seconds of the processes that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
