@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -102,10 +101,13 @@ def minimize(
     Returns:
         θ (..., d) after the last step. All paths (see `path`) take the same steps, up to rounding.
     """
+    drawn: tuple[int, Batch] | None = None
 
-    @lru_cache(maxsize=1)  # all steps on one mini-batch draw it once
     def batch(number: int) -> Batch:
-        return task.batch(clock, first_batch + number, role)
+        nonlocal drawn
+        if drawn is None or drawn[0] != number:  # all steps on one mini-batch draw it once
+            drawn = number, task.batch(clock, first_batch + number, role)
+        return drawn[1]
 
     if descent.sgd:
         begin = anchor if start is None else dense(start)
