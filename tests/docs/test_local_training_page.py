@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from sfedhp.cli import main
-from tests.support.pages import DOCS, blocks
+from tests.support.pages import DOCS, blocks, tables
+from tests.support.tools import load_tool
 
 TRAINING, HELP = DOCS / "local-training.md", DOCS / "does-it-help.md"
 SMALL = ["rounds=2", "edges=2", "clients_per_edge=2", "model.name=mlr", "data.train_per_label=10"]
@@ -43,17 +46,44 @@ def test_the_commands_on_local_training_run(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_training_alone_and_pooled_rows_have_the_figures_of_the_page(
+def test_comparing_all_methods_ends_with_the_sentences_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert ["compare"] in commands(HELP)
-    found = summaries(["compare", "--only", "local,pooled"])
-    text = " ".join(blocks(HELP, "text")[0].lines)
-    stated = re.match(r"Training alone has (\S+) %, one model of all rows in one place (\S+) %", text)
-    assert stated is not None
-    figures = [found["local"]["pm_last"], found["pooled"]["gm_last"]]
-    assert figures == pytest.approx([float(figure) for figure in stated.groups()], abs=TOLERANCE)
+    result = CliRunner().invoke(main, ["compare", "--no-report"])
+    assert result.exit_code == 0, result.stderr
+    printed = " ".join(result.stdout.split())
+    number = re.compile(r"\d+\.\d|\d+(?= of 20)")
+    stated = " ".join(blocks(HELP, "text")[0].lines)
+    found = printed[printed.index("Training alone has") :][: len(stated) + 20]
+    found = found[: found.rindex("join later.") + len("join later.")]
+    assert number.sub("#", found) == number.sub("#", stated)
+    figures = [[float(figure) for figure in number.findall(text)] for text in (found, stated)]
+    assert figures[0] == pytest.approx(figures[1], abs=2 * TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wine", "diabetes"])
+def test_sfedhp_and_sfedhp_plus_have_the_figures_of_the_page(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_tool("scikit_sets").write(name, Path())
+    (words,) = (words for words in commands(HELP) if f"data.source=sets/{name}.csv" in words)
+    words[words.index(f"data.source=sets/{name}.csv")] = f"data.source={name}.csv"
+    result = CliRunner().invoke(main, [*words, "--no-report", "--json"])
+    assert result.exit_code == 0, result.stderr
+    runs = json.loads(result.stdout)
+    metric = "" if name == "wine" else "rmse_"
+    columns = [("local", "pm"), *itertools.product(("sfedhp", "sfedhp-plus"), ("pm", "em", "gm"))]
+    found = [
+        statistics.mean(run[f"{kind}_{metric}last"] for run in runs if run["algorithm"] == method)
+        for method, kind in columns
+    ]
+    (row,) = (row for row in tables(HELP) if row[0] == f"`{name}`")
+    stated = [float(figure) for figure in re.findall(r"[\d.]+", " ".join(row[1:]))]
+    assert found == pytest.approx(stated, abs=2 * TOLERANCE)
 
 
 @pytest.mark.slow
