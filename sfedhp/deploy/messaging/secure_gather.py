@@ -88,6 +88,8 @@ class SecureGroup(MemberGroup):
                 replies = found
                 break
             left_out |= self._to_leave_out()
+        else:
+            self._give_up(sent, f"too few clients in {_ATTEMPTS} attempts")
         for seat in seats:
             if seat not in replies:
                 self.traffic.missing[self.names[seat]] += 1
@@ -108,9 +110,7 @@ class SecureGroup(MemberGroup):
         attempt = SecureSum(self.run, sent.clock, invited, self._least)
         attempt.offers = self._offers(attempt, sent.clock)
         if self._accused or len(attempt.offers) < self._least:
-            return (
-                None if self._accused else self._give_up(sent, f"{len(attempt.offers)} clients made offers")
-            )
+            return None
         form = MaskedFormat(
             self.secure, max(self.seats, len(attempt.offers)), len(self.model), len(self.statistics)
         )
@@ -145,7 +145,8 @@ class SecureGroup(MemberGroup):
             public: bytes = _checked(lambda: self.cards.public_key(card, name))
             return _Card(public.hex()[:16], envelope.parts[0])
 
-        request = Request.of_parts(Kind.KEY, self.run, self.config, START, new, read)
+        more = self._totals_for(new)
+        request = Request.of_parts(Kind.KEY, self.run, self.config, START, new, read, more=more)
         known = len(seats) - len(new)
         found = self._wait(request, max(self._least - known, 0), self.timeout)
         for seat, card in found.items():
@@ -171,16 +172,18 @@ class SecureGroup(MemberGroup):
             seat: (attempt.invitation(), *(self._cards[other].card for other in others))
             for seat, others in missing.items()
         }
+        totals = self._totals_for(parts)
         more = {
-            seat: {"cards": [[other, self.names[other]] for other in others]}
+            seat: {"cards": [[other, self.names[other]] for other in others], **totals.get(seat, {})}
             for seat, others in missing.items()
-            if others
         }
 
         def read(seat: int, envelope: Envelope) -> Any:
             self._check_secure(seat, envelope)
             if not self.accept.equal_weights and self.members[seat].rows is None:
                 raise RefusedError("it has not told how many rows it has")
+            if not self._registered(seat):
+                raise RefusedError("its key is a new one, which others do not have yet")
             return _checked(lambda: attempt.read_offer(seat, envelope.parts[0]))
 
         request = Request.of_parts(Kind.OFFER, self.run, self.config, clock, parts, read, more=more)
@@ -249,8 +252,9 @@ class SecureGroup(MemberGroup):
         return max(self._least, min(self.quorum, len(seats)))
 
     def _ends_early(self, request: Request) -> bool:
-        """See `MemberExchange`: where an offer cannot be used, another attempt begins."""
-        return bool(self._accused)
+        """See `MemberExchange`: where an offer cannot be used, or a key is new, another attempt begins."""
+        renewed = request.kind is Kind.OFFER and not all(map(self._registered, request.messages))
+        return bool(self._accused) or renewed
 
     def _weight(self, seat: int) -> float:
         """What a member weighs: its rows as it told them when it came, or 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -37,7 +37,14 @@ class _Peer(NamedTuple):
 class SecureReplies:
     """What a client sends in place of its model. Its secrets are in memory alone: a restart costs a round."""
 
-    def __init__(self, site: Site, kit: Path, size: int, statistics: int):
+    def __init__(
+        self,
+        site: Site,
+        kit: Path,
+        size: int,
+        statistics: int,
+        on_cut: Callable[[float], None] = lambda share: None,
+    ):
         """Read the certificate, and draw a key.
 
         Args:
@@ -45,6 +52,7 @@ class SecureReplies:
             kit: its folder.
             size: d.
             statistics: s.
+            on_cut: called with the share of an upload's weights whose change was cut to the bound.
 
         Raises:
             InputError: the kit has no certificate.
@@ -52,6 +60,7 @@ class SecureReplies:
         options, experiment = secure_options(site.experiment), site.experiment
         assert options is not None, "secure is on"
         self._site, self._sizes, self._options = site, (size, statistics), options
+        self._on_cut = on_cut
         self._cards = CardReader.of(kit, site.config)
         self._channel = masks.new_key()
         public = masks.public_bytes(self._channel)
@@ -102,7 +111,10 @@ class SecureReplies:
                 raise ValueError("its model is not finite")
             if not roster.total >= reply.weight > 0:
                 raise ValueError("a roster weighs less than this client")
-            return form, form.encode(sent[:size] - received, sent[size:], reply.weight / roster.total)
+            change = sent[:size] - received
+            if share := float((change.abs() > self._options.bound).double().mean()):
+                self._on_cut(share)
+            return form, form.encode(change, sent[size:], reply.weight / roster.total)
 
         with _refusing():
             if len(request.parts) != 2 or not self._is_of(request):

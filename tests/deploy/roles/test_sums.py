@@ -98,6 +98,18 @@ def test_sums_of_clients_give_the_simulators_models(tmp_path: Path, problem: str
     assert saved.card.schema.scaling.shift == pytest.approx(run.schema.scaling.shift, rel=1e-12)
 
 
+def test_totals_come_before_anything_is_masked(tmp_path: Path) -> None:
+    what = replace(settings("regression", "fedavg", tmp_path), secure=True)
+    run = sfedhp.run(what)
+    federation = Federation(
+        tmp_path / "kits", what, data=files_of_clients("regression", tmp_path), **described("regression")
+    )
+    federation.start()
+    federation.finish()
+    same_models(federation, run)
+    assert all(row["missing"] == {} for row in federation.rows())
+
+
 def test_sums_are_messages_that_are_counted(tmp_path: Path) -> None:
     what = replace(settings("classification", "sfedhp", tmp_path), data=DataOptions(scale="standard"))
     data = files_of_clients("classification", tmp_path)

@@ -1,0 +1,152 @@
+"""What a client refuses of a server's requests, and what it believes of others' keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sfedhp.core.errors import InputError
+from sfedhp.core.types import Clock
+from sfedhp.deploy.identity import Identity
+from sfedhp.deploy.messaging.protocol import Envelope, Kind
+from sfedhp.deploy.roles.secure_replies import SecureReplies
+from sfedhp.engine.roles import Reply
+from sfedhp.privacy import masks
+from sfedhp.privacy.secure_messages import PeerError, encode_seats
+from sfedhp.privacy.secure_sum import SecureSum
+from tests.support.deploy_memory import Federation, experiment
+from tests.support.member_certificates import certificate, key_of
+
+RUN, NOW = "a" * 16, Clock(0, 1)
+UPLOAD, RECEIVED = torch.ones(4), torch.zeros(4)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    what = experiment("hierfavg", secure=True, edges=1, clients_per_edge=3)
+    return Federation(tmp_path_factory.mktemp("kits"), what)
+
+
+@pytest.fixture
+def clients(federation):
+    return [SecureReplies(site, federation.folder / site.name, 4, 0) for site in federation.layout.clients]
+
+
+def request(kind, *parts, clock=NOW, **metadata):
+    return Envelope(kind, RUN, "", 0, clock, metadata=metadata, parts=parts)
+
+
+def card(client):
+    return client.reply_to(request(Kind.KEY))["parts"][0]
+
+
+def invite(clients, seat, attempt=bytes(8), seats=(0, 1, 2), **change):
+    others = [other for other in range(3) if other != seat]
+    named = {"cards": [[other, f"client-0-{other}"] for other in others]} | change
+    cards = [card(clients[other]) for other in others]
+    return request(Kind.OFFER, encode_seats(attempt, seats), *cards, **named)
+
+
+def offered(clients):
+    """The server's attempt, with offers of all three."""
+    attempt = SecureSum(RUN, NOW, range(3), 2)
+    for seat, client in enumerate(clients):
+        parts = client.reply_to(invite(clients, seat, attempt.attempt))["parts"]
+        attempt.offers[seat] = attempt.read_offer(seat, parts[0])
+    return attempt
+
+
+def masked(client, roster, upload=UPLOAD, weight=2.0):
+    return client.masked(request(Kind.WORK, b"", roster), Reply(upload, weight), RECEIVED)
+
+
+def test_an_invitation_is_answered_once_for_each_attempt(clients):
+    first = clients[0].reply_to(invite(clients, 0))
+    assert clients[0].reply_to(invite(clients, 0)) == first
+    assert clients[0].reply_to(invite(clients, 0, bytes(7) + b"1")) != first
+
+
+WRONG_INVITATIONS = {
+    "no parts": (lambda it: replace(it, parts=()), "has no part"),
+    "cards that are not named": (lambda it: replace(it, metadata={}), "as they are announced"),
+    "odd names": (lambda it: replace(it, metadata={"cards": "all"}), "as they are announced"),
+    "without this client": (
+        lambda it: replace(it, parts=(encode_seats(bytes(8), [1, 2]), *it.parts[1:])),
+        "this one",
+    ),
+    "two few": (
+        lambda it: replace(it, parts=(encode_seats(bytes(8), [0]), *it.parts[1:])),
+        "needs 2 clients",
+    ),
+    "one without a card": (
+        lambda it: replace(it, parts=(encode_seats(bytes(8), [0, 1, 2, 3]), *it.parts[1:])),
+        "have not come",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG_INVITATIONS.values(), ids=WRONG_INVITATIONS)
+def test_wrong_invitations_are_refused(clients, change, sentence):
+    with pytest.raises(InputError, match=f"^Secure aggregation: .*{sentence}"):
+        clients[0].reply_to(change(invite(clients, 0)))
+
+
+def test_one_member_under_two_names_is_refused(clients):
+    """A server could be all others but one, if it had a certificate of one member."""
+    wrong = invite(clients, 0, cards=[[1, "client-0-1"], [2, "client-0-1"]])
+    with pytest.raises(InputError, match="have not come"):
+        clients[0].reply_to(replace(wrong, parts=(wrong.parts[0], wrong.parts[1], wrong.parts[1])))
+
+
+@pytest.mark.parametrize("name", ["client-0-0", "authority-edge-0", "localhost"])
+def test_only_other_clients_are_believed(clients, name):
+    """Not the own name, and not a server, although the authority knows it."""
+    identity = Identity(certificate(name, "authority-edge-0"), key_of(name))
+    forged = identity.card(masks.public_bytes(masks.new_key()), clients[0]._site.config)
+    wrong = invite(clients, 0, cards=[[1, name], [2, "client-0-2"]])
+    with pytest.raises(PeerError, match="seats 1 cannot"):
+        clients[0].reply_to(replace(wrong, parts=(wrong.parts[0], forged, wrong.parts[2])))
+
+
+def test_an_upload_needs_a_roster_of_this_round(clients):
+    attempt = offered(clients)
+    roster = attempt.roster(0, 6.0)
+    for wrong in (request(Kind.WORK, b""), request(Kind.WORK, b"", roster, clock=Clock(0, 2))):
+        with pytest.raises(InputError, match="secrets of this round are not here"):
+            clients[0].masked(wrong, Reply(UPLOAD, 2.0), RECEIVED)
+    with pytest.raises(InputError, match="weighs less than this client"):
+        masked(clients[0], attempt.roster(0, 1.0))
+    with pytest.raises(InputError, match="not finite"):
+        masked(clients[0], roster, UPLOAD * torch.nan)
+    assert masked(clients[0], roster) == masked(clients[0], roster)
+    with pytest.raises(InputError, match="a second one"):
+        masked(clients[0], attempt.roster(0, 7.0))
+    with pytest.raises(InputError, match="cut off"):
+        masked(clients[1], attempt.roster(1, 6.0)[:-1])
+
+
+def test_a_client_says_which_share_of_its_upload_was_cut(clients):
+    shares: list[float] = []
+    clients[0]._on_cut = shares.append
+    roster = offered(clients).roster(0, 6.0)
+    masked(clients[0], roster, torch.tensor([1.0, 100.0, -3.0, 0.0]))
+    assert shares == [0.25]
+
+
+def test_shares_are_told_for_one_sum_of_a_round_whatever_is_attempted(clients):
+    """Two sums of the same uploads, of other clients, would tell their difference."""
+    for answered, allowed in (([0, 1, 2], True), ([0, 1, 2], True), ([0, 1], False)):
+        attempt = offered(clients)
+        for seat in range(3):
+            masked(clients[seat], attempt.roster(seat, 6.0))
+        survivors = request(Kind.UNMASK, encode_seats(attempt.attempt, answered))
+        if allowed:
+            assert clients[0].reply_to(survivors)["parts"]
+        else:
+            with pytest.raises(InputError, match="another sum of this round"):
+                clients[0].reply_to(survivors)
+    later = request(Kind.UNMASK, encode_seats(attempt.attempt, [0, 1]), clock=Clock(0, 2))
+    with pytest.raises(InputError, match="secrets of this round are not here"):
+        clients[0].reply_to(later)
