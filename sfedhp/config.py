@@ -92,7 +92,7 @@ class Experiment:
         Help("secure: largest change of a weight in a client's step; larger ones are cut to it"),
     ] = 10.0
     secure_resolution: Annotated[
-        float, Bounds(1e-9, 1), Help("secure: largest difference that rounding may make to a mean, times two")
+        float, Bounds(1e-9, 1), Help("secure: the mean of all clients is off by at most half of it")
     ] = 1e-6
     problem: Annotated[
         ProblemOption, Help("what is predicted; auto: classes, several labels or numbers, as the target says")

@@ -25,7 +25,7 @@ from sfedhp.privacy.accounting import library
 from sfedhp.runs.build import build_loss, build_network, check_problem, initial_weights, probe_network
 from sfedhp.runs.cautions import cautions
 from sfedhp.runs.federation import federation_of
-from sfedhp.runs.method_options import check_threshold, check_used, with_schedule
+from sfedhp.runs.method_options import check_threshold, check_used, secure_price, with_schedule
 from sfedhp.runs.privacy import check_network
 from sfedhp.runs.tensor_files import write_tensors
 
@@ -103,7 +103,7 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     sample = torch.zeros(2, *shape, dtype=experiment.torch_dtype)
     probe_network(experiment, network, sample, outputs or classes, problem)
     model, statistics = initial_weights(experiment, network)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = tuple(filter(None, [secure_price(experiment)]))
     if federation is not None:
         notes = (*federation.notes, *cautions(experiment, federation, network, model, statistics))
     experiment = replace(

@@ -74,7 +74,7 @@ class SecureReplies:
         self._offered: tuple[str, Clock, bytes] | None = (
             None  # what the member's secrets are of, and its offer
         )
-        self._told: tuple[str, Clock, list[int]] | None = None  # whose sum shares were told for
+        self._told: dict[tuple[str, Clock], list[int]] = {}  # in each round, whose sum shares were told for
 
     def reply_to(self, request: Envelope) -> dict[str, Any]:
         """The content of the reply to a request about keys, offers or shares.
@@ -148,11 +148,10 @@ class SecureReplies:
             raise ValueError("the secrets of this round are not here")
         assert self._member is not None
         _, answered = decode_seats(request.parts[0])
-        told = (request.run, request.clock, answered)
-        if self._told is not None and self._told[:2] == told[:2] and self._told != told:
+        if self._told.get((request.run, request.clock), answered) != answered:
             raise ValueError("shares for another sum of this round were told already")
         revealed = self._member.reveal(request.parts[0])
-        self._told = told
+        self._told[request.run, request.clock] = answered
         return revealed
 
     def _is_of(self, request: Envelope) -> bool:

@@ -223,4 +223,9 @@ def test_a_threshold_that_no_server_can_reach_is_refused():
     with pytest.raises(InputError, match="secure_threshold = 2 is no majority of the 5 clients"):
         lay_out(replace(file, limits=replace(QUICK, secure_threshold=2)), circle())
     for threshold in (0, 3, 5):
-        lay_out(replace(file, limits=replace(QUICK, secure_threshold=threshold)), circle())
+        made = lay_out(replace(file, limits=replace(QUICK, secure_threshold=threshold)), circle())
+        assert "The cloud learns sums" in made.notes[-1]
+    nowhere = FederationFile(inputs=(4,), classes=3)
+    assert "The cloud learns sums" in lay_out(nowhere, circle(data={})).notes[0]
+    with pytest.raises(InputError, match="no effect without secure = true"):
+        lay_out(replace(file, limits=replace(QUICK, secure_threshold=3)), circle(secure=False))

@@ -19,7 +19,7 @@ from sfedhp.privacy.secure_sum import SecureSum
 from tests.support.deploy_memory import Federation, experiment
 from tests.support.member_certificates import certificate, key_of
 
-RUN, NOW = "a" * 16, Clock(0, 1)
+RUN, NOW, LATER = "a" * 16, Clock(0, 1), Clock(0, 2)
 UPLOAD, RECEIVED = torch.ones(4), torch.zeros(4)
 
 
@@ -49,17 +49,18 @@ def invite(clients, seat, attempt=bytes(8), seats=(0, 1, 2), **change):
     return request(Kind.OFFER, encode_seats(attempt, seats), *cards, **named)
 
 
-def offered(clients):
+def offered(clients, clock=NOW):
     """The server's attempt, with offers of all three."""
-    attempt = SecureSum(RUN, NOW, range(3), 2)
+    attempt = SecureSum(RUN, clock, range(3), 2)
     for seat, client in enumerate(clients):
-        parts = client.reply_to(invite(clients, seat, attempt.attempt))["parts"]
+        invitation = replace(invite(clients, seat, attempt.attempt), clock=clock)
+        parts = client.reply_to(invitation)["parts"]
         attempt.offers[seat] = attempt.read_offer(seat, parts[0])
     return attempt
 
 
-def masked(client, roster, upload=UPLOAD, weight=2.0):
-    return client.masked(request(Kind.WORK, b"", roster), Reply(upload, weight), RECEIVED)
+def masked(client, roster, upload=UPLOAD, weight=2.0, clock=NOW):
+    return client.masked(request(Kind.WORK, b"", roster, clock=clock), Reply(upload, weight), RECEIVED)
 
 
 def test_an_invitation_is_answered_once_for_each_attempt(clients):
@@ -137,16 +138,21 @@ def test_a_client_says_which_share_of_its_upload_was_cut(clients):
 
 def test_shares_are_told_for_one_sum_of_a_round_whatever_is_attempted(clients):
     """Two sums of the same uploads, of other clients, would tell their difference."""
-    for answered, allowed in (([0, 1, 2], True), ([0, 1, 2], True), ([0, 1], False)):
-        attempt = offered(clients)
+    for answered, clock, allowed in (
+        ([0, 1, 2], NOW, True),
+        ([0, 1, 2], NOW, True),
+        ([0, 1, 2], LATER, True),
+        ([0, 1], NOW, False),
+    ):
+        attempt = offered(clients, clock)
         for seat in range(3):
-            masked(clients[seat], attempt.roster(seat, 6.0))
-        survivors = request(Kind.UNMASK, encode_seats(attempt.attempt, answered))
+            masked(clients[seat], attempt.roster(seat, 6.0), clock=clock)
+        survivors = request(Kind.UNMASK, encode_seats(attempt.attempt, answered), clock=clock)
         if allowed:
             assert clients[0].reply_to(survivors)["parts"]
         else:
             with pytest.raises(InputError, match="another sum of this round"):
                 clients[0].reply_to(survivors)
-    later = request(Kind.UNMASK, encode_seats(attempt.attempt, [0, 1]), clock=Clock(0, 2))
+    later = request(Kind.UNMASK, encode_seats(attempt.attempt, [0, 1]), clock=LATER)
     with pytest.raises(InputError, match="secrets of this round are not here"):
         clients[0].reply_to(later)
