@@ -101,8 +101,7 @@ class ClientRole:
         if site.experiment.secure:
             from sfedhp.deploy.roles.secure_replies import SecureReplies  # cryptography comes with FLARE
 
-            sizes, log = (len(self._message), len(self._statistics)), self.log
-            self._secure = SecureReplies(site, kit, *sizes, lambda share: log.write("cut", share=share))
+            self._secure = SecureReplies(site, kit, len(self._message), len(self._statistics), self.log)
             rows["key"] = self._secure.key_id
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.types import Clock
+from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.identity import CardReader, Identity
 from sfedhp.deploy.messaging.protocol import Envelope, Kind
 from sfedhp.deploy.messaging.shape import count, list_of, text, tuple_of
@@ -37,14 +38,7 @@ class _Peer(NamedTuple):
 class SecureReplies:
     """What a client sends in place of its model. Its secrets are in memory alone: a restart costs a round."""
 
-    def __init__(
-        self,
-        site: Site,
-        kit: Path,
-        size: int,
-        statistics: int,
-        on_cut: Callable[[float], None] = lambda share: None,
-    ):
+    def __init__(self, site: Site, kit: Path, size: int, statistics: int, log: EventLog):
         """Read the certificate, and draw a key.
 
         Args:
@@ -52,7 +46,7 @@ class SecureReplies:
             kit: its folder.
             size: d.
             statistics: s.
-            on_cut: called with the share of an upload's weights whose change was cut to the bound.
+            log: the client's.
 
         Raises:
             InputError: the kit has no certificate.
@@ -60,7 +54,7 @@ class SecureReplies:
         options, experiment = secure_options(site.experiment), site.experiment
         assert options is not None, "secure is on"
         self._site, self._sizes, self._options = site, (size, statistics), options
-        self._on_cut = on_cut
+        self._log = log
         self._cards = CardReader.of(kit, site.config)
         self._channel = masks.new_key()
         public = masks.public_bytes(self._channel)
@@ -113,7 +107,7 @@ class SecureReplies:
                 raise ValueError("a roster weighs less than this client")
             change = sent[:size] - received
             if share := float((change.abs() > self._options.bound).double().mean()):
-                self._on_cut(share)
+                self._log.write("cut", share=share)  # of the weights, whose change was more than the bound
             return form, form.encode(change, sent[size:], reply.weight / roster.total)
 
         with _refusing():

@@ -9,6 +9,7 @@ import torch
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.types import Clock
+from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.identity import Identity
 from sfedhp.deploy.messaging.protocol import Envelope, Kind
 from sfedhp.deploy.roles.secure_replies import SecureReplies
@@ -31,7 +32,8 @@ def federation(tmp_path_factory):
 
 @pytest.fixture
 def clients(federation):
-    return [SecureReplies(site, federation.folder / site.name, 4, 0) for site in federation.layout.clients]
+    kits = [(site, federation.folder / site.name) for site in federation.layout.clients]
+    return [SecureReplies(site, kit, 4, 0, EventLog(kit / "run", site.name)) for site, kit in kits]
 
 
 def request(kind, *parts, clock=NOW, **metadata):
@@ -128,12 +130,11 @@ def test_an_upload_needs_a_roster_of_this_round(clients):
         masked(clients[1], attempt.roster(1, 6.0)[:-1])
 
 
-def test_a_client_says_which_share_of_its_upload_was_cut(clients):
-    shares: list[float] = []
-    clients[0]._on_cut = shares.append
+def test_a_client_says_which_share_of_its_upload_was_cut(federation, clients):
     roster = offered(clients).roster(0, 6.0)
     masked(clients[0], roster, torch.tensor([1.0, 100.0, -3.0, 0.0]))
-    assert shares == [0.25]
+    (line,) = federation.events("client-0-0", "cut")
+    assert line["share"] == 0.25
 
 
 def test_shares_are_told_for_one_sum_of_a_round_whatever_is_attempted(clients):
