@@ -40,6 +40,6 @@ def connected(channel: grpc.Channel, name: str, end: threading.Event) -> Any:
         yield Frame(seq=1, data=bytes(prefix) + body)
         end.wait()
 
-    frames = StreamerStub(channel).Stream(say(), timeout=600)
+    frames = StreamerStub(channel).Stream(say(), timeout=120)
     next(frames)
     return frames

@@ -21,7 +21,7 @@ from tests.support.patient_clock import CLOCK, wait_for
 SLOW = pytest.mark.slow
 METHODS = [name for name, kind in FEDERATED.items() if kind().needs_only_sums]
 QUICKLY = ("sfedhp", "scaffold")
-HASTY = replace(QUICK, client_seconds=2.0)
+HASTY = replace(QUICK, client_seconds=5.0)
 
 
 def circle(name="fedavg", **more):
