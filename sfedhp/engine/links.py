@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sfedhp.core.factored import dense
 from sfedhp.core.trees import keep
+from sfedhp.core.vectors import constant
 from sfedhp.engine.rounds import Message
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Ledger
@@ -75,10 +76,10 @@ class Links:
         weights = dense(message.model)
         size, members = weights.shape[-1], weights.shape[:-1]
         sent = self._link(direction).zeroed(weights, size)
-        counts = torch.tensor([length, size], device=weights.device)
-        return Delivery(
-            Message(sent, message.statistics), counts[0].expand(members), counts[1].expand(members)
+        lengths, nonzeros = (
+            constant(number, torch.int64, weights.device).expand(members) for number in (length, size)
         )
+        return Delivery(Message(sent, message.statistics), lengths, nonzeros)
 
     def coded_on_host(self, direction: Direction) -> bool:
         """Whether messages of this direction are coded on the host."""

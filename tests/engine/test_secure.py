@@ -18,6 +18,7 @@ from sfedhp.privacy.secure_messages import lengths
 from sfedhp.wire.cost import ChannelOptions, LinksOptions, seconds
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions, link_of
+from tests.support.capturing import with_empty_edge
 
 OPTIONS = SecureOptions(10.0, 1e-6)
 SHORT = {"sfedhp": {"edge_rounds": 3}, "sfedhp-plus": {"edge_rounds": 3}, "pfedgp": {"gibbs_steps": 2}}
@@ -110,6 +111,13 @@ def test_a_round_with_too_few_replies_is_left_out(algorithm):
     )
     assert all(torch.equal(before, each) for each in [next(iter(simulator.run(1))).served.state])
     assert not torch.equal(before, next(iter(few_more.run(1))).served.state)
+
+
+def test_empty_seats_and_an_edge_without_clients_are_no_part_of_a_sum():
+    plain = run(with_empty_edge().simulator(HierFAVG(edge_rounds=2)))
+    masked = run(with_empty_edge().simulator(HierFAVG(edge_rounds=2), secure=OPTIONS))
+    for one, other in zip(plain, masked, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampled", [0, 5])

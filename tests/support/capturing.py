@@ -23,11 +23,13 @@ from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
 from sfedhp.nn.models import ModelOptions
 from sfedhp.nn.network import Network
+from sfedhp.privacy.ring import SecureOptions
 from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 
 ROUNDS = 5
+_SECURE = SecureOptions(10.0, 1e-6)
 TOLERANCE = 1e-9  # the design's, in float64
 SPARSE: dict[str, Any] = {"client_sparsity": 1e-3, "edge_sparsity": 1e-3, "sparsity_floor": 0.5}
 
@@ -211,6 +213,9 @@ CHECKS: dict[str, Callable[[], None]] = {
     "batch norm, two tiers": lambda: rounds(FedAvg(local_steps=3), normed()),
     "dropout": lambda: rounds(SFedHP(edge_rounds=2, personal_steps=3), dropping()),
     "dropout, two tiers": lambda: rounds(FedAvg(local_steps=3), dropping()),
+    "secure": partial(rounds, SFedHP(edge_rounds=2), secure=_SECURE),
+    "secure, batch norm": lambda: rounds(SFedHP(edge_rounds=2), normed(), secure=_SECURE),
+    "secure, empty edge": lambda: rounds(HierFAVG(edge_rounds=2), with_empty_edge(), secure=_SECURE),
     "thresholds": partial(
         rounds,
         SFedHP(edge_rounds=2),
