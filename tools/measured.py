@@ -19,9 +19,10 @@ from typing import get_args
 
 from sfedhp.paper import STUDIES, Claim, Results, Row, read_records, read_results, read_studies
 from sfedhp.paper.agreement import GROUPS, agreement
+from sfedhp.paper.beyond import last_five
 from sfedhp.paper.page import coverage
 from sfedhp.paper.published import METHOD_NAMES, TABLES, in_words, place_of
-from sfedhp.paper.rows import table1_rows
+from sfedhp.paper.rows import final_records, table1_rows
 from sfedhp.paper.studies import MAIN_READING, OTHER_READING
 from sfedhp.paper.verdicts import Verdict
 
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tradeoff
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/which-method.md")
 GB = 1e9
 # As `sfedhp check model.name=dnn rounds=100`: 494 710 float32 weights, 20 clients, 4 edges, R = 20.
 MODEL, CLIENTS, EDGES, EDGE_ROUNDS, ROUNDS = 4 * 494_710, 20, 4, 20, 100
@@ -227,6 +228,40 @@ def runtime(results: Results) -> str:
     return "\n".join(lines)
 
 
+def tiers(results: Results) -> str:
+    """Each kind of model on Fashion-MNIST: of a method the λ with the best mean of its tiers."""
+    del results
+    lines = []
+    for table in ("table4", "table5"):
+        (study,) = read_studies(ROOT / "experiments", [table])
+        records = read_records(ROOT / "results", [table])
+        found: dict[str, tuple[float, str, list[float | None]]] = {}
+        for variant in study.variants:
+            runs = final_records(study, variant, records)
+            if not runs:
+                continue
+            columns = ("pm", "em", "gm", "pm_worst")
+            figures = [last_five(runs, column) for column in columns]
+            if runs[0].config["algorithm"]["name"] == "perfedavg":
+                figures[2] = None  # w is the start of one step, and no model to predict with
+            known = [each for each in figures[:3] if each is not None]
+            method = variant.split()[0]
+            found[method] = max(
+                found.get(method, (0.0, "", [])),
+                (sum(known) / len(known), variant, figures),
+                key=lambda x: x[0],
+            )
+        lines += [
+            f"| {place_of(table)} | PM | EM | GM | PM, worst tenth |",
+            "| --- | ---: | ---: | ---: | ---: |",
+        ]
+        for _, variant, figures in found.values():
+            shown = " | ".join("–" if each is None else f"{each:.1f}" for each in figures)
+            lines.append(f"| {in_words(variant)} | {shown} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
 def _cifar(rows: Iterable[Row], reading: str) -> list[Row]:
     return [row for row in table1_rows(list(rows), reading) if row.statistics == "local"]
 
@@ -264,6 +299,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "pixels": pixels,
     "newcomers": newcomers,
     "runtime": runtime,
+    "tiers": tiers,
 }
 
 
