@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sfedhp import Experiment, sweep
 from sfedhp.algorithms import Algorithm, FedAvg, SFedHP
 from sfedhp.config import EvaluationOptions, to_dict
@@ -31,7 +33,7 @@ from sfedhp.runs.prepare import prepare
 from sfedhp.runs.privacy import spending_of
 
 COST, LEAKS = Path("results/privacy-cost.json"), Path("results/privacy-leaks.json")
-EPSILONS = (1.0, 3.0, 10.0, math.inf)
+EPSILONS = (1.0, 3.0, 10.0, None, math.inf)  # None: clipped, without noise
 SEEDS = (0, 1, 2)
 # MNIST, Setting 2, with few steps on large batches. Chosen before any run, and the same for every ε.
 SETTING_2 = Experiment(
@@ -84,14 +86,21 @@ OVERFITTED = {
 LEAK_EPSILONS = (math.inf, 1.0, 10.0)
 
 
-def private(experiment: Experiment, target: float, data: Data | None = None) -> Experiment:
-    """The experiment with the noise that an ε needs, for rows, at the clients."""
+def private(experiment: Experiment, target: float | None, data: Data | None = None) -> Experiment:
+    """The experiment with the noise that an ε needs, for rows, at the clients; None: with next to none."""
+    if target is None:
+        return replace(experiment, privacy=PrivacyOptions(noise=1e-9))
     if math.isinf(target):
         return experiment
     noisy = replace(experiment, privacy=PrivacyOptions(noise=1.0))
     prepared = prepare(noisy, data)
     noise = spending_of(prepared.simulator, prepared.experiment).noise_for(target, experiment.rounds)
     return replace(noisy, privacy=replace(noisy.privacy, noise=noise))
+
+
+def named(target: float | None) -> float | str | None:
+    """An ε as it stands in the records; None: no noise."""
+    return "clipped" if target is None else None if math.isinf(target) else target
 
 
 def breast_cancer() -> dict[str, Any]:
@@ -118,7 +127,7 @@ def measure_cost() -> list[dict[str, Any]]:
                         {
                             "model": model,
                             "method": name,
-                            "epsilon": None if math.isinf(target) else target,
+                            "epsilon": named(target),
                             "spent": row.get("epsilon"),
                             "noise": base.privacy.noise,
                             "seed": seed,
@@ -128,7 +137,7 @@ def measure_cost() -> list[dict[str, Any]]:
                 print(
                     model, name, target, records[-1], f"{time.process_time() - began:.0f} CPU s", flush=True
                 )
-                write(COST, records, SETTING_2)
+                write(COST, records, {"MNIST": SETTING_2})
     return records
 
 
@@ -149,7 +158,7 @@ def measure_leaks(shadows: int) -> list[dict[str, Any]]:
                 records.append(
                     {
                         "data": name,
-                        "epsilon": None if math.isinf(target) else target,
+                        "epsilon": named(target),
                         "noise": experiment.privacy.noise,
                         "seed": seed,
                         **{kind: figures.get(kind) for kind in ("gm", "em", "pm")},
@@ -158,31 +167,32 @@ def measure_leaks(shadows: int) -> list[dict[str, Any]]:
                 )
                 areas = {f"{each.tier} {each.attack}": round(each.area.value, 3) for each in found.findings}
                 print(name, target, seed, areas, f"{time.process_time() - began:.0f} CPU s", flush=True)
-                write(LEAKS, records, base)
+                write(LEAKS, records, OVERFITTED)
     return records
 
 
-def write(path: Path, records: list[dict[str, Any]], base: Experiment) -> None:
+def write(path: Path, records: list[dict[str, Any]], bases: dict[str, Experiment]) -> None:
     """Write the records with what they were computed with."""
-    about = {"command": f"python tools/privacy.py {path.stem.removeprefix('privacy-')}"}
-    import torch
-
-    versions = environment(torch.device("cpu"), 0)
-    content = {**about, "versions": versions, "config": to_dict(base), "records": records}
-    path.write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
+    content = {
+        "command": f"python tools/privacy.py {path.stem.removeprefix('privacy-')}",
+        "versions": environment(torch.device("cpu"), 0),
+        "configs": {name: to_dict(base) for name, base in bases.items()},
+        "records": records,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def cost_table(records: list[dict[str, Any]]) -> str:
     """Accuracies in percent, mean ± deviation over seeds, as Markdown."""
     lines = [
-        "| model | method | | ε = 1 | ε = 3 | ε = 10 | no noise |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| model | method | | ε = 1 | ε = 3 | ε = 10 | clipped alone | neither |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for model in ("mlr", "dnn-small"):
         for method in METHODS:
             for kind in ("gm", "em", "pm"):
                 cells = []
-                for target in (1.0, 3.0, 10.0, None):
+                for target in (1.0, 3.0, 10.0, "clipped", None):
                     values = [
                         each[kind]
                         for each in records

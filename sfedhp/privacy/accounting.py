@@ -22,6 +22,7 @@ from sfedhp.core.errors import InputError
 _FEW_ORDERS: Final = (1.25, 1.5, *range(2, 13), 14, 16, 20, 24, 28, 32, 40, 48, 64, 96)
 _CLOSE: Final = 1.01  # a noise that is found is at most about this factor too large
 _MOST_NOISE: Final = 2.0**40
+_TRIES: Final = 40
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,25 @@ def noise_for(release: Release, target: float, delta: float) -> float:
     Raises:
         InputError: dp-accounting is not installed.
     """
-    low, high = math.log(1e-3), math.log(1.0)
-    while _epsilon(release, math.exp(high), delta, _FEW_ORDERS) > target and math.exp(high) < _MOST_NOISE:
-        low, high = high, high + math.log(4)
-    while high - low > math.log(_CLOSE):
-        middle = (low + high) / 2
-        if _epsilon(release, math.exp(middle), delta, _FEW_ORDERS) > target:
-            low = middle
-        else:
-            high = middle
+
+    def excess(at: float) -> float:
+        """log ε − log target for log σ: nearly a straight line."""
+        found = _epsilon(release, math.exp(at), delta, _FEW_ORDERS)
+        return math.log(min(max(found, 1e-9), 1e300) / target)
+
+    low, high = math.log(1e-3), 0.0
+    above, below = 0.0, excess(high)
+    while below > 0 and math.exp(high) < _MOST_NOISE:
+        low, above, high = high, below, high + max(below, 1.0)
+        below = excess(high)
+    above = above or excess(low)
+    for _ in range(_TRIES):
+        if above <= 0 or below > 0 or below > -math.log(_CLOSE) or high - low < math.log(_CLOSE):
+            break
+        # On the line between both ends, a little to the side that is kept.
+        middle = low + (high - low) * (above + 0.3 * math.log(_CLOSE)) / (above - below)
+        value = excess(middle)
+        low, above, high, below = (middle, value, high, below) if value > 0 else (low, above, middle, value)
     noise = math.exp(high)
     # The orders of dp-accounting are others: large ones, for little noise or much, may give a little more.
     while (spent := _epsilon(release, noise, delta)) > target and noise < _MOST_NOISE:
