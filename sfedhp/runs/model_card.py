@@ -43,7 +43,7 @@ class ModelCard:
     name: str  # of the client or edge, as the data calls it; "global"
     model: ModelOptions  # its name is that of a preset, or package.module:callable
     dtype: str  # of the weights
-    features: bool  # the method predicts from the network's features, so that the network alone does not
+    features: bool  # the method predicts with more than the network, such as with its features
     schema: Schema
     origin: Origin
     metrics: dict[str, float] = field(

@@ -165,6 +165,8 @@ def save_model(path: Path, module: nn.Module, classes: int, card: ModelCard | No
     path.parent.mkdir(parents=True, exist_ok=True)
     # Tied weights share memory in the module, but not in the file.
     state = {name: value.detach().cpu().clone().contiguous() for name, value in module.state_dict().items()}
+    if card is not None and isinstance(module, Predictor):
+        card = replace(card, features=True)
     write_tensors(path, state, {_CLASSES: str(classes), **(card.to_metadata() if card is not None else {})})
 
 
