@@ -1,7 +1,7 @@
 """The paper's tables and figures: studies to run, records of runs, and our numbers beside the paper's.
 
 >>> from sfedhp.paper import FAST, make_page, read_results, read_studies, run_studies
->>> studies = read_studies("experiments", ["table2"])          # files with a [reproduce] table
+>>> studies = read_studies(names=["table2"])                   # experiment files that come with the package
 >>> run_studies(studies, "records", FAST)                      # runs what has no record yet
 >>> results = read_results(studies, "records")
 >>> results.rows, results.curves, results.claims

@@ -28,6 +28,8 @@ LARGEST = 6_000_000  # bytes of a wheel
 NAME = f"sfedhp-{sfedhp.__version__}"
 BUILT_FROM = ["sfedhp", "experiments", "results", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md"]
 BUILT_FROM += ["LICENSE", "constraints.txt", "CITATION.cff", "CHANGELOG.md"]
+# Beside the README; test_docs.py runs them from the clone.
+WITH_EXAMPLES = ("quickstart", "extend", "personalize", "tables", "results")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -139,9 +141,14 @@ def test_a_federation_is_deployed_without_a_file(installed: Command) -> None:
     assert "finished" in done.stdout
 
 
-def test_the_examples_of_the_readme_run(installed: Command, site: Path, tmp_path: Path) -> None:
-    script = python_script(ROOT / "README.md", tmp_path)
-    script.write_text(f"{script.read_text()}\nprint('from', sfedhp.__file__)\n", encoding="utf-8")
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", *(pytest.param(f"docs/{name}.md", marks=pytest.mark.slow) for name in WITH_EXAMPLES)],
+)
+def test_the_examples_of_a_page_run(installed: Command, site: Path, tmp_path: Path, page: str) -> None:
+    script = python_script(ROOT / page, tmp_path)
+    last = "import sfedhp\nprint('from', sfedhp.__file__)\n"
+    script.write_text(f"{script.read_text()}\n{last}", encoding="utf-8")
     done = installed("-W", "error", "-W", "ignore::DeprecationWarning", script.name)
     assert done.returncode == 0, done.stderr
     assert f"from {site / 'sfedhp'}" in done.stdout
