@@ -231,7 +231,7 @@ def test_a_long_round_is_measured_once(monkeypatch):
 
 def test_a_check_knows_which_lines_fit_the_method():
     groups = {line.group for line in check(SMALL).lines}
-    assert groups == {"constants", "conditions", "bounds", "limits", "forecast"}
+    assert groups == {"constants", "conditions", "bounds", "limits", "forecast", "privacy"}
     flat = check(replace(SMALL, algorithm=PFedMe(local_rounds=1, client_proximity=90.0)))
     assert {line.group for line in flat.lines} == {"limits", "forecast"}
     assert {line.name for line in flat.alarms} >= {"personal_rate", "model_step"}

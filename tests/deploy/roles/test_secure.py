@@ -77,7 +77,8 @@ def test_running_statistics_are_summed_too(tmp_path):
 
 
 def test_a_member_that_is_lost_before_between_or_after_the_stages_costs_no_round(tmp_path):
-    what = circle(rounds=3)
+    # Two may still be late in the last round, where a third is lost: four of seven are enough for a sum.
+    what = circle(rounds=3, clients_per_edge=7)
     changes = {
         ("client-0-0", Kind.OFFERS, 0): lost,
         ("client-0-1", Kind.REPLY, 1): lost,
@@ -88,7 +89,7 @@ def test_a_member_that_is_lost_before_between_or_after_the_stages_costs_no_round
     # Who was late is waited for again as soon as its heartbeat shows that it is idle.
     assert missing[0] == {"client-0-0"}
     assert {"client-0-1"} <= missing[1] <= {"client-0-0", "client-0-1"}
-    assert missing[2] <= {"client-0-1"}
+    assert missing[2] <= {"client-0-0", "client-0-1"}
     simulator = prepare(what).simulator
     simulator.lost = lambda clock, ids: torch.tensor(
         [f"client-0-{client}" in missing[int(clock.cloud_round)] for client in ids.tolist()]
