@@ -46,11 +46,11 @@ class FedDBE(ClientMeans):
             of, rows = batch.task, batch.rows
             # m ← (1 − μ) m + μ mean f(x)
             mean = mean + batch.only_here(self.mean_share * (mean_features(of, model, rows) - mean))
-            slope, of_shift = shifted_gradient(of, model, shift, rows)
+            grad, shift_grad = shifted_gradient(of, model, shift, rows)
             pull = mean_features_gradient(of, model, rows, strength * (mean - goal))
-            model = model - self.local_rate * batch.only_here(slope + pull)
+            model = model - self.local_rate * batch.only_here(grad + pull)
             # z ← z − η ∇_z ℓ
-            shift = shift - self.local_rate * batch.only_here(of_shift)
+            shift = shift - self.local_rate * batch.only_here(shift_grad)
         return ClientResult(torch.cat([model, in_head(task, mean)], -1), Kept(shift, mean))
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Tensor:

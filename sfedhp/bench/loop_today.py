@@ -82,14 +82,14 @@ def apfl(algorithm: APFL, clients: list[Client], model: Parameters, kept: list[A
         for step in range(algorithm.local_steps):
             batch = client.batch()
             mixed = [share * one + (1 - share) * two for one, two in zip(own, local, strict=True)]
-            slope = gradient(client, mixed, batch)
+            grads = gradient(client, mixed, batch)
             if not step:
-                gaps = zip(own, local, slope, strict=True)
+                gaps = zip(own, local, grads, strict=True)
                 share -= rate * sum(float(((one - two) * grad).sum()) for one, two, grad in gaps)
                 share = min(max(share, 0.0), 1.0)
-            own = [each - rate * share * grad for each, grad in zip(own, slope, strict=True)]
-            slope = gradient(client, local, batch)
-            local = [each - rate * grad for each, grad in zip(local, slope, strict=True)]
+            own = [each - rate * share * grad for each, grad in zip(own, grads, strict=True)]
+            grads = gradient(client, local, batch)
+            local = [each - rate * grad for each, grad in zip(local, grads, strict=True)]
         kept[place] = (own, share)
         uploads.append(local)
     return uploads
@@ -107,8 +107,8 @@ def fedala(algorithm: FedALA, clients: list[Client], model: Parameters, kept: li
             return chosen(head, [one + (two - one) * weight for one, two, weight in parts], model)
 
         for _ in range(algorithm.weight_steps):
-            slope = gradient(client, between(weights), client.batch())
-            parts = zip(weights, slope, model, old, strict=True)
+            grads = gradient(client, between(weights), client.batch())
+            parts = zip(weights, grads, model, old, strict=True)
             step = number(algorithm.weight_rate)
             weights = [(weight - step * grad * (two - one)).clamp(0, 1) for weight, grad, two, one in parts]
         trained = descend(client, between(weights), draws(client, algorithm.local_steps), rate)
@@ -228,12 +228,12 @@ def descend(
             if moving is not None and not moving[place]:
                 continue
             assert own.grad is not None
-            slope = own.grad.data
+            grad = own.grad.data
             if center is not None:
-                slope = slope + pull * (own.data - center[place].data)
+                grad = grad + pull * (own.data - center[place].data)
             if linear is not None:
-                slope = slope + linear[place]
-            own.data.add_(slope, alpha=-rate)
+                grad = grad + linear[place]
+            own.data.add_(grad, alpha=-rate)
     return copied(client.parameters)
 
 
@@ -245,7 +245,7 @@ def gradient(client: Client, model: Parameters, batch: Pair) -> Parameters:
 
 
 def draws(client: Client, count: int) -> list[Pair]:
-    """The next mini-batches."""
+    """This many mini-batches of a client, the next ones that it draws."""
     return [client.batch() for _ in range(count)]
 
 

@@ -76,7 +76,7 @@ def test_features_and_their_gradients(name: str) -> None:
     if name != "batch norm":  # which has other features in training
         torch.testing.assert_close(means, found.mean(-2))
     pull = mean_features_gradient(task, models, batch, shift)
-    slope, of_shift = shifted_gradient(task, models, shift, batch)
+    grad, shift_grad = shifted_gradient(task, models, shift, batch)
     step = 1e-6
     for index in (0, task.network.d // 2, task.network.d - 1):
         unit = torch.zeros_like(models)
@@ -94,5 +94,5 @@ def test_features_and_their_gradients(name: str) -> None:
         out = (hidden + own.unsqueeze(-2)) @ leaf[:, 85:100].view(-1, 3, 5).mT + leaf[:, None, 100:]
         total = sum(loss(each, labels) for each, labels in zip(out, task.labels, strict=True))
         grads = torch.autograd.grad(total, (leaf, own))  # type: ignore[arg-type]
-        torch.testing.assert_close(slope, grads[0] + 0.1 * models)
-        torch.testing.assert_close(of_shift, grads[1])
+        torch.testing.assert_close(grad, grads[0] + 0.1 * models)
+        torch.testing.assert_close(shift_grad, grads[1])

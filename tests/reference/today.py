@@ -297,14 +297,14 @@ def feddbe(
                 delta = powers / powers.sum(1, keepdims=True)
                 delta[np.arange(len(rows.labels)), rows.labels] -= 1
                 delta /= len(rows.labels)
-                slope = network.weight_decay * local
-                slope[ends[0] : ends[1]] += (delta.T @ (seen + shifts[client])).ravel()
-                slope[ends[1] :] += delta.sum(0)
+                grad = network.weight_decay * local
+                grad[ends[0] : ends[1]] += (delta.T @ (seen + shifts[client])).ravel()
+                grad[ends[1] :] += delta.sum(0)
                 pull = np.zeros(count) if turn == 0 else mean_pull / count * (means[client] - consensus)
                 if isinstance(network, OneHidden):
                     below = (delta @ upper + mean_share * pull / len(rows.labels)) * (seen > 0)
-                    slope[: ends[0]] += np.concatenate([(below.T @ rows.inputs).ravel(), below.sum(0)])
-                local = local - local_rate * slope
+                    grad[: ends[0]] += np.concatenate([(below.T @ rows.inputs).ravel(), below.sum(0)])
+                local = local - local_rate * grad
                 shifts[client] = shifts[client] - local_rate * (delta @ upper).sum(0)
             uploads.append(local)
             measured.append(means[client])
