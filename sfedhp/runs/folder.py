@@ -69,10 +69,10 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         remove_temporary_files(folder, *SUBFOLDERS)
         for name in (*SCORE_FILES, SUMMARY_FILE):
             (folder / name).unlink(missing_ok=True)
-        _write_environment(folder, _environment(prepared))
+        write_environment(folder, _environment(prepared))
         (folder / _SCHEMA).unlink(missing_ok=True)
         add_schema(prepared, index, folder)
-        write_text(folder / _CONFIG, to_toml(to_dict(prepared.experiments[index])))
+        write_config(folder, prepared.experiments[index])
         return History(folder / _HISTORY)
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
@@ -137,11 +137,16 @@ def _what_is_whole(folder: Path, rounds: int, counted: bool) -> str:
     whole = whole_rounds_of(folder, counted=counted)
     older = [each for each in checkpoints.rounds_in(folder / "checkpoint") if each <= whole]
     if not older or whole >= rounds:
-        return f"Whole are the rounds 1 to {whole}." if whole else "No round before the damage is whole."
+        return f"Rounds 1 to {whole} are whole." if whole else "No round before the damage is whole."
     return (
-        f"Whole are the rounds 1 to {whole}: `sfedhp resume {folder} --salvage` continues from the "
+        f"Rounds 1 to {whole} are whole: `sfedhp resume {folder} --salvage` continues from the "
         f"checkpoint of round {max(older)}, and keeps the damaged files beside the new ones."
     )
+
+
+def write_config(folder: Path, experiment: Experiment) -> None:
+    """Write every option of a run to its `config.toml`."""
+    write_text(folder / _CONFIG, to_toml(to_dict(experiment)))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -211,6 +216,11 @@ def experiment_of(config: Mapping[str, Any], algorithm: Algorithm | None) -> Exp
     return replace(from_dict(known), algorithm=algorithm)
 
 
+def write_environment(folder: Path, values: Mapping[str, Any]) -> None:
+    """Write what `runs.environment.environment` gave to `environment.json`, with a checksum."""
+    write_text(folder / _ENVIRONMENT, json.dumps(with_checksum(values), indent=2) + "\n")
+
+
 def read_environment(folder: Path) -> dict[str, Any]:
     """The content of a run's `environment.json`; empty where it is missing. No run needs it.
 
@@ -230,7 +240,7 @@ def update_environment(folder: Path, **more: str) -> None:
     except DamagedError as error:  # it must not cost the run its end
         warnings.warn(f"{error} It is replaced, without its old content.", Note, stacklevel=2)
         known = {}
-    _write_environment(folder, known | more)
+    write_environment(folder, known | more)
 
 
 def _read_environment(path: Path) -> dict[str, Any]:
@@ -248,10 +258,6 @@ def _read_environment(path: Path) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise DamagedError(f"{path} is damaged: it is not a JSON object.")
     return checked(path, known)
-
-
-def _write_environment(folder: Path, values: Mapping[str, Any]) -> None:
-    write_text(folder / _ENVIRONMENT, json.dumps(with_checksum(values), indent=2) + "\n")
 
 
 def _environment(prepared: Prepared) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_a_damaged_line_is_refused_named_and_salvaged(stopped, name):
     with pytest.raises(InputError) as error:
         sfedhp.resume(stopped)
     assert str(error.value).startswith(f"{stopped / name} is damaged in line 5: its checksum is wrong.")
-    assert f"Whole are the rounds 1 to 4: `sfedhp resume {stopped} --salvage` continues" in str(error.value)
+    assert f"Rounds 1 to 4 are whole: `sfedhp resume {stopped} --salvage` continues" in str(error.value)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     run = sfedhp.resume(stopped, salvage=True)
     assert run.finished

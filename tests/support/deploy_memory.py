@@ -172,6 +172,14 @@ class Federation:
         return role
 
 
+def finished(folder, what, *args, **options):
+    """The federation of an experiment after its run, with the arguments of `Federation`."""
+    federation = Federation(folder, what, *args, **options)
+    federation.start()
+    federation.finish()
+    return federation
+
+
 TOLERANCE = 1e-9
 
 

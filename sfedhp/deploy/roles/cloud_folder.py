@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sfedhp.config import to_dict, to_toml
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.deploy.roles.loading import Model
@@ -16,6 +15,7 @@ from sfedhp.deploy.site import REVOKED, Site
 from sfedhp.engine.rounds import Served
 from sfedhp.runs import checkpoints
 from sfedhp.runs.environment import environment
+from sfedhp.runs.folder import write_config, write_environment
 from sfedhp.runs.records import History, read_rows, rows_of_run
 from sfedhp.runs.tensor_files import named_tensors, unflatten
 
@@ -38,14 +38,15 @@ class CloudFolder:
             known = json.loads(file.read_text(encoding="utf-8"))
             if known["config"] != self._site.config:
                 raise InputError(
-                    f"{self.path} holds a run of another config: start a new one with `sfedhp cloud --new`."
+                    f"{self.path} holds a run of another config: start a new one with "
+                    f"`sfedhp cloud {self.path.parent} --new`."
                 )
             return str(known["run"])
-        write_text(self.path / "config.toml", to_toml(to_dict(self._site.experiment)))
+        write_config(self.path, self._site.experiment)
         about = environment(
             model.initial.device, model.network.d, engine="NVIDIA FLARE", federation=self._site.federation
         )
-        write_text(self.path / "environment.json", json.dumps(about, indent=2) + "\n")
+        write_environment(self.path, about)
         run = secrets.token_hex(8)
         write_text(file, json.dumps({"run": run, "config": self._site.config}) + "\n")
         return run

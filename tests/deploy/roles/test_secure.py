@@ -1,4 +1,4 @@
-"""Deployed servers that learn sums alone: the simulator's numbers and bytes, whoever is lost or lies."""
+"""Deployed servers that learn sums alone: numbers and bytes as simulated, also with lost or lying members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfedhp.deploy.messaging.protocol import Kind, decode_message, encode_messag
 from sfedhp.deploy.topology import lay_out
 from sfedhp.runs.prepare import prepare
 from sfedhp.wire.direction import Direction
-from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+from tests.support.deploy_memory import QUICK, Federation, experiment, finished, same_models
 from tests.support.patient_clock import CLOCK, wait_for
 
 SLOW = pytest.mark.slow
@@ -24,16 +24,9 @@ QUICKLY = ("sfedhp", "scaffold")
 HASTY = replace(QUICK, client_seconds=5.0)
 
 
-def circle(name="fedavg", **more):
+def one_server(name="fedavg", **more):
     """One server with five clients."""
     return experiment(name, **{"secure": True, "edges": 1, "clients_per_edge": 5, **more})
-
-
-def run(folder, what, limits=QUICK, change=None):
-    federation = Federation(folder, what, limits, change)
-    federation.start()
-    federation.finish()
-    return federation
 
 
 def spoiled(changes):
@@ -59,32 +52,32 @@ def lost(envelope):
 )
 def test_every_method_gives_the_simulators_models(name, tmp_path):
     what = experiment(name, secure=True, rounds=3 if name == "sfedhp" else 2)
-    federation = run(tmp_path, what)
+    federation = finished(tmp_path, what)
     same_models(federation, sfedhp.run(what))
     assert all(row["missing"] == {} for row in federation.rows())
 
 
 def test_a_sample_of_clients_is_a_sum_of_its_own(tmp_path):
-    what = circle(sampled_clients=3, rounds=3)
-    federation = run(tmp_path, what)
+    what = one_server(sampled_clients=3, rounds=3)
+    federation = finished(tmp_path, what)
     same_models(federation, sfedhp.run(what))
     assert all(row["missing"] == {} for row in federation.rows())
 
 
 def test_running_statistics_are_summed_too(tmp_path):
-    what = circle(model={"name": "tests.support.small_modules:normalized"}, clients_per_edge=3, rounds=2)
-    same_models(run(tmp_path, what), sfedhp.run(what))
+    what = one_server(model={"name": "tests.support.small_modules:normalized"}, clients_per_edge=3, rounds=2)
+    same_models(finished(tmp_path, what), sfedhp.run(what))
 
 
 def test_a_member_that_is_lost_before_between_or_after_the_stages_costs_no_round(tmp_path):
     # Two may still be late in the last round, where a third is lost: four of seven are enough for a sum.
-    what = circle(rounds=3, clients_per_edge=7)
+    what = one_server(rounds=3, clients_per_edge=7)
     changes = {
         ("client-0-0", Kind.OFFERS, 0): lost,
         ("client-0-1", Kind.REPLY, 1): lost,
         ("client-0-2", Kind.SHARES, 2): lost,
     }
-    federation = run(tmp_path, what, HASTY, spoiled(changes))
+    federation = finished(tmp_path, what, HASTY, spoiled(changes))
     missing = [set(row["missing"]) for row in federation.rows()]
     # Who was late is waited for again as soon as its heartbeat shows that it is idle.
     assert missing[0] == {"client-0-0"}
@@ -103,11 +96,11 @@ def test_a_member_that_is_lost_before_between_or_after_the_stages_costs_no_round
 
 
 def test_a_round_with_too_few_replies_keeps_the_model(tmp_path):
-    what = circle(rounds=2)
+    what = one_server(rounds=2)
     changes = {(f"client-0-{seat}", Kind.SHARES, 0): lost for seat in range(3)}
-    federation = run(tmp_path, what, HASTY, spoiled(changes))
+    federation = finished(tmp_path, what, HASTY, spoiled(changes))
     (line,) = federation.events("cloud", "no sum")
-    assert line["reason"] == "too few clients told their shares"
+    assert line["reason"] == "too few clients sent their shares"
     rows = federation.rows()
     assert len(rows[0]["missing"]) == 5
     assert set(rows[1]["missing"]) < {"client-0-0", "client-0-1", "client-0-2"}
@@ -115,7 +108,7 @@ def test_a_round_with_too_few_replies_keeps_the_model(tmp_path):
 
 def test_the_bytes_of_a_round_are_the_simulators(tmp_path):
     """But for the envelopes: a header, metadata and lengths of parts, as around every message."""
-    what = circle(rounds=2)
+    what = one_server(rounds=2)
     history = sfedhp.run(what).history
     parts = {"cloud_client": 0, "client_cloud": 0}
 
@@ -129,7 +122,7 @@ def test_the_bytes_of_a_round_are_the_simulators(tmp_path):
             parts["cloud_client"] += len(envelope.parts[1])
         return [data]
 
-    federation = run(tmp_path, what, change=counted)
+    federation = finished(tmp_path, what, change=counted)
     models = 2 * 5 * 7850 * 8  # the simulation counts dense messages, the codec packs them
     assert sum(row[f"bytes_{Direction.CLOUD_CLIENT}"] for row in history) == parts["cloud_client"] + models
     assert sum(row[f"bytes_{Direction.CLIENT_CLOUD}"] for row in history) == parts["client_cloud"]
@@ -147,7 +140,7 @@ def test_the_bytes_of_a_round_are_the_simulators(tmp_path):
 
 @pytest.mark.parametrize("role", ["client-0-1", "cloud"])
 def test_a_role_that_is_started_again_draws_new_keys(role, tmp_path):
-    what = circle(rounds=4)
+    what = one_server(rounds=4)
     held: list[int] = []
     there_again: list[int] = []
 
@@ -205,9 +198,9 @@ LIES = {
 )
 def test_a_member_that_lies_costs_itself_the_round_and_nobody_else(lie, tmp_path):
     kind, change = LIES[lie]
-    what = circle(rounds=2)
+    what = one_server(rounds=2)
     changes = {("client-0-4", kind, number): change for number in range(2)}
-    federation = run(tmp_path, what, HASTY, spoiled(changes))
+    federation = finished(tmp_path, what, HASTY, spoiled(changes))
     rows = federation.rows()
     assert len(rows) == 2
     for row in rows:
@@ -220,13 +213,13 @@ def test_a_member_that_lies_costs_itself_the_round_and_nobody_else(lie, tmp_path
 def test_a_threshold_that_no_server_can_reach_is_refused():
     file = FederationFile(limits=replace(QUICK, secure_threshold=6))
     with pytest.raises(InputError, match="secure_threshold = 6 is more than the 5 clients"):
-        lay_out(file, circle())
-    with pytest.raises(InputError, match="secure_threshold = 2 is no majority of the 5 clients"):
-        lay_out(replace(file, limits=replace(QUICK, secure_threshold=2)), circle())
+        lay_out(file, one_server())
+    with pytest.raises(InputError, match="secure_threshold = 2 is not a majority of the 5 clients"):
+        lay_out(replace(file, limits=replace(QUICK, secure_threshold=2)), one_server())
     for threshold in (0, 3, 5):
-        made = lay_out(replace(file, limits=replace(QUICK, secure_threshold=threshold)), circle())
+        made = lay_out(replace(file, limits=replace(QUICK, secure_threshold=threshold)), one_server())
         assert "The cloud learns sums" in made.notes[-1]
     nowhere = FederationFile(inputs=(4,), classes=3)
-    assert "The cloud learns sums" in lay_out(nowhere, circle(data={})).notes[0]
+    assert "The cloud learns sums" in lay_out(nowhere, one_server(data={})).notes[0]
     with pytest.raises(InputError, match="no effect without secure = true"):
-        lay_out(replace(file, limits=replace(QUICK, secure_threshold=3)), circle(secure=False))
+        lay_out(replace(file, limits=replace(QUICK, secure_threshold=3)), one_server(secure=False))
