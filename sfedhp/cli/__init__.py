@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from sfedhp import __version__
+from sfedhp._version import __version__
 
 # Waiting threads spin only briefly: otherwise a run is very slow if another program uses a core. This must be
 # set before torch is imported.
