@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
@@ -25,13 +26,7 @@ def show_arena(arena: Arena, terms: Terms, rivals: Sequence[Rival], path: Path |
     """Run an arena, print its table and write its record."""
     entries = run_arena(arena, terms, rivals, lambda line: click.echo(line, err=True))
     made = record_of(arena, terms, entries)
-    if path is not None:
-        write_record(made, path)
-    if as_json:
-        print_json(made)
-        return
-    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
-    print_arena(arena, entries)
+    _show(made, path, as_json, partial(print_arena, arena, entries))
 
 
 def show_populations(
@@ -53,10 +48,15 @@ def show_populations(
         for model in models
     ]
     made = {**circumstances(device), "threads": threads, "rows": [asdict(row) for row in rows]}
+    _show(made, path, as_json, partial(print_populations, rows))
+
+
+def _show(record: dict[str, Any], path: Path | None, as_json: bool, table: Callable[[], None]) -> None:
+    """Write a record if there is a path, and print it: as JSON, or the machine and then the table."""
     if path is not None:
-        write_record(made, path)
+        write_record(record, path)
     if as_json:
-        print_json(made)
+        print_json(record)
         return
-    click.echo(f"{made['machine']}; {made['date']}; load {made['load']}")
-    print_populations(rows)
+    click.echo(f"{record['machine']}; {record['date']}; load {record['load']}")
+    table()

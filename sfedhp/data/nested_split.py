@@ -6,7 +6,6 @@ its rows by shares of the labels of its own, and a client draws from these by sh
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from sfedhp.core.errors import InputError
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
-from sfedhp.data.split import Split, split_owned
+from sfedhp.data.split import Split, split_owned, without_label_counts
 
 Table = NDArray[np.int64]  # rows of each label (columns) of each holder
 
@@ -50,13 +49,7 @@ def nested_dirichlet(
     for label in range(groups):
         rows = draw.permutation(np.flatnonzero(group == label))
         owner[rows[: table[:, label].sum()]] = np.repeat(np.arange(clients), table[:, label])
-    options = dataclasses.replace(
-        options,
-        labels_per_client=None,
-        train_per_label=None,
-        test_per_label=None,
-        validation_per_label=options.validation_per_label or 0,
-    )
+    options = without_label_counts(options)
     return split_owned(pool, owner, clients, options, draw), options
 
 

@@ -14,7 +14,7 @@ from sfedhp.data.options import DataOptions, Partition
 from sfedhp.data.paper_split import paper, paper_as_written
 from sfedhp.data.pfllib_split import pfllib, pfllib_dirichlet
 from sfedhp.data.pool import Pool, Rows
-from sfedhp.data.split import Split, split_owned
+from sfedhp.data.split import Split, split_owned, without_label_counts
 
 _STREAM = 0x9A7
 _LABEL_COUNTS = ("labels_per_client", "train_per_label", "test_per_label")
@@ -167,13 +167,7 @@ def _by_owner(
 ) -> tuple[Split, DataOptions]:
     """Split what each client holds; counts per label have no effect here, which a note says."""
     ignored = [name for name in _LABEL_COUNTS if getattr(options, name) is not None]
-    options = dataclasses.replace(
-        options,
-        labels_per_client=None,
-        train_per_label=None,
-        test_per_label=None,
-        validation_per_label=options.validation_per_label or 0,
-    )
+    options = without_label_counts(options)
     split = split_owned(pool, owner, clients, options, draw)
     notes = tuple(
         f"data.{name} has no meaning for the partition {options.partition}: left out." for name in ignored

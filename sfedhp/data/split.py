@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,17 @@ def split_owned(
         parts.append((np.sort(train[~is_validation]), np.sort(test), np.sort(train[is_validation])))
     train_rows, test_rows, validation_rows = zip(*parts, strict=True)
     return Split(train_rows, test_rows, validation_rows)
+
+
+def without_label_counts(options: DataOptions) -> DataOptions:
+    """The options of a split in which counts per label do not decide who holds what."""
+    return replace(
+        options,
+        labels_per_client=None,
+        train_per_label=None,
+        test_per_label=None,
+        validation_per_label=options.validation_per_label or 0,
+    )
 
 
 def unlearnable_class(pool: Pool, train: Sequence[Rows], test: Sequence[Rows]) -> str | None:
