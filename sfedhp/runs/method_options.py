@@ -40,13 +40,13 @@ def largest_sum(experiment: Experiment) -> int:
     return experiment.sampled_clients or experiment.clients
 
 
-def circle(experiment: Experiment, edge: int) -> int:
+def clients_of_server(experiment: Experiment, edge: int) -> int:
     """How many clients the server of an edge's clients adds up."""
     return experiment.edge_sizes[edge] if experiment.algorithm.tiers == 3 else largest_sum(experiment)
 
 
 def check_threshold(experiment: Experiment, threshold: int) -> None:
-    """Refuse a number of clients for a sum that a server does not have, or that is no majority.
+    """Refuse a number of clients for a sum that a server does not have, or that is not a majority.
 
     Raises:
         InputError: it is one of these, or it has no effect.
@@ -58,7 +58,7 @@ def check_threshold(experiment: Experiment, threshold: int) -> None:
             )
         return
     edges = range(experiment.edges if experiment.algorithm.tiers == 3 else 1)
-    sizes = [circle(experiment, edge) for edge in edges]
+    sizes = [clients_of_server(experiment, edge) for edge in edges]
     if threshold > min(sizes):
         raise InputError(
             f"limits.secure_threshold = {threshold} is more than the {min(sizes)} clients of a server: lower "
@@ -66,8 +66,9 @@ def check_threshold(experiment: Experiment, threshold: int) -> None:
         )
     if threshold and 2 * threshold <= max(sizes):
         raise InputError(
-            f"limits.secure_threshold = {threshold} is no majority of the {max(sizes)} clients of a server, "
-            f"which could ask two halves of them for different secrets: raise it, or set 0 for a majority."
+            f"limits.secure_threshold = {threshold} is not a majority of the {max(sizes)} clients of a "
+            f"server, which could ask two halves of them for different secrets: raise it, or set 0 for a "
+            f"majority."
         )
 
 

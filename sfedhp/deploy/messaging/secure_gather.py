@@ -61,7 +61,7 @@ class SecureGroup(MemberGroup):
 
     secure: SecureOptions = field(kw_only=True)
     seats: int = field(kw_only=True)  # clients of the largest server
-    circle: int = field(kw_only=True)  # clients of this one
+    clients: int = field(kw_only=True)  # of this one
     threshold: int = field(kw_only=True)  # of the federation file
     cards: CardReader = field(kw_only=True)
 
@@ -70,7 +70,7 @@ class SecureGroup(MemberGroup):
         self._cards: dict[int, _Card] = {}
         self._known: dict[int, dict[int, str]] = {}  # by seat: whose keys it has been given
         self._accused: dict[int, set[int]] = {}  # in an attempt: whom each could not use the offer of
-        self._least = least_members(self.threshold, self.circle)
+        self._least = least_members(self.threshold, self.clients)
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
         """Request a training step, and give every member that replied the mean of all in place of its own."""
@@ -121,7 +121,7 @@ class SecureGroup(MemberGroup):
         attempt.add({seat: upload.words for seat, upload in uploads.items()})
         words = attempt.unmasked(self._shares(attempt, sent.clock), form)
         if words is None:
-            return self._give_up(sent, "too few clients told their shares")
+            return self._give_up(sent, "too few clients sent their shares")
         weights = {seat: upload.weight for seat, upload in uploads.items()}
         change, statistics = form.decode(words, len(weights), sum(weights.values()) / total)
         mean = torch.cat([(sent.held.double() + change).to(sent.held.dtype), statistics.to(sent.held.dtype)])
@@ -181,7 +181,7 @@ class SecureGroup(MemberGroup):
         def read(seat: int, envelope: Envelope) -> Any:
             self._check_secure(seat, envelope)
             if not self.accept.equal_weights and self.members[seat].rows is None:
-                raise RefusedError("it has not told how many rows it has")
+                raise RefusedError("it has not reported how many rows it has")
             if not self._registered(seat):
                 raise RefusedError("its key is a new one, which others do not have yet")
             return _checked(lambda: attempt.read_offer(seat, envelope.parts[0]))

@@ -8,7 +8,7 @@ from typing import Any
 from sfedhp.deploy.messaging.gather import MemberGroup
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.site import SERVER, Site
-from sfedhp.runs.method_options import circle, largest_sum, secure_options
+from sfedhp.runs.method_options import clients_of_server, largest_sum, secure_options
 
 
 def member_group(site: Site, kit: Path, transport: Transport, **options: Any) -> MemberGroup:
@@ -37,7 +37,7 @@ def member_group(site: Site, kit: Path, transport: Transport, **options: Any) ->
         **options,
         secure=secure,
         seats=largest_sum(experiment),
-        circle=circle(experiment, site.edge),
+        clients=clients_of_server(experiment, site.edge),
         threshold=site.limits.secure_threshold,
         cards=CardReader.of(workspace, site.config),
     )

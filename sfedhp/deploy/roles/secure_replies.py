@@ -21,7 +21,7 @@ from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, Words
 from sfedhp.privacy.secure_member import SecureMember, least_members
 from sfedhp.privacy.secure_messages import PeerError, Roster, context_of, decode_seats
-from sfedhp.runs.method_options import circle, largest_sum, secure_options
+from sfedhp.runs.method_options import clients_of_server, largest_sum, secure_options
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
@@ -62,12 +62,13 @@ class SecureReplies:
         self._card = Identity.read(kit).card(public, site.config)
         up = Direction.from_client(experiment.algorithm.tiers)
         self._link = link_of(experiment.wire, up)
-        self._threshold = least_members(site.limits.secure_threshold, circle(experiment, site.edge))
+        self._threshold = least_members(
+            site.limits.secure_threshold, clients_of_server(experiment, site.edge)
+        )
         self._peers: dict[int, _Peer] = {}  # by seat
         self._member: SecureMember | None = None
-        self._offered: tuple[str, Clock, bytes] | None = (
-            None  # what the member's secrets are of, and its offer
-        )
+        # What the member's secrets are of, and its offer.
+        self._offered: tuple[str, Clock, bytes] | None = None
         self._told: dict[tuple[str, Clock], list[int]] = {}  # in each round, whose sum shares were told for
 
     def reply_to(self, request: Envelope) -> dict[str, Any]:
@@ -112,7 +113,7 @@ class SecureReplies:
 
         with _refusing():
             if len(request.parts) != 2 or not self._is_of(request):
-                raise ValueError("the secrets of this round are not here; the next one has others")
+                raise ValueError("the secrets of this round are not here; the next round has new ones")
             assert self._member is not None
             return (self._member.masked(request.parts[1], words),)
 
@@ -143,7 +144,7 @@ class SecureReplies:
         assert self._member is not None
         _, answered = decode_seats(request.parts[0])
         if self._told.get((request.run, request.clock), answered) != answered:
-            raise ValueError("shares for another sum of this round were told already")
+            raise ValueError("shares for another sum of this round were sent already")
         revealed = self._member.reveal(request.parts[0])
         self._told[request.run, request.clock] = answered
         return revealed
@@ -169,7 +170,7 @@ class SecureReplies:
         for (seat, name), card in zip(told, cards, strict=True):
             try:
                 if name == self._site.name or not name.startswith("client-"):
-                    raise ValueError(f"{name} is no other client")
+                    raise ValueError(f"{name} is not another client")
                 self._peers[seat] = _Peer(name, self._cards.public_key(card, name))
             except ValueError:
                 wrong.append(seat)

@@ -140,7 +140,7 @@ def group(wire, tmp_path):
         clock=wire.time,
         secure=OPTIONS,
         seats=MEMBERS,
-        circle=MEMBERS,
+        clients=MEMBERS,
         threshold=0,
         cards=CardReader(certificate("root", "root"), CONFIG),
     )
@@ -240,7 +240,7 @@ def restart(member):
 
 @pytest.mark.parametrize("kind", [Kind.KEYS, Kind.OFFERS])
 def test_where_too_few_can_take_part_others_are_waited_for(group, wire, kind):
-    """Two of four are no majority: the round goes on when a third is there."""
+    """Two of four are not a majority: the round continues when a third is there."""
     for seat in (0, 1):
         wire.members[seat].replies[kind] = silent
     wire.time.after(5.0, wire.members[1].replies.clear)
@@ -254,7 +254,7 @@ def test_too_few_shares_leave_the_round_out(group, wire, tmp_path):
     for seat in (0, 1):
         wire.members[seat].replies[Kind.SHARES] = fails()
     check(ask(group))
-    assert events(tmp_path, "no sum")[0]["reason"] == "too few clients told their shares"
+    assert events(tmp_path, "no sum")[0]["reason"] == "too few clients sent their shares"
     assert sum(group.take_traffic().missing.values()) == 4
 
 
