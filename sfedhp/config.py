@@ -79,12 +79,14 @@ class Experiment:
     batch_size: Annotated[CountOrOff, Help("rows per mini-batch; 0: all rows of the client")] = 20
     dtype: Annotated[Literal["float32", "float64"], Help("type of weights and inputs")] = "float32"
     device: Annotated[str, Help("cpu, cuda, or auto for a GPU if there is one")] = "auto"
-    density_threshold: Annotated[float, Bounds(0), Help("τ, weights below it count as zero in densities")] = (
-        DENSITY_THRESHOLD
-    )
+    density_threshold: Annotated[
+        float,
+        Bounds(0),
+        Help("τ, weights below it count as zero in densities"),
+    ] = DENSITY_THRESHOLD
     secure: Annotated[
         bool,
-        Help("clients' server (an edge, or the cloud of two tiers) learns sums of their models alone"),
+        Help("the clients' server (an edge; with two tiers the cloud) learns only sums of their models"),
     ] = False
     secure_bound: Annotated[
         float,

@@ -99,7 +99,7 @@ def private(experiment: Experiment, target: float | None, data: Data | None = No
 
 
 def named(target: float | None) -> float | str | None:
-    """An ε as it stands in the records; None: no noise."""
+    """An ε as in the records; None: no noise."""
     return "clipped" if target is None else None if math.isinf(target) else target
 
 

@@ -22,7 +22,7 @@ from sfedhp.nn.task import Task
 
 
 class Mixture(NamedTuple):
-    """What a client keeps."""
+    """A client's own model, and its share in the mixture that the client predicts with."""
 
     own: Tensor  # v, (..., d)
     share: Tensor  # α, (..., 1)

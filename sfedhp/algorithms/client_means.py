@@ -18,14 +18,14 @@ from sfedhp.nn.task import Task
 
 
 class Known(NamedTuple):
-    """What the cloud holds."""
+    """The global model, and the mean features of all clients."""
 
     model: Tensor  # w, (..., d)
     features: Tensor  # (..., d): z̄ in the place of the first row of W, and 0 elsewhere
 
 
 class Kept(NamedTuple):
-    """What a client keeps."""
+    """A client's shift of its features, and the mean of them."""
 
     shift: Tensor  # z, (..., features), added to f(x)
     mean: Tensor  # m, (..., features), of f(x)
@@ -40,7 +40,7 @@ class ClientMeans(UnderEdges, LocalSteps):
         return Known(initial, 0 * initial)
 
     def cloud_message(self, state: Known, members: int) -> Tensor:
-        """w and z̄."""
+        """w and then z̄, the same for every member."""
         return spread(torch.cat([state.model, state.features], -1), members)
 
     def cloud_step(self, state: Known, uploads: Upload, weights: Tensor, clock: Clock) -> Known:

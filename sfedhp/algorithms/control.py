@@ -13,7 +13,7 @@ from sfedhp.nn.task import Task
 
 
 class Controlled(NamedTuple):
-    """What the cloud holds."""
+    """The global model, and the control: what the cloud learnt of its members' gradients."""
 
     model: Tensor  # (..., d)
     control: Tensor  # (..., d), or one of each member
@@ -31,8 +31,9 @@ class GradientControl(LocalSGD):
         super().__post_init__()
         if self.same_steps and self.local_epochs:
             raise InputError(
-                f"{type(self).__name__} divides by the steps that every client makes, and a pass over its "
-                f"rows is more of them for a larger one: set algorithm.local_steps, not local_epochs."
+                f"{type(self).__name__} divides by the number of steps, which must be the same for every "
+                f"client, and epochs are more steps for a larger one: set algorithm.local_steps, not "
+                f"local_epochs."
             )
 
     def cloud_start(self, initial: Tensor, members: int) -> Controlled:

@@ -39,5 +39,5 @@ class Ditto(UnderEdges, LocalSGD):
         return ClientResult(upload, self.sgd(received, task, clock, self.proximity, start=personal))
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """v_k."""
+        """v_k, the client's own model."""
         return personal

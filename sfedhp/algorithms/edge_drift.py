@@ -64,5 +64,5 @@ class DriftCorrection(ServerSteps):
         return Corrected(cloud, torch.where(weights.unsqueeze(-1) > 0, learnt, state.corrections))
 
     def global_model(self, state: Tensor | ServerState | Corrected) -> Tensor:
-        """w."""
+        """w, the cloud's model without the corrections of its edges."""
         return super().global_model(state.cloud if isinstance(state, Corrected) else state)

@@ -22,7 +22,7 @@ from sfedhp.nn.task import Task
 
 
 class Kept(NamedTuple):
-    """What a client keeps."""
+    """A client's last model, and the weights that mix the global model into it."""
 
     model: Tensor  # θ, (..., d), as it was sent
     weights: Tensor  # W, (..., d), of the received model in each coordinate

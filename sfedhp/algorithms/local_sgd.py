@@ -84,9 +84,10 @@ class LocalSGD(LocalSteps):
     momentum: Annotated[Share, Help("momentum of a client's SGD, from zero in each round")] = field(
         default=0.0, kw_only=True
     )
-    clip: Annotated[Strength, Help("longest gradient of a client; longer ones are scaled down; 0: off")] = (
-        field(default=0.0, kw_only=True)
-    )
+    clip: Annotated[
+        Strength,
+        Help("longest gradient of a client; longer ones are scaled down; 0: off"),
+    ] = field(default=0.0, kw_only=True)
 
     def sgd(
         self,

@@ -25,7 +25,7 @@ class PartlyPersonal(UnderEdges, LocalSGD):
         """None: the part that clients keep is not in it."""
 
     def edge_model(self, state: Any) -> None:
-        """None, likewise."""
+        """None, for the same reason."""
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """The client's model before the first round."""

@@ -29,7 +29,7 @@ class SCAFFOLD(GradientControl):
     server_rate: Annotated[Rate, Help("η_g, how far the cloud goes towards the mean")] = 1.0
 
     def cloud_message(self, state: Controlled, members: int) -> Tensor:
-        """x and c."""
+        """x and then c, the same for every member."""
         return spread(torch.cat([state.model, state.control], -1), members)
 
     def cloud_step(self, state: Controlled, uploads: Upload, weights: Tensor, clock: Clock) -> Controlled:

@@ -68,9 +68,10 @@ class ServerSteps(Algorithm):
         Server,
         Help("what the cloud does with the mean of the models: take it, or a step of FedOpt towards it"),
     ] = field(default="none", kw_only=True)
-    server_rate: Annotated[Strength, Help("rate of the server's step; 0: 1 for momentum, 0.01 for adam")] = (
-        field(default=0.0, kw_only=True)
-    )
+    server_rate: Annotated[
+        Strength,
+        Help("rate of the server's step; 0: 1 for momentum, 0.01 for adam"),
+    ] = field(default=0.0, kw_only=True)
     server_beta1: Annotated[Share, Help("β₁, momentum of the server")] = field(default=0.9, kw_only=True)
     server_beta2: Annotated[Share, Help("β₂ of the server's adam, decay of the squared changes")] = field(
         default=0.99, kw_only=True
@@ -95,7 +96,7 @@ class ServerSteps(Algorithm):
         return self._server_step.step(state, goal) if isinstance(state, ServerState) else goal
 
     def global_model(self, state: Tensor | ServerState) -> Tensor:
-        """w."""
+        """w, without what the server's step keeps beside it."""
         return state.model if isinstance(state, ServerState) else state
 
     @property

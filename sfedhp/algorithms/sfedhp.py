@@ -53,18 +53,20 @@ class SFedHP(DriftCorrection, Finishing):
     personal_steps: Annotated[
         Count, Help("K, steps of the personal model on each mini-batch; odd, or with η₂λ₁ < 1")
     ] = 5
-    client_proximity: Annotated[Rate, Help("λ₁, pull between a client's and its edge's personal model")] = (
-        20.0
-    )
+    client_proximity: Annotated[
+        Rate,
+        Help("λ₁, pull between a client's and its edge's personal model"),
+    ] = 20.0
     edge_proximity: Annotated[Rate, Help("λ₂, pull between an edge's personal and its global model")] = 20.0
     client_sparsity: Annotated[Strength, Help("γ₁, smooth ℓ1 penalty on a client's model")] = 0.0
     edge_sparsity: Annotated[Strength, Help("γ₂, smooth ℓ1 penalty on an edge's global model")] = 0.0
     smoothing: Annotated[Rate, Help("ρ, width of the smoothing of ℓ1 at zero")] = 6e-5
     edge_rate: Annotated[Rate, Help("η₁, learning rate of the edge's global model")] = 0.05
     personal_rate: Annotated[Rate, Help("η₂, learning rate of the personal model's steps")] = 0.05
-    cloud_mixing: Annotated[Rate, Help("β, how far the global model moves towards the mean of the edges")] = (
-        1.0
-    )
+    cloud_mixing: Annotated[
+        Rate,
+        Help("β, how far the global model moves towards the mean of the edges"),
+    ] = 1.0
     start: Annotated[
         Literal["anchor", "carried"], Help("where θ starts: at φ_i, or at the last θ of this cloud round")
     ] = "anchor"
@@ -156,7 +158,7 @@ class SFedHP(DriftCorrection, Finishing):
 
     @property
     def drift_time(self) -> Scalar:
-        """η₁ R."""
+        """η₁ R, the sum of the rates of an edge's steps in a cloud round."""
         return self.edge_rate * self.edge_rounds
 
     def edge_model(self, state: Edge) -> Tensor:

@@ -17,9 +17,10 @@ class UnderEdges(Algorithm):
     An edge averages its clients `edge_rounds` times, and the cloud averages the edges.
     """
 
-    under_edges: Annotated[bool, Help("put edges between clients and cloud, each with a mean of its own")] = (
-        field(default=False, kw_only=True)
-    )
+    under_edges: Annotated[
+        bool,
+        Help("put edges between clients and cloud, each with a mean of its own"),
+    ] = field(default=False, kw_only=True)
     edge_rounds: Annotated[Count, Help("edge rounds per cloud round, with under_edges")] = field(
         default=1, kw_only=True
     )

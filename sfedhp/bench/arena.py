@@ -116,7 +116,7 @@ def circumstances(device: str) -> dict[str, Any]:
 
 
 def write_record(record: dict[str, Any], path: Path) -> None:
-    """Write it as JSON."""
+    """Write a record as JSON; its folder is made if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

@@ -31,14 +31,14 @@ class Trainer(Protocol):
     """A side of an arena."""
 
     def __call__(self) -> object:
-        """Run a round."""
+        """Run a round of training, without an evaluation."""
 
     def accuracy(self) -> float:
         """Percent of the test rows that the global model gets right."""
 
 
 class Ours:
-    """The simulator."""
+    """This package: FedAvg in its simulator."""
 
     def __init__(self, arena: Arena, file: Path, device: str, precision: Any, at_once: int):
         self._simulator, self._test = simulation(arena, file, device, precision, at_once)
@@ -104,13 +104,13 @@ class Loop:
 
 
 def ours(job: Mapping[str, Any]) -> Trainer:
-    """This package, for `worker.serve`."""
+    """This package as a side, for `worker.serve`."""
     options = job["device"], job["precision"], job["at_once"]
     return Ours(_arena(job), Path(job["npz"]), *options)
 
 
 def loop(job: Mapping[str, Any]) -> Trainer:
-    """The plain loop, likewise."""
+    """The plain loop as a side, for `worker.serve`."""
     return Loop(_arena(job), Path(job["npz"]), job["device"], job["precision"])
 
 

@@ -21,7 +21,7 @@ def read_deployment(words: Sequence[str], *, without_file: bool = False) -> tupl
     Args:
         words: of the command line.
         without_file: take the defaults where there is no file, as for a federation on one machine; the config
-            of an experiment may stand in its place.
+            of an experiment may take its place.
 
     Raises:
         InputError: there is not exactly one file, or a file or a setting cannot be used.
@@ -51,7 +51,7 @@ def is_experiment(path: Path) -> bool:
     try:
         keys = set(parse_toml(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        return False  # whoever reads it as a federation file says why it cannot be read
+        return False  # reading it as a federation file will say what is wrong
     return bool(keys - _keys(FederationFile)) and keys <= _keys(Experiment)
 
 

@@ -34,7 +34,7 @@ class AggregationOptions:
     clip: Annotated[
         float,
         Bounds(0),
-        Help("longest change that an upload may make, in medians of all members' changes; 0: any"),
+        Help("longest change of an upload, as a multiple of the members' median change; 0: any"),
     ] = 0.0
 
     @property

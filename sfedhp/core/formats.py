@@ -23,7 +23,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """A, B and C."""
+    """The parts as a phrase: A, B and C."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 

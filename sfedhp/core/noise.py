@@ -50,7 +50,7 @@ class KeyedNormals:
         return _box_muller(unit[..., 0], unit[..., 1])[..., :count]
 
     def bound_to(self, *values: Tensor) -> KeyedNormals:
-        """Itself."""
+        """The source itself, because the keys alone decide its numbers."""
         return self
 
     def stream(self, keys: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ class Encoding:
         """The encoding that `to_list` wrote.
 
         Raises:
-            KeyError, TypeError: it is none.
+            KeyError, TypeError: it is not one.
         """
         return cls(
             tuple(
@@ -120,7 +120,7 @@ def notes_on(table: Table, encoding: Encoding) -> list[str]:
 
 
 def _learn(table: Table, column: Column) -> EncodedColumn:
-    """What a column becomes."""
+    """The encoding of a column, from its kind and its values."""
     missing = column.missing
     drop = f"or leave it out with data.drop={column.name}"
     if missing.all():
@@ -158,8 +158,8 @@ def _categories(table: Table, column: Column, known: EncodedColumn) -> list[NDAr
     for row, text in enumerate(column.texts):
         if text is not None and text not in known.categories:
             raise InputError(
-                f"{table.name}: column {column.name!r} has {text!r} in {table.place(row)}, which no category "
-                f"of the training data is ({listed(known.categories)}): correct it, or remove the row."
+                f"{table.name}: column {column.name!r} has {text!r} in {table.place(row)}, which is not a "
+                f"category of the training data ({listed(known.categories)}): correct it, or remove the row."
             )
     texts = np.array(column.texts, object)
     return [(texts == category).astype(np.float64) for category in known.categories]

@@ -74,8 +74,8 @@ def federate(
         pool = with_classes(pool, classes)
     elif is_table(options.source) and classes is not None and like is None:
         raise InputError(
-            f"{pool.name} is a table, and the federation's data is none that its kits know: make the kits "
-            f"where all columns and categories are known (data.source=TABLE), or give an .npz."
+            f"{pool.name} is a table, but the federation's kits do not know its columns: make the "
+            f"kits where all columns and categories are known (data.source=TABLE), or give an .npz."
         )
     own = classes is None and options.source != SYNTHETIC and pool.counts is None
     return _assemble(pool, options, edges, clients_per_edge, seed, own=own)

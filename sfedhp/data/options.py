@@ -83,9 +83,10 @@ class DataOptions:
     synthetic_alpha: Annotated[
         FromZero, Help("α of Synthetic(α, β): how far the clients' true models differ")
     ] = 0.5
-    synthetic_beta: Annotated[FromZero, Help("β of Synthetic(α, β): how far the clients' inputs differ")] = (
-        0.5
-    )
+    synthetic_beta: Annotated[
+        FromZero,
+        Help("β of Synthetic(α, β): how far the clients' inputs differ"),
+    ] = 0.5
     target: Annotated[
         str | tuple[str, ...] | None, Help("column of a table to predict; a list [a,b] for several numbers")
     ] = None

@@ -91,7 +91,7 @@ def is_file(source: str) -> bool:
 
 
 def is_folder(source: str) -> bool:
-    """Whether a source is a folder; a name of this package's sources is none, even if there is such a one."""
+    """Whether a source is a folder; the name of one of this package's sources never is."""
     own = (embedded.NAME, SYNTHETIC, *IMAGE_SETS)
     return bool(source) and source not in own and os.path.isdir(Path(source).expanduser())
 

@@ -58,7 +58,7 @@ class Scaling:
 
     @classmethod
     def of_floats(cls, kind: Scale, sums: Sums | None) -> Self:
-        """Of floating inputs that are no table, and of targets: nothing but `standard` changes them.
+        """Of floating inputs that are not a table, and of targets: nothing but `standard` changes them.
 
         It is by feature: each of (features,), the last axis of (time, features), the first of
         (channels, height, width).
@@ -163,7 +163,7 @@ def scaling_of(
         kind: the option `scale`, as resolved.
         inputs: all rows.
         training: the numbers of those that some client trains on.
-        are_numbers: which columns of a table are not just 0 or 1; None: it is no table.
+        are_numbers: which columns of a table are not just 0 or 1; None: it is not a table.
     """
     rows = np.unique(training)
     if are_numbers is not None:

@@ -31,7 +31,7 @@ class Schema:
     image_size: int | None = None  # to which images of files were scaled
     problem: ProblemName = "classification"
     target_scaling: Scaling | None = None  # of numbers that are predicted
-    targets: int = 0  # labels or numbers that are predicted of each row, where these are no classes
+    targets: int = 0  # labels or numbers that are predicted of each row, where these are not classes
 
     @classmethod
     def of(cls, federation: Federation, options: DataOptions) -> Self:
@@ -57,7 +57,7 @@ class Schema:
     @property
     def table(self) -> TableLike:
         """What another table must share with the training data, if that is one."""
-        assert self.encoding is not None, "it is no table"
+        assert self.encoding is not None, "it is not a table"
         targets = (self.target,) if isinstance(self.target, str) else self.target or ()
         return TableLike(self.encoding, self.class_names, targets, self.problem)
 
@@ -129,7 +129,7 @@ class Schema:
         """The schema that `to_dict` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: it is not one.
         """
         target, scaled = values.get("target"), values.get("target_scaling")
         return cls(

@@ -44,7 +44,7 @@ def check_table_options(options: DataOptions, table: bool) -> None:
             if getattr(options, key) is not None:
                 raise InputError(
                     f"data.{key} is for tables ({', '.join(SUFFIXES)}), and data.source = "
-                    f"{options.source!r} is none: leave it out."
+                    f"{options.source!r} is not a table: leave it out."
                 )
         return
     if options.client_column is None and options.partition == "given":
@@ -170,7 +170,7 @@ def read_table_like(path: Path, options: DataOptions, like: TableLike) -> Pool:
 
 
 def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
-    """The columns that are no inputs, by the option that names them."""
+    """The columns that are not inputs, by the option that names them."""
     keys = ("client_column", "edge_column", "test_column")
     given = {key: getattr(options, key) for key in keys if getattr(options, key) is not None}
     roles = {key: table.find(f"data.{key}", name) for key, name in given.items()}

@@ -50,7 +50,7 @@ def target_of_table(
     name = f"{table.name}: {what}{listed([target.name for target in targets])}"
     values = np.stack([target.numbers for target in targets], 1)
     if one is not None and problem != "multilabel":
-        note = f"{name} holds numbers that are no classes: problem = regression."
+        note = f"{name} holds numbers that are not classes: problem = regression."
         labels = target_of(name, values, "regression").labels
         return labels, (), "regression", [note] if problem == "auto" else []
     found = target_of(name, values, problem)

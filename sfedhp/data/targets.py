@@ -66,7 +66,7 @@ def target_of(name: str, values: NDArray[Any], problem: ProblemOption) -> Target
         return Target("multilabel", values.astype(np.uint8), note if problem == "auto" else None)
     if problem == "auto":
         _check_clear(name, values)
-    note = f"{name} holds numbers that are no classes: problem = regression."
+    note = f"{name} holds numbers that are not classes: problem = regression."
     numbers = values.reshape(len(values), -1).astype(np.float64)
     return Target("regression", numbers, note if problem == "auto" else None)
 

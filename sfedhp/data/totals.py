@@ -90,7 +90,7 @@ class Totals:
 
         Args:
             kind: the option `scale`, as resolved.
-            are_numbers: which columns of a table are not just 0 or 1; None: it is no table.
+            are_numbers: which columns of a table are not just 0 or 1; None: it is not a table.
         """
         if are_numbers is not None:
             return Scaling.of_columns(kind, self.inputs, are_numbers)
@@ -186,10 +186,10 @@ def _array(values: Any, shape: tuple[int, ...], kinds: str, largest: float = np.
     """An array of finite numbers of this shape.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     array = np.array(values) if values != [] else np.zeros(0, np.int64)  # ragged lists raise ValueError
     # The comparison is False for NaN too; squares of sums within the limit are finite.
     if array.shape != shape or array.dtype.kind not in kinds or not (np.abs(array) <= largest).all():
-        raise ValueError("a sum does not have the shape of the data, or is no number of a reasonable size")
+        raise ValueError("a sum does not have the shape of the data, or is not a number of a reasonable size")
     return array

@@ -49,7 +49,7 @@ class Limits:
     secure_threshold: Annotated[
         int,
         Bounds(0),
-        Help("with secure: clients of a server that a sum needs, and who can unmask it; 0: a majority"),
+        Help("with secure: clients of a server that are needed for a sum, and to unmask it; 0: a majority"),
     ] = 0
     client_seconds: Annotated[Seconds, Help("timeout for a client's reply")] = 60.0
     edge_seconds: Annotated[
@@ -67,7 +67,7 @@ class Limits:
     max_change: Annotated[
         float,
         Bounds(0, exclusive=True),
-        Help("how far a member's model may be from the one it was sent, in norms of that (1 at least)"),
+        Help("how far a model may be from the one that was sent, as a multiple of its norm (1 at least)"),
     ] = 10_000.0
 
     def of_edges(self, edge_rounds: int) -> float:
@@ -103,8 +103,8 @@ class FederationFile:
     sums: Annotated[
         bool,
         Help(
-            "scale by sums of the clients' own training rows, and not by the data that the kits are made "
-            "with; always so where they are made without data"
+            "scale by sums over the clients' own training rows instead of the data that the kits are made "
+            "with; always on if they are made without data"
         ),
     ] = False
     cloud: Address = field(default_factory=Address)

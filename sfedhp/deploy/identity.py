@@ -100,7 +100,7 @@ class CardReader:
             raise ValueError(f"the card of {name} is not signed as it has to be") from None
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise ValueError(f"the certificate of {name} has expired")
-        masks.derive(masks.new_key(), public, b"")  # some numbers are no keys
+        masks.derive(masks.new_key(), public, b"")  # some numbers are not keys
         return public
 
 

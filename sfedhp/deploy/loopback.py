@@ -28,7 +28,7 @@ _HEADERS: Final = {
 
 
 class Answer(NamedTuple):
-    """What a path has."""
+    """The content that is sent for a path."""
 
     kind: str  # its MIME type
     body: bytes
@@ -73,7 +73,7 @@ class LoopbackServer:
         self._server.serve_forever(poll_interval=0.2)
 
     def start(self) -> None:
-        """Answer in the background."""
+        """Answer requests in a thread of its own."""
         threading.Thread(target=self.run, name="loopback", daemon=True).start()
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
     routes: Routes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that closes a connection is no error."""
+        """Say nothing: a browser that closes a connection is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -89,7 +89,7 @@ _MORE: Final = {
 
 
 def _network(site: Site, cloud: Address, server: Address) -> str:
-    """What connects where."""
+    """Sentences on the connections of a site, in and out."""
     if site.role == "client":
         return f"It connects to {server.host}, port {server.port}. Nothing connects to it."
     members = counted(len(site.below), "member")

@@ -55,7 +55,7 @@ class Service:
 
     @property
     def command(self) -> list[str]:
-        """The arguments of `sfedhp`."""
+        """The arguments with which `sfedhp` starts the role."""
         return [self.site.role, f"{KITS}/{self.site.name}"]
 
 

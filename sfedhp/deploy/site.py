@@ -59,7 +59,7 @@ class Site:
     # Of the data that was read when the kits were made; None where there was none, and in older kits.
     schema: Schema | None = field(default=None, compare=False)
     added: tuple[str, ...] = ()  # the names of clients below a server that were added later, in that order
-    outputs: int = 0  # of the network, where they are no classes
+    outputs: int = 0  # of the network, where they are not classes
     sums: bool = False  # inputs and targets are scaled by totals that the clients tell before the first round
 
     @property

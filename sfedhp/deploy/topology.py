@@ -72,8 +72,8 @@ def lay_out(file: FederationFile, experiment: Experiment) -> Layout:
     experiment = with_schedule(experiment)
     if not experiment.algorithm.federated:
         raise InputError(
-            f"algorithm = {experiment.algorithm_name} cannot be deployed: it sends no model, and is there to "
-            f"be compared with; choose another method, or simulate with `sfedhp run`."
+            f"algorithm = {experiment.algorithm_name} cannot be deployed: it sends no model, and is only for "
+            f"comparison: choose another method, or simulate with `sfedhp run`."
         )
     if experiment.data.held_out:
         raise InputError(

@@ -79,7 +79,7 @@ class MappedRows:
 
     @property
     def clients(self) -> int:
-        """How many there are."""
+        """How many clients the files have."""
         return len(self.starts) - 1
 
     def take(self, ids: Tensor) -> HeldRows:

@@ -35,7 +35,7 @@ class Uploads(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What a server learns."""
+    """What a server learns of its members' uploads: their mean, and who replied."""
 
     message: Message  # the mean in the place of every upload
     weights: Tensor  # (..., members); all 0 where too few replied

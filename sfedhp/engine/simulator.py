@@ -194,7 +194,7 @@ class Simulator:
         if self.initial.device.type != "cuda":
             return f"the device is a {self.initial.device.type}"
         if self.lost is not None:
-            return "who is lost is asked for on the host"
+            return "which messages are lost is decided on the host"
         if self.algorithm.tiers == 3 and any(map(Links(self.links).coded_on_host, BELOW_EDGES)):
             return "messages between clients and edges are coded on the host"
         return ""

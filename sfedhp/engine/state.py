@@ -42,7 +42,7 @@ class State:
 
     @property
     def clients(self) -> ClientState:
-        """What the clients keep."""
+        """What the clients keep: personal states and running statistics."""
         return ClientState(self.personal, self.statistics)
 
     def with_clients(self, clients: ClientState) -> State:

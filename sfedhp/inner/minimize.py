@@ -38,9 +38,7 @@ class Descent:
     tolerance: float = 0.0  # ν: a client stops before a step with ‖∇H‖² ≤ ν; 0: never
     lookahead: Scalar | None = None  # α of Per-FedAvg: the gradient at θ − α ∇ℓ(θ; D), on a D′; None: at θ
     new_batch_each_step: bool = False  # else all steps use the first mini-batch
-    epochs: int = (
-        0  # passes over a client's rows, each step on the next of its mini-batches; 0: `steps` steps
-    )
+    epochs: int = 0  # passes over a client's rows, a step for each mini-batch; 0: `steps` steps
     momentum: Scalar = 0.0  # of `torch.optim.SGD`; the velocity starts at zero
     clip: Scalar = 0.0  # a client's longest gradient, as `torch.nn.utils.clip_grad_norm_`; 0: any length
     part: Tensor | None = None  # (d,) bool: the weights that move; None: all

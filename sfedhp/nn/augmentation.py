@@ -16,7 +16,7 @@ _MARGIN: Final = 4  # pixels that a crop may move an image by, as usual for imag
 
 
 def check_augment(augment: Augment, shape: Sequence[int]) -> None:
-    """Refuse to augment what are no images.
+    """Refuse to augment inputs that are not images.
 
     Raises:
         InputError: inputs of this shape have no height and width.

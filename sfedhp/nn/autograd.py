@@ -106,7 +106,7 @@ def _train(
     if not (network.s and may_pad):
         return network.run(leaves, statistics, batch.inputs, torch.Size(lead), True, batch.keys, twice)
     counts = batch.real.sum(-1).reshape(-1)
-    if not counts.any():  # what comes out is never used
+    if not counts.any():  # the result is never used
         return network.run(leaves, statistics, batch.inputs, torch.Size(lead), train=True)
     outputs = moved = None
     flat = {name: leaf.reshape(-1, *leaf.shape[axes:]) for name, leaf in leaves.items()}

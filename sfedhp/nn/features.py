@@ -28,8 +28,8 @@ def linear_head(network: Network) -> LinearSlice:
     layer = network.module.get_submodule(name)
     if not isinstance(layer, nn.Linear) or layer.bias is None or not layer.weight.requires_grad:
         raise InputError(
-            f"The model's last layer with weights, {name or 'the module itself'}, is no linear layer with a "
-            f"bias, and this method needs one: end the model in nn.Linear(features, classes)."
+            f"The model's last layer with weights, {name or 'the module itself'}, is not a linear layer with "
+            f"a bias, which this method needs: end the model in nn.Linear(features, classes)."
         )
     inputs, outputs = layer.in_features, layer.out_features
     return LinearSlice(network.d - outputs * (inputs + 1), inputs, outputs)

@@ -35,9 +35,10 @@ class ModelOptions:
     weight_decay: Annotated[
         float, Bounds(0), Help("L2 penalty on the weights, the same for every method")
     ] = 0.0
-    initial: Annotated[str, Help("a .safetensors file with initial weights; empty: random from the seed")] = (
-        ""
-    )
+    initial: Annotated[
+        str,
+        Help("a .safetensors file with initial weights; empty: random from the seed"),
+    ] = ""
 
 
 def build(

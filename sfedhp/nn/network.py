@@ -80,7 +80,7 @@ class Network:
         return join(values, self.weights), join(values, self.buffers)
 
     def fixed(self) -> dict[str, Tensor]:
-        """Frozen parameters and buffers that are no statistics, by name."""
+        """Frozen parameters and buffers that are not statistics, by name."""
         values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return {
             name: value.detach()

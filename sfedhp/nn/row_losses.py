@@ -34,12 +34,12 @@ class LossOptions:
     ] = 0.0
     class_weights: Annotated[
         Literal["none", "balanced"],
-        Help("balanced: in cross_entropy a class weighs the less, the more training rows all clients have"),
+        Help("balanced: cross_entropy weighs a class less, the more training rows it has over all clients"),
     ] = "none"
     huber_delta: Annotated[
         float,
         Bounds(0, exclusive=True),
-        Help("δ of huber: from this error on it grows linearly; in deviations of the target"),
+        Help("δ of huber, above which an error counts linearly; in standard deviations of the target"),
     ] = 1.0
 
 

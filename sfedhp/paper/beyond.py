@@ -74,7 +74,7 @@ def _of_tiers(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
 
 
 def _note(study: Study, runs: Mapping[str, Sequence[Record]]) -> str:
-    """The verdict in words."""
+    """The text under the table: what its columns are, and the verdict of each tier."""
     note = (
         "Means of the last five evaluations and of all seeds; worst PM: the mean of the worst tenth of "
         "clients; steps: gradients of a client in a cloud round, without finishing steps. "

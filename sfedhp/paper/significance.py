@@ -90,7 +90,7 @@ def _p_value(gaps: Sequence[float], margin: float) -> float:
 
 
 def _integral(function: Callable[[float], float], low: float, high: float, pieces: int) -> float:
-    """By Simpson's rule."""
+    """The integral of a function from `low` to `high`, by Simpson's rule."""
     width = (high - low) / pieces
     inside = sum((4 if turn % 2 else 2) * function(low + turn * width) for turn in range(1, pieces))
     return (function(low) + inside + function(high)) * width / 3

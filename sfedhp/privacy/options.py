@@ -22,8 +22,8 @@ class PrivacyOptions:
     tier: Annotated[
         NoiseTier,
         Help(
-            "who adds the noise; servers above are not trusted. client: no server is; edge: the own edge is; "
-            "cloud: all servers are, and readers of the global model are not"
+            "who adds the noise, which decides who must be trusted. client: no server; edge: the client's "
+            "own edge; cloud: all servers, but not the readers of the global model"
         ),
     ] = "client"
     clip: Annotated[

@@ -119,7 +119,7 @@ class MaskedFormat:
 
     @property
     def length(self) -> int:
-        """Bytes of an upload."""
+        """How many bytes a masked upload has."""
         model, statistics = self.rings
         return model.width * self.size + statistics.width * self.statistics
 
@@ -130,7 +130,7 @@ class MaskedFormat:
         return model.unpack(view[:cut]), statistics.unpack(view[cut:])
 
     def pack(self, words: Sequence[Words]) -> bytes:
-        """The bytes of words."""
+        """The words of both rings as bytes, one after the other."""
         return b"".join(ring.pack(each) for ring, each in zip(self.rings, words, strict=True))
 
     def encode(self, change: Tensor, statistics: Tensor, share: float) -> tuple[Words, Words]:

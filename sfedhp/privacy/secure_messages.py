@@ -102,7 +102,7 @@ def decode_seats(part: bytes) -> tuple[bytes, list[int]]:
     """The attempt, and the seats.
 
     Raises:
-        ValueError: it is no list of different seats in their order.
+        ValueError: it is not a list of different seats in their order.
     """
     attempt, rest = _split(part)
     if len(rest) % _SEAT.size:
@@ -114,7 +114,7 @@ def decode_seats(part: bytes) -> tuple[bytes, list[int]]:
 
 
 def encode_offer(attempt: bytes, offer: Offer) -> bytes:
-    """A member's offer."""
+    """A member's offer as bytes, with what it sealed for the others by their seats."""
     sealed = (offer.sealed[seat] for seat in sorted(offer.sealed))
     return b"".join((attempt, offer.public, offer.commitment, *sealed))
 
@@ -148,7 +148,7 @@ def decode_roster(part: bytes) -> tuple[bytes, Roster]:
     """The attempt, and the roster.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     attempt, rest = _split(part)
     records = rest[_TOTAL.size :]
@@ -167,7 +167,7 @@ def decode_roster(part: bytes) -> tuple[bytes, Roster]:
 
 
 def encode_masked(attempt: bytes, words: bytes) -> bytes:
-    """A masked upload."""
+    """A masked upload as bytes, with a checksum."""
     return b"".join((attempt, words, _CHECKSUM.pack(zlib.crc32(words, zlib.crc32(attempt)))))
 
 

@@ -32,7 +32,7 @@ def split(secret: bytes, places: Sequence[int], threshold: int) -> dict[int, byt
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes | None:
-    """The secret of as many shares as the threshold, by place; None where they are no shares of one."""
+    """The secret of as many shares as the threshold, by place; None where they are not shares of one."""
     total = 0
     for place, share in shares.items():
         top, bottom = int.from_bytes(share, "big"), 1

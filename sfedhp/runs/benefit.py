@@ -16,7 +16,7 @@ from sfedhp.runs.scores import Scores
 
 ALONE, POOLED = "local", "pooled"  # the methods to compare with
 _MODELS: Final = {"pm": "personal models", "em": "edge models", "gm": "global model"}
-_EQUAL: Final = 0.05  # points, or % of an error; less is no difference in a table
+_EQUAL: Final = 0.05  # points, or % of an error; less is not a difference in a table
 
 
 class Figures(NamedTuple):

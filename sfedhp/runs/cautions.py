@@ -25,7 +25,7 @@ _SCORED: Final = ("classification", "multilabel")  # problems whose losses turn 
 _ROWS: Final = 256  # training rows that are looked at
 _SMALL: Final = 30.0  # inputs up to this size break no steps
 _TOO_LARGE: Final = 100.0  # times the limit of a step: below, the loss's own curvature decides
-_HUGE: Final = 1e3  # times the inputs: scores that grow with them are no probabilities
+_HUGE: Final = 1e3  # times the inputs: scores that grow with them are not probabilities
 _CLOSE: Final = 1e-3
 
 

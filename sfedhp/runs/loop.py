@@ -95,7 +95,7 @@ def _storage_error(error: OSError, folders: Sequence[Path]) -> StorageError:
 def _drive(
     prepared: Prepared, runs: Sequence[RunInStack], report: Report | None, stop: Stop | None
 ) -> list[Outcome]:
-    """The rounds of `drive`."""
+    """The rounds of `drive`: check, measure and record each, and save checkpoints when they are due."""
     experiment, simulator = prepared.experiment, prepared.simulator
     for run in runs:
         run.state = simulator.state
@@ -156,7 +156,7 @@ def conclude(prepared: Prepared, runs: Sequence[RunInStack]) -> list[Outcome]:
 def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Outcome:
     """Write the models and the history of a run."""
     experiment, simulator, state = prepared.experiments[run.index], prepared.simulator, run.state
-    assert state is not None, "`drive`, or who reads a checkpoint, sets it"
+    assert state is not None, "`drive` sets it, or the reader of a checkpoint"
     if not run.ended:
         run.history.close()
     place = (run.index,) if simulator.runs else ()

@@ -128,7 +128,7 @@ class Cards:
 
     @cached_property
     def schema(self) -> Schema:
-        """Of the run's data."""
+        """The schema of the run's data, which every model file carries."""
         return Schema.of(self.federation, self.experiment.data)
 
     def _name(self, tier: Tier, edge: int, seat: int) -> str:

@@ -36,7 +36,7 @@ def write_newcomer(model: Path, found: Mapping[str, Any]) -> None:
 
 
 def read_newcomers(folder: Path) -> list[NewcomerRecord]:
-    """Those of a run, by name; a file that is no such record is left out, and a damaged one with a note."""
+    """Those of a run, by name; any other file is left out, and a damaged one with a note."""
     records = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:

@@ -120,7 +120,7 @@ class Spending:
 
     @property
     def options(self) -> PrivacyOptions:
-        """The [privacy] section."""
+        """The [privacy] section of the experiment."""
         return self.experiment.privacy
 
     def epsilon(self, rounds: int, noise: float | None = None) -> float:

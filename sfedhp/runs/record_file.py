@@ -36,7 +36,7 @@ class RecordFile:
         self._held: IO[bytes] | None = None
 
     def write(self, rows: Iterable[Row]) -> None:
-        """Replace the whole file."""
+        """Replace the whole file by these rows, and its checksums."""
         lines = [_line(row) for row in rows]
         # In this order: what a kill leaves in between are checksums of lines that are not there any more.
         write_atomically(self.path, lambda beside: beside.write_bytes(b"".join(lines)))

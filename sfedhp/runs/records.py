@@ -231,8 +231,8 @@ def rows_of_run(path: Path, upto: int, *, ledger: bool = False) -> list[Row]:
         pairs = zip_longest(expected, found)
         number = next(line for line, (right, there) in enumerate(pairs, 1) if right != there)
         raise InputError(
-            f"{path} does not hold each of the rounds 1 to {upto} once, in order, as their checkpoint needs "
-            f"it (row {number} is not round {number}): put it back from a copy, or start a new run."
+            f"{path} does not hold each of the rounds 1 to {upto} once, in order, as the checkpoint needs "
+            f"them (row {number} is not round {number}): put it back from a copy, or start a new run."
         )
     return rows
 

@@ -79,7 +79,7 @@ class Run:
 
 
 class Outcome(NamedTuple):
-    """How a run ended."""
+    """A run as it ended, and why it diverged if it did."""
 
     run: Run
     error: str | None  # what diverged, in a sentence; None: nothing did

@@ -45,7 +45,7 @@ class Graph(nn.Module):
 
 
 class _Scale(nn.Module):
-    """`Scaling.apply` with tensors."""
+    """`Scaling.apply` as a module, for the graph of an ONNX file."""
 
     shift: Tensor
     spread: Tensor
@@ -72,7 +72,7 @@ class _Scale(nn.Module):
 
 
 class _Units(nn.Module):
-    """`Scaling.invert` with tensors."""
+    """`Scaling.invert` as a module, for the graph of an ONNX file."""
 
     shift: Tensor
     spread: Tensor

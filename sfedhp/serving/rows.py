@@ -56,7 +56,7 @@ def read_rows(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
     path = Path(data)
     if schema.encoding is not None:
         if not is_table(path.name):
-            raise InputError(f"The model was trained on a table, and {path.name} is none: give a .csv file.")
+            raise InputError(f"The model was trained on a table, and {path.name} is not: give a .csv file.")
         return path.name, schema.encoding.apply(read_columns(path))
     if path.is_dir() or path.suffix.lower() in SUFFIXES:
         colored = len(schema.shape) == 3 and schema.shape[0] == 3

@@ -117,7 +117,7 @@ def test_a_model_must_end_in_a_linear_layer_with_a_bias(name: str) -> None:
     engine = simulator(FedAvg(), SMALL_NETWORKS[2], federation(), initial_model(SMALL_NETWORKS[2]))
     task = replace(engine.task, network=networks.Network(module))
     method = algorithms.ALGORITHMS[name]()
-    with pytest.raises(InputError, match="last layer with weights, 2, is no linear layer with a bias"):
+    with pytest.raises(InputError, match="last layer with weights, 2, is not a linear layer with a bias"):
         method.personalize(
             torch.zeros(task.network.d), method.client_start(torch.zeros(1), task), task, Clock(0)
         )
@@ -198,7 +198,9 @@ def test_mtgc(network: Network, sizes: Any, sampled: int) -> None:
 
 
 def test_mtgc_refuses_epochs_which_are_not_the_same_number_of_steps_for_all() -> None:
-    with pytest.raises(InputError, match="MTGC divides by the steps that every client makes"):
+    with pytest.raises(
+        InputError, match="MTGC divides by the number of steps, which must be the same for every client"
+    ):
         algorithms.MTGC(local_epochs=1)
 
 

@@ -41,7 +41,10 @@ def test_a_table_is_encoded_by_what_another_one_taught(tmp_path: Path, encoding:
     ("text", "words"),
     [
         ("age,sex,weight\n1,f,2\n", "new.csv has no column 'smokes', which the model needs"),
-        ("age,sex,smokes,weight\n1,f,true,2\n1,x,true,2\n", "'sex' has 'x' in line 3, which no category"),
+        (
+            "age,sex,smokes,weight\n1,f,true,2\n1,x,true,2\n",
+            "'sex' has 'x' in line 3, which is not a category",
+        ),
         ("age,sex,smokes,weight\n1,f,true,\n", "'weight' has no value in line 2, and the model was trained"),
         ("age,sex,smokes,weight\n1,f,true,2\n1,f,true,heavy\n", "'weight' has 'heavy' in line 3, but the tr"),
         (

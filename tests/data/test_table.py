@@ -539,7 +539,7 @@ def test_arrays_of_a_newcomer_and_tables_that_nobody_knows_are_refused(tmp_path:
             seed=0,
             dtype="float32",
         )
-    with pytest.raises(InputError, match="is a table, and the federation's data is none that its kits know"):
+    with pytest.raises(InputError, match="is a table, but the federation's kits do not know its columns"):
         federate(experiment.data, edges=1, clients_per_edge=1, seed=0, classes=2)
 
 
@@ -571,7 +571,8 @@ def test_a_target_of_numbers_is_a_regression_and_a_note_says_so(tmp_path: Path) 
     assert federation.labels[:, 0].tolist() == [100.5 + row for row in range(ROWS)]
     assert federation.names.targets == ("sick",)
     assert (
-        "my.csv: the target sick holds numbers that are no classes: problem = regression." in federation.notes
+        "my.csv: the target sick holds numbers that are not classes: problem = regression."
+        in federation.notes
     )
     assert not load(written(tmp_path, many), problem="regression").notes
 

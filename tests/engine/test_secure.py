@@ -1,4 +1,4 @@
-"""Secure aggregation in simulations: plain numbers but for rounding, for every method, whoever is lost."""
+"""Secure aggregation in simulations: the plain numbers up to rounding, also with lost members."""
 
 from __future__ import annotations
 

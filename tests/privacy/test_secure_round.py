@@ -1,4 +1,4 @@
-"""A round of secure aggregation without a network: the sum is exact whoever is lost, and nothing else is."""
+"""A round of secure aggregation without a network: the sum is exact, also with lost members."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_run_has_each_round_once(tmp_path):
         with pytest.raises(InputError) as error:
             rows_of_run(path, 3)
         assert str(error.value) == (
-            f"{path} does not hold each of the rounds 1 to 3 once, in order, as their checkpoint needs it "
+            f"{path} does not hold each of the rounds 1 to 3 once, in order, as the checkpoint needs them "
             f"(row {row} is not round {row}): put it back from a copy, or start a new run."
         )
 

@@ -30,7 +30,9 @@ from sfedhp.core.errors import InputError
 @click.option("--systemd", is_flag=True, help="Write a systemd unit for each kit that is there.")
 @click.option("--compose", is_flag=True, help="Write a compose file for the kits that are there.")
 @click.option("--helm", is_flag=True, help="Write a Helm chart for the kits that are there.")
-@click.option("--only", metavar="SITE", multiple=True, help="With these three: for this kit alone.")
+@click.option(
+    "--only", metavar="SITE", multiple=True, help="With --systemd, --compose or --helm: for this kit alone."
+)
 @click.option(
     "--days",
     type=click.IntRange(1, 3650),

@@ -129,7 +129,7 @@ def limit_connections(members: int = 0, refuses: Refuses = lambda number: False)
     """Bound what waits on each connection, and let members have few. Call it before FLARE opens a connection.
 
     Args:
-        members: of this server; 0: it is none.
+        members: of this server; 0: it is not a server.
         refuses: whether a certificate with this serial number gets no connection.
     """
 

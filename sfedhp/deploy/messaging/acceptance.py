@@ -46,7 +46,7 @@ class Acceptance:
     equal_weights: bool = False  # every reply weighs 1
     rows_reported_once: bool = False  # members are clients: a reply weighs the rows of the first heartbeat
     max_rows: float = math.inf  # of a client
-    max_change: float = math.inf  # of an upload: its distance from what was sent, in norms of that
+    max_change: float = math.inf  # of an upload: its distance from what was sent, as a multiple of that norm
     clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
     variances: Tensor | None = None  # (s,) bool: statistics that cannot be negative
     sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of what clients count
@@ -104,7 +104,7 @@ class Acceptance:
             )
         if self.rows_reported_once:
             if claimed != int(claimed):
-                raise RefusedError(f"its weight is {claimed:g}, which is no number of rows")
+                raise RefusedError(f"its weight is {claimed:g}, which is not a number of rows")
             # A client of an earlier version tells its rows by its first reply alone.
             reported = float(member.rows[0]) if member.rows is not None else member.first_weight
             if reported is not None and claimed != reported:

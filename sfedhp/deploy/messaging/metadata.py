@@ -94,11 +94,11 @@ def accused_of(metadata: dict[str, Any]) -> list[int]:
     """The seats whose offers a member could not use.
 
     Raises:
-        DecodeError: it is no list of seats.
+        DecodeError: it is not a list of seats.
     """
     accused = metadata.get("accused", [])
     if not list_of(count)(accused):
-        raise DecodeError("The message is malformed: the seats that it accuses are no list of numbers.")
+        raise DecodeError("The message is malformed: the seats that it accuses are not a list of numbers.")
     return [int(seat) for seat in accused]
 
 

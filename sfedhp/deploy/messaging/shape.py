@@ -12,7 +12,7 @@ _LONGEST: Final = 64  # characters of a name
 
 
 def count(value: Any) -> bool:
-    """A nonnegative integer that a float holds exactly; `true` is none."""
+    """A nonnegative integer that a float holds exactly; not `true` or `false`."""
     return type(value) is int and 0 <= value < _LIMIT
 
 

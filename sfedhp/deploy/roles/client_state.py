@@ -27,7 +27,7 @@ class SavedClient(NamedTuple):
 
 
 class ClientState:
-    """The file."""
+    """The file with a client's state after its last step, from which a restarted client continues."""
 
     def __init__(self, folder: Path):
         self._path = folder / "state.safetensors"

@@ -13,7 +13,7 @@ from sfedhp.engine.roles import EdgeProgress
 
 
 class SavedProgress(NamedTuple):
-    """What the file holds."""
+    """How far an edge is in a cloud round, as its file says."""
 
     run: str
     cloud_round: int

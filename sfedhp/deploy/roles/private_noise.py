@@ -39,7 +39,7 @@ class PrivateNoise:
         Args:
             folder: of the role.
             experiment: with the section [privacy].
-            run: the id of the run that goes on.
+            run: the id of the run that continues.
             rows: training rows of a client; 0: the role is a server.
 
         Raises:

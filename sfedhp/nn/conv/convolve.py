@@ -23,7 +23,7 @@ class Window(NamedTuple):
     padding: tuple[int, int]  # with zeros, on both sides
 
     def size(self, image: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of what comes out."""
+        """Height and width of the output."""
         height, width = (
             (side + 2 * around - size) // step + 1
             for side, size, step, around in zip(image, *self, strict=True)

@@ -35,9 +35,7 @@ class Norm(NamedTuple):
     channels: int
     epsilon: float
     groups: int  # of consecutive channels that share statistics (group norm); 0: batch norm
-    statistics_start: int = (
-        0  # batch norm: where its running mean and then its variance are in the statistics
-    )
+    statistics_start: int = 0  # batch norm: where its running mean, then its variance, are in the statistics
 
     def gain_and_offset(self, flat: Tensor) -> Tensor:
         """A view of gain and offset, (..., 2, channels)."""

@@ -145,8 +145,8 @@ class _TrackedRun:
         except Exception as error:  # the packages have many errors of their own
             self._trackers.pop(name, None)
             warnings.warn(
-                f"--track {name}: {reason_of(error)}. The run continues without it: to continue the run, "
-                f"also one that is finished, with --track {name} adds the rounds that it lacks.",
+                f"--track {name}: {reason_of(error)}. The run continues without it. To add what is missing "
+                f"later, continue the run with --track {name}, even if it is finished.",
                 Note,
                 stacklevel=2,
             )

@@ -99,9 +99,9 @@ def test_a_newcomer_brings_a_table_and_its_model_predicts(folder: Path) -> None:
     ("name", "content", "words"),
     [
         ("a.csv", "pulse,year\n1,2\n", "a.csv has no column 'sex', which the model needs"),
-        ("a.csv", "pulse,year,sex\n60,2001,f\n61,2001,x\n", "has 'x' in line 3, which no category"),
+        ("a.csv", "pulse,year,sex\n60,2001,f\n61,2001,x\n", "has 'x' in line 3, which is not a category"),
         ("a.csv", "pulse,year,sex\n60,2001\n", "line 2 has 2 values, but there are 3 columns"),
-        ("a.npz", "", "The model was trained on a table, and a.npz is none"),
+        ("a.npz", "", "The model was trained on a table, and a.npz is not"),
         ("none.csv", None, "There is no file"),
     ],
 )

@@ -72,7 +72,7 @@ def test_rows_are_reported_once(member):
 
 def test_a_client_of_an_earlier_version_tells_its_rows_by_its_first_reply(member):
     accept = Acceptance(rows_reported_once=True, max_rows=1000)
-    with pytest.raises(RefusedError, match=r"no number of rows"):
+    with pytest.raises(RefusedError, match=r"not a number of rows"):
         accept.weight(member, 7.5)
     assert accept.weight(member, 7.0) == 7.0
     with pytest.raises(RefusedError, match=r"it reported 7 rows"):

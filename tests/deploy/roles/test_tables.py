@@ -126,5 +126,5 @@ def test_a_table_that_does_not_fit_the_kits_is_refused(tmp_path: Path, what) -> 
         load(good.replace("year", "years"))
     with pytest.raises(InputError, match=r"the target 'health' is 'dead' in line 3, but the classes of the"):
         load(good.replace("ill", "dead"))
-    with pytest.raises(InputError, match=r"'sex' has 'q' in line 2, which no category"):
+    with pytest.raises(InputError, match=r"'sex' has 'q' in line 2, which is not a category"):
         load(good.replace("f", "q"))

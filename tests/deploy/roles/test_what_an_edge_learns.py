@@ -198,7 +198,7 @@ def test_no_upload_can_be_recovered_from_all_that_the_edge_is_sent(watched, coll
 
 
 def test_the_mask_of_one_other_honest_client_is_all_that_hides_an_upload(watched):
-    """What the test above removes is right: with the masks of all others, the upload stands there."""
+    """What the test above removes is right: with the masks of all others, the upload is there."""
     for seat in range(CLIENTS):
         everybody = tuple(other for other in range(CLIENTS) if other != seat)
         left = without_known_masks(watched, (0, 0), seat, everybody)
