@@ -35,7 +35,7 @@ def audit(folder: Path, shadows: int, as_json: bool) -> None:
 
     Two attackers ask the models of each tier about training and test rows of the clients. One takes rows
     with a small loss for training rows. The other compares the losses with those of shadow runs, which are
-    computed now, many at once: this takes about as long as so many runs in a sweep. The area under the ROC
+    computed now, many at once: this takes about as long as that many runs of a sweep. The area under the ROC
     curve is 0.5 if the models tell nothing, and 1 if they tell everything. The data of the run must be there.
 
     \b

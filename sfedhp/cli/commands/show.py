@@ -23,7 +23,7 @@ def show(folder: Path, all_clients: bool, as_json: bool) -> None:
     """Show the run in DIR: what was run, the final figures, how each client and each class is served.
 
     Clients are sorted by the accuracy of the model that they would use: the personal model, or the edge's or
-    the global one if the method has no other. Of a sweep or a comparison it shows one line per run.
+    the global one if the method has no other. For a sweep or a comparison it shows one line per run.
 
     \b
     Examples:
