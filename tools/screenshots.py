@@ -44,7 +44,7 @@ def main() -> None:
                 with browser.open(Path(here, run, "report.html"), width, scheme) as opened:
                     opened.page.set_viewport_size({"width": width, "height": height})
                     picture = Image.open(io.BytesIO(opened.page.screenshot()))
-                    picture.convert("RGB").quantize(96).save(folder / f"{name}.png", optimize=True)
+                    picture.convert("RGB").quantize(256).save(folder / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

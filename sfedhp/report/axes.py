@@ -11,7 +11,7 @@ from sfedhp.report.styles import series_style
 
 WIDTH = 440.0  # of a chart
 LEFT, RIGHT = 46.0, 12.0  # margins
-CHARACTER = 6.7  # mean width of a character of text
+CHARACTER = 7.4  # mean width of a character of text, also where phones enlarge it
 MARKER = 4.2  # half the size of a marker
 _LEGEND_LINE = 18.0
 

@@ -47,6 +47,7 @@ class Bar:
     value: float
     text: str  # the value in words
     label: str  # the sentence for hover and keyboard
+    number: int = 0  # of its color
 
 
 def line_chart(
@@ -217,7 +218,7 @@ def bar_chart(name: str, title: str, bars: Sequence[Bar], *, note: str = "") -> 
             Text(8, y + 12, shortened(bar.name, 34), "text"),
             Text(WIDTH - 8, y + 12, bar.text, "strong-text", "end"),
             Rect(8, y + 18, WIDTH - 16, 8, "track", 2),
-            Rect(8, y + 18, max(length, 1), 8, "fill0", 2),
+            Rect(8, y + 18, max(length, 1), 8, series_style("fill", bar.number), 2),
         ]
         marks.append(Target(inner, bar.label, (0, y, WIDTH, step)))
     return Drawing(name, title, WIDTH, top + step * len(bars) + 2, marks, note=note)

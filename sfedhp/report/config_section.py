@@ -28,8 +28,9 @@ def config(facts: Facts) -> str:
         same = dict(first.record.config)
     changed = {key: value for key, value in same.items() if key in first.changed}
     others = {key: value for key, value in same.items() if key not in changed}
-    parts.append(paragraph("Keys that are not at their defaults, as the run resolved them:"))
-    parts.append(_key_table("changed-keys", changed))
+    if changed:
+        parts.append(paragraph("Keys that are not at their defaults, as the run resolved them:"))
+        parts.append(_key_table("changed-keys", changed))
     parts.append(
         folded(
             "other-keys",

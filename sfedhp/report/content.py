@@ -30,7 +30,7 @@ from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
-_CLASSES_DRAWN = 40
+_CLASSES_DRAWN = 25  # about as many lines as the table beside shows
 _DECADES = 30  # from this ratio of losses their axis is logarithmic
 _BAND = "The bands are one standard deviation over seeds."
 _DENSITIES = {
@@ -56,7 +56,7 @@ def curves(facts: Facts) -> list[Drawing]:
         for kind in facts.kinds:
             drawn = _each(facts, metric.column(kind))
             if drawn:
-                title = f"{kind.upper()}: {metric.heading} on test rows"
+                title = f"{kind.upper()}: {metric.title} on test rows{', %' if metric.percent else ''}"
                 drawings.append(line_chart(f"curves-{kind}", title, drawn, **_written(metric), note=note))
     losses = _each(facts, "train_loss")
     if losses:
@@ -84,7 +84,7 @@ def density(facts: Facts) -> list[Drawing]:
 def traffic(facts: Facts) -> list[Drawing]:
     """The bytes of all messages: of one setting by direction, of several in total."""
     if len(facts.groups) > 1:
-        bars = [_total_bytes(group) for group in facts.groups]
+        bars = [_total_bytes(group, number) for number, group in enumerate(facts.groups)]
         return [bar_chart("bytes", "Bytes of all messages", bars)]
     (group,) = facts.groups
     names = [
@@ -109,11 +109,11 @@ def times(facts: Facts) -> list[Drawing]:
         drawn = _present([facts.groups[0].curve("seconds", "seconds", 0)])
         return [line_chart("seconds", "Seconds of a round", drawn, digits=4, zero=True)] if drawn else []
     bars = []
-    for group in facts.groups:
+    for number, group in enumerate(facts.groups):
         took = group.estimate("seconds")
         if took:
             label = f"{group.name}: {took.text()} seconds of computing"
-            bars.append(Bar(group.name, took.mean, duration(took.mean), label))
+            bars.append(Bar(group.name, took.mean, duration(took.mean), label, number))
     return [bar_chart("seconds", "Time of a run", bars)] if bars else []
 
 
@@ -269,7 +269,7 @@ def _mean(rows: Sequence[Row], kind: str) -> float | None:
     return sum(value * weight for value, weight in known) / total if total else None
 
 
-def _total_bytes(group: Group) -> Bar:
+def _total_bytes(group: Group, number: int) -> Bar:
     sent = group.estimate("bytes_total")
     mean = sent.mean if sent else 0.0
     ways = [
@@ -277,7 +277,8 @@ def _total_bytes(group: Group) -> Bar:
         for name in group.runs[0].summary
         if name.startswith("bytes_") and name != "bytes_total" and (found := group.estimate(name))
     ]
-    return Bar(group.name, mean, size(mean), f"{group.name}: {', '.join(ways) or 'nothing sent'}")
+    label = f"{group.name}: {', '.join(ways) or 'nothing sent'}"
+    return Bar(group.name, mean, size(mean), label, number)
 
 
 def _each(facts: Facts, column: str) -> list[Curve]:

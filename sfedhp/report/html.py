@@ -56,10 +56,10 @@ def figure(drawing: Drawing, prefix: str = "") -> str:
     return f"<figure><h3>{escape(drawing.title)}</h3>{note}{svg(drawing, prefix=prefix)}</figure>"
 
 
-def figures(drawings: Iterable[Drawing]) -> str:
-    """Charts beside each other, as many as fit."""
+def figures(drawings: Iterable[Drawing], style: str = "grid") -> str:
+    """Charts beside each other, as many as fit: a `grid` of rows, or a `stack` of columns."""
     inner = "".join(figure(drawing) for drawing in drawings)
-    return f'<div class="grid">{inner}</div>' if inner else ""
+    return f'<div class="{style}">{inner}</div>' if inner else ""
 
 
 def tiles(entries: Iterable[tuple[str, str, str]]) -> str:

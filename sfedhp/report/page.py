@@ -75,7 +75,7 @@ def render_content(facts: Facts, members: str = "") -> Content:
         "" if several else section("Curves", figures(curves)),
         *sections.details(facts),
         newcomers(facts),
-        section("Density, bytes and time", figures([*traffic, *times])),
+        section("Density, bytes and time", figures([*traffic, *times], "stack")),
         f'<div class="columns">{section("Config", config_section.config(facts))}'
         f"{section('Environment', config_section.environment(facts))}</div>",
     ]

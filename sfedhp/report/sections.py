@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from sfedhp.core.formats import counted, duration, percent, size
@@ -13,11 +13,13 @@ from sfedhp.report.drawing import svg
 from sfedhp.report.facts import Facts, Group, ReportedRun
 from sfedhp.report.html import Cell, Column, Line, figure, folded, paragraph, section, table, tiles
 from sfedhp.report.tree import NARROW, WIDE, WITH_MIX, WITH_ROWS
-from sfedhp.report.wording import class_names, client_name, edge_name, label_texts, said
+from sfedhp.report.wording import class_names, client_name, edge_name, label_mix, said
 from sfedhp.runs.metrics import KINDS
+from sfedhp.runs.record_file import Row
 
 _WELL = ("up", "idle", "working", "answered", "ended")  # states of members that need no attention
 NAMES = {"pm": "personal models", "em": "edge models", "gm": "global model"}
+_LABELS_IN_TABLE = 3  # of a client
 _CLIENTS_IN_ALL = 6000  # of all runs of a page whose clients are drawn
 _LEGEND = (
     "A box is a client. Its small bars are its rows of each label, always at the label's place. Then come "
@@ -79,8 +81,8 @@ def benefit(run: ReportedRun) -> str | None:
         f" Training alone would be better for {lost} of {counted(len(alone), 'client')}." if alone else ""
     )
     return (
-        f"Does it help? With {whose}, clients have {said(metric, own_figure)} ({metric.title}) on their test "
-        f"rows; with the one global model {said(metric, shared_figure)}. "
+        f"Does it help? On clients' test rows, {metric.title} is {said(metric, own_figure)} with {whose} and "
+        f"{said(metric, shared_figure)} with the one global model. "
         f"{better} of {counted(len(pairs), 'client')} "
         f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse.{against if alone else ''}"
     )
@@ -127,12 +129,11 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
         return ""
     figures = [*KINDS, *(["alone"] if any(row.get("alone") is not None for row in scores.clients) else [])]
     heads = ["client", "edge", *(kind.upper() if kind in KINDS else kind for kind in figures)]
-    heads += ["rows", "test rows", "labels (rows)", "loss"]
-    columns = [Column(head, head not in ("client", "edge", "labels (rows)")) for head in heads]
+    heads += ["rows", "test rows", "loss", *(["main labels"] if scores.classes else [])]
+    columns = [Column(head, head not in ("client", "edge", "main labels")) for head in heads]
     names = class_names(scores)
     lines = []
     for row in scores.ranked_clients():
-        held = " ".join(label_texts(row, names))
         lines.append(
             Line(
                 [
@@ -140,16 +141,25 @@ def clients(run: ReportedRun, prefix: str = "") -> str:
                     Cell(edge_name(row)),
                     *(Cell(run.metric.text(row.get(kind)), row.get(kind)) for kind in figures),
                     *(Cell(str(row[name]), row[name]) for name in ("rows", "test_rows")),
-                    Cell(held, style="long"),
                     Cell("–" if row["loss"] is None else f"{row['loss']:.4f}", row["loss"]),
+                    *([Cell(_main_labels(row, names))] if scores.classes else []),
                 ],
                 "worst" if row["worst_decile"] else "",
             )
         )
     return (
-        f'<div class="columns"><div>{figure(chart, prefix)}</div>'
+        f'<div class="columns uneven"><div>{figure(chart, prefix)}</div>'
         f"<div>{table(f'{prefix}clients-table', columns, lines)}</div></div>"
     )
+
+
+def _main_labels(row: Row, names: Sequence[str]) -> str:
+    """The labels of which a client has the most rows; the tree says all of them."""
+    mix = label_mix(row)
+    labels = [label for label, _ in sorted(mix, key=lambda pair: -pair[1])]
+    labels = labels if mix else [int(label) for label in row["labels"].split()]
+    more = ", …" if len(labels) > _LABELS_IN_TABLE else ""
+    return ", ".join(names[label] for label in labels[:_LABELS_IN_TABLE]) + more
 
 
 def classes(run: ReportedRun, prefix: str = "") -> str:

@@ -100,7 +100,8 @@ def tree(
     rows = math.ceil(len(branches) / beside)
     for row in range(rows):
         part = branches[row * beside : (row + 1) * beside]
-        offset = _MARGIN + (width - _MARGIN - len(part) * block - (len(part) - 1) * _GAP) / 2
+        margin = _MARGIN if rows > 1 else 0.0
+        offset = margin + (width - margin - len(part) * block - (len(part) - 1) * _GAP) / 2
         centers = [offset + place * (block + _GAP) + block / 2 for place in range(len(part))]
         bus = y - 13
         if row == 0:

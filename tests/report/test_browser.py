@@ -48,6 +48,9 @@ def test_the_page_renders_without_errors_or_requests(browser, one, several, whic
             assert box["height"] > 40
             assert box["x"] + box["width"] <= width
         assert opened.overflow <= 0
+        smallest, largest = opened.chart_text
+        assert smallest > 9.5
+        assert largest < 15.5  # the page's own text has 15
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 23, 29)"
         assert dark == (scheme == "dark")
         least, text = opened.contrast
@@ -97,6 +100,31 @@ def test_every_client_of_the_tree_tells_its_figures(browser, folders, one, width
         cells.nth(1).scroll_into_view_if_needed()
         cells.nth(1).hover()
         assert opened.tip == cells.nth(1).get_attribute("aria-label").split("; ")
+
+
+def test_a_finger_gets_what_a_pointer_gets(browser, folders, one):
+    last = rows_of(folders / "one")[-1]
+    with browser.open(one, 360, touch=True) as opened:
+        page = opened.page
+        cell = page.locator("#narrow-tree .target[data-tier=client]").nth(1)
+        cell.tap()
+        assert opened.tip == cell.get_attribute("aria-label").split("; ")
+        curves = page.locator("#curves")
+        box = curves.bounding_box()
+        curves.tap(position={"x": 0.95 * box["width"], "y": 0.5 * box["height"]})
+        assert opened.tip[0] == f"round {last['round']}"
+        assert numbers(opened.tip)["GM"] == pytest.approx(last["gm"], abs=0.005)
+        page.locator("h1").tap()
+        assert opened.tip == []
+
+
+@pytest.mark.parametrize("classes", [3, 62])
+def test_a_client_has_one_line_of_the_table_however_many_labels_it_has(browser, tmp_path, classes):
+    with browser.open(report_run(write_run(tmp_path / "run", classes=classes))) as opened:
+        table = opened.page.locator("#clients-table")
+        around = table.locator("..")
+        assert around.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert all(box["height"] < 40 for box in (row.bounding_box() for row in table.locator("tr").all()))
 
 
 def test_the_tree_is_used_with_the_keyboard(browser, one):

@@ -136,7 +136,7 @@ def test_settings_that_differ_are_overlaid_and_tabulated(tmp_path):
 def test_many_classes_are_cut_in_the_chart_but_not_in_the_table(tmp_path, classes):
     text = page(write_run(tmp_path / "one", classes=classes))
     chart = text.split('id="classes"')[1].split("</svg>")[0]
-    assert chart.count('class="target"') == min(classes, 40)
+    assert chart.count('class="target"') == min(classes, 25)
     table = text.split('id="classes-table"')[1].split("</table>")[0]
     assert table.count("<tr>") == classes + 1
 

@@ -51,6 +51,14 @@ _CONTRAST = """
 """
 
 
+_CHART_TEXT = """
+() => {
+  const texts = [...document.querySelectorAll("svg.chart text")].filter((text) => text.checkVisibility());
+  const sizes = texts.map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a);
+  return [Math.min(...sizes), Math.max(...sizes)];
+}
+"""
+
 _TIMEOUT = 300_000.0  # ms; a busy machine is no failure
 
 
@@ -86,6 +94,12 @@ class Opened:
         return wide
 
     @property
+    def chart_text(self) -> tuple[float, float]:
+        """The smallest and the largest text of the charts, in pixels of the screen."""
+        least, most = self.page.evaluate(_CHART_TEXT)
+        return float(least), float(most)
+
+    @property
     def contrast(self) -> tuple[float, str]:
         """The lowest contrast of a text, and which text it is."""
         least: list[Any] = self.page.evaluate(_CONTRAST)
@@ -119,9 +133,13 @@ class Browser:
         self._driver.stop()
 
     @contextmanager
-    def open(self, target: Path | str, width: int = 1440, scheme: Any = "light") -> Iterator[Opened]:
-        """A page of a file or an address, in a screen of this width."""
-        page = self._chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    def open(
+        self, target: Path | str, width: int = 1440, scheme: Any = "light", *, touch: bool = False
+    ) -> Iterator[Opened]:
+        """A page of a file or an address, in a screen of this width; with `touch`, one for fingers."""
+        page = self._chromium.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=touch
+        )
         try:
             page.set_default_timeout(_TIMEOUT)
             opened = Opened(page)

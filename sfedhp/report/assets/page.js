@@ -15,7 +15,12 @@
     tip.style.top = `${Math.max(6, top)}px`;
   }
   let follow = null; // shows the tip of what has the focus again, after the page has moved
-  const hideTip = () => { tip.hidden = true; follow = null; };
+  const hideTip = () => { tip.hidden = true; follow = null; document.querySelector(".cross")?.remove(); };
+  // Calls `show` where the pointer is, or where a finger taps; the tip of a tap stays until the next one.
+  function onPointer(svg, show, leave) {
+    for (const kind of ["pointermove", "click"]) svg.addEventListener(kind, show);
+    svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
+  }
 
   // Targets: clients of the tree, bars, classes. One of each chart can be reached with Tab, the others with arrows.
   function setUpTargets(svg) {
@@ -23,14 +28,13 @@
     if (!targets.length) return;
     const leave = () => { $(".target.active", svg).forEach((each) => each.classList.remove("active")); hideTip(); };
     targets[0].setAttribute("tabindex", "0");
-    svg.addEventListener("pointermove", (event) => {
+    onPointer(svg, (event) => {
       const target = event.target.closest(".target");
-      if (!target) return leave();
       leave();
+      if (!target) return;
       target.classList.add("active");
       showTip(target.getAttribute("aria-label").replaceAll("; ", "\n"), event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
+    }, leave);
     svg.addEventListener("focusin", (event) => {
       const target = event.target.closest(".target");
       if (!target) return;
@@ -101,22 +105,19 @@
       showTip(text(), x ?? place, y ?? box.top + box.height / 3);
       follow = x === undefined ? show : null;
     }
-    const leave = () => { cross.remove(); hideTip(); };
-    svg.addEventListener("pointermove", (event) => {
+    onPointer(svg, (event) => {
       const box = svg.getBoundingClientRect();
       const x = (event.clientX - box.left) * svg.viewBox.baseVal.width / box.width;
       now = data.places.reduce((best, place, index) => (
         Math.abs(place - x) < Math.abs(data.places[best] - x) ? index : best), 0);
       show(event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
+    }, hideTip);
     svg.addEventListener("focus", () => { if (svg.matches(":focus-visible")) show(); });
-    svg.addEventListener("blur", leave);
+    svg.addEventListener("blur", hideTip);
     svg.addEventListener("keydown", (event) => {
       const last = data.places.length - 1;
       const next = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: last,
         PageUp: now - Math.ceil(last / 10), PageDown: now + Math.ceil(last / 10) }[event.key];
-      if (event.key === "Escape") return leave();
       if (next === undefined) return;
       event.preventDefault();
       now = Math.min(Math.max(next, 0), last);
@@ -173,6 +174,7 @@
   });
   button.hidden = false;
   addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+  addEventListener("pointerdown", (event) => { if (!event.target.closest("svg.chart")) hideTip(); });
   addEventListener("scroll", () => (follow ? follow() : hideTip()), { passive: true });
   setUp(document);
 
