@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -88,6 +88,13 @@ class CardReader:
         Raises:
             ValueError: it is not the card of that member.
         """
+        try:
+            return self._checked(card, name)
+        except (UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as error:
+            # A member may send any bytes, also of keys and signatures that are unknown here.
+            raise ValueError(f"the card of {name} cannot be checked ({error})") from None
+
+    def _checked(self, card: bytes, name: str) -> bytes:
         certificate, signature, public = _split(card)
         key = certificate.public_key()
         now = datetime.now(UTC)

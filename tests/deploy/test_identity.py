@@ -52,6 +52,16 @@ def test_a_certificate_with_a_key_of_another_kind_is_refused():
         READER.public_key(_card_of(other), "client-0-1")
 
 
+def test_kinds_of_keys_that_nobody_knows_are_refused():
+    """A server that ended with another error would end the run of all its members."""
+    rsa_keys = bytes.fromhex("2a864886f70d010101")
+    whole = card()
+    assert whole.count(rsa_keys) == 1
+    for last in (0x00, 0x55, 0x7F):
+        with pytest.raises(ValueError, match=r"the card of client-0-1 cannot be checked \(Unknown key type"):
+            READER.public_key(whole.replace(rsa_keys, rsa_keys[:-1] + bytes([last])), "client-0-1")
+
+
 def _card_of(public_key):
     return Identity(certificate("client-0-1", "root", public_key), key_of("client-0-1")).card(PUBLIC, CONFIG)
 
