@@ -144,7 +144,7 @@ def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
         entries += _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
     texts = [pair.partition("=") for pair in pairs]
     entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
-    named = [entry.value for entry in entries if entry.key == METHOD and entry.value not in ALGORITHMS]
+    named = [entry.value for entry in entries if entry.key == METHOD and entry.value not in [*ALGORITHMS]]
     methods = tuple(dict.fromkeys([*own, *(check_method(METHOD, name) for name in named)]))
     for entry in entries:
         check_key(entry.key, methods)
