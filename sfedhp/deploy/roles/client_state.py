@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sfedhp.core.checksums import DamagedError
 from sfedhp.core.types import Clock
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from sfedhp.engine.roles import Before, Client
@@ -50,11 +51,18 @@ class ClientState:
         save_state(self._path, trees, about, durable=durable)
 
     def load(self, fresh: Client) -> SavedClient | None:
-        """What was saved of a client like this new one; None where nothing can be read."""
+        """What was saved of a client like this new one; None where there is nothing like it.
+
+        Raises:
+            DamagedError: the file is not as it was written. Nobody else has the client's own model.
+        """
         templates = {"personal": fresh.personal, "statistics": fresh.statistics}
-        found = load_state(
-            self._path, templates | {f"before_{name}": tree for name, tree in templates.items()}
-        )
+        templates |= {f"before_{name}": tree for name, tree in templates.items()}
+        try:
+            found = load_state(self._path, templates)
+        except DamagedError as error:
+            remedy = "restore it from a copy, or move it away, and this client begins anew"
+            raise DamagedError(f"{str(error).rstrip('.')}: {remedy}.") from None
         if found is None:
             return None
         trees, about = found

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.checksums import DamagedError, checked, with_checksum
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import remove_temporary_files, write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.roles.loading import Model
 from sfedhp.deploy.site import REVOKED, Site
 from sfedhp.engine.rounds import Served
@@ -30,31 +32,43 @@ class CloudFolder:
         """The id of the run in this folder; a new run, with its config and environment, where there is none.
 
         Raises:
-            InputError: the folder holds a run of another config.
+            InputError: the folder holds a run of another config, or its file is damaged.
         """
         file = self.path / "run.json"
         remove_temporary_files(self.path, "checkpoint", "models")
         if file.exists():
-            known = json.loads(file.read_text(encoding="utf-8"))
-            if known["config"] != self._site.config:
+            run, config = self._known(file)
+            if config != self._site.config:
                 raise InputError(
                     f"{self.path} holds a run of another config: start a new one with "
                     f"`sfedhp cloud {self.path.parent} --new`."
                 )
-            return str(known["run"])
+            return run
         write_config(self.path, self._site.experiment)
         about = environment(
             model.initial.device, model.network.d, engine="NVIDIA FLARE", federation=self._site.federation
         )
         write_environment(self.path, about)
         run = secrets.token_hex(8)
-        write_text(file, json.dumps({"run": run, "config": self._site.config}) + "\n")
+        write_text(file, json.dumps(with_checksum({"run": run, "config": self._site.config})) + "\n")
         return run
+
+    def _known(self, file: Path) -> tuple[str, str]:
+        """The id and the config of the run in this folder; with another id, all members would begin anew."""
+        try:
+            known = checked(file, parse_json(file.read_bytes()))
+            return str(known["run"]), str(known["config"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = str(error).rstrip(".")
+            raise DamagedError(
+                f"{file}, with the id of the run, cannot be read ({reason}): restore it from a copy, or "
+                f"start a new run with `sfedhp cloud {self.path.parent} --new`, which keeps this one."
+            ) from None
 
     def revoked(self) -> dict[str, Any]:
         """The list of revoked certificates, which the cloud adds to its requests so that edges refuse too."""
         try:
-            return {"revoked": json.loads((self.path.parent / REVOKED).read_text(encoding="utf-8"))}
+            return {"revoked": parse_json((self.path.parent / REVOKED).read_bytes())}
         except (OSError, ValueError):
             return {}
 

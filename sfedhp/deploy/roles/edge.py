@@ -63,7 +63,7 @@ class EdgeRole:
         self._blank = blank_messages(site.experiment.algorithm, self._initial)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
-        self._state, self._totals_file = EdgeState(self.folder), TotalsFile(self.folder)
+        self._state, self._totals_file = EdgeState(self.folder, self.log), TotalsFile(self.folder)
         experiment, limits = site.experiment, site.limits
         self._members = member_group(
             site,

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sfedhp.core.checksums import DamagedError
+from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import Envelope
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.roles.state_files import load_state, save_state
@@ -22,10 +24,13 @@ class SavedProgress(NamedTuple):
 
 
 class EdgeState:
-    """The file with an edge's state after its last edge round."""
+    """The file with an edge's state after its last edge round.
 
-    def __init__(self, folder: Path):
-        self._path = folder / "state.safetensors"
+    Without it, an edge repeats the edge rounds of a cloud round. So a damaged file is logged and replaced.
+    """
+
+    def __init__(self, folder: Path, log: EventLog):
+        self._path, self._log = folder / "state.safetensors", log
 
     def save(self, request: Envelope, progress: EdgeProgress, traffic: Traffic, *, durable: bool) -> None:
         """Write the state.
@@ -54,7 +59,7 @@ class EdgeState:
         Args:
             like: any progress of the same algorithm and model.
         """
-        found = load_state(self._path, {"served": like.served, "last": like.weights})
+        found = self._read({"served": like.served, "last": like.weights})
         if found is None:
             return None
         trees, about = found
@@ -65,5 +70,12 @@ class EdgeState:
 
     def run(self) -> str | None:
         """The run that the file belongs to; None where there is none."""
-        found = load_state(self._path, {})
+        found = self._read({})
         return None if found is None else found[1]["run"]
+
+    def _read(self, templates: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | None:
+        try:
+            return load_state(self._path, templates)
+        except DamagedError as error:
+            self._log.write("trouble", reason=str(error))
+            return None

@@ -13,6 +13,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from sfedhp.config import Experiment
+from sfedhp.core.checksums import checked, with_checksum
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private
 from sfedhp.core.noise import SecretNormals
@@ -47,15 +48,15 @@ class PrivateNoise:
         """
         self._path, self._experiment, self._run, self._rows = folder / _FILE, experiment, run, rows
         try:
-            self._held: dict[str, Any] = parse_json(self._path.read_bytes())
+            self._held: dict[str, Any] = checked(self._path, parse_json(self._path.read_bytes()))
             bytes.fromhex(self._held["secret"])
         except FileNotFoundError:
             self._held = {"secret": secrets.token_bytes(_BYTES).hex(), "run": "", "count": 0, "last": ""}
             self._write()
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
-                f"{self._path}, with what this site has spent of its privacy, cannot be read ({error}): put "
-                f"it back from a copy, or start a new run in a new kit."
+                f"{self._path}, with what this site has spent of its privacy, cannot be read "
+                f"({str(error).rstrip('.')}): put it back from a copy, or start a new run in a new kit."
             ) from None
 
     def bound_to(self, *values: Tensor) -> SecretNormals:
@@ -97,7 +98,7 @@ class PrivateNoise:
     def _write(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            data = json.dumps(self._held).encode() + b"\n"
+            data = json.dumps(with_checksum(self._held)).encode() + b"\n"
             write_atomically(self._path, lambda beside: write_private(beside, data))
         except OSError as error:
             raise InputError(

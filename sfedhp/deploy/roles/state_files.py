@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sfedhp.core.checksums import DamagedError
 from sfedhp.runs.tensor_files import flatten, read_tensors, unflatten, write_tensors
 
 
@@ -24,9 +25,15 @@ def save_state(path: Path, trees: dict[str, Any], about: dict[str, str], *, dura
 
 
 def load_state(path: Path, templates: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The trees, shaped like their templates, and the text beside them; None where nothing can be read."""
+    """The trees, shaped like their templates, and the text beside them; None where there are none like them.
+
+    Raises:
+        DamagedError: the file is not as it was written.
+    """
     try:
         tensors, about = read_tensors(path)
         return {name: unflatten(template, tensors, name) for name, template in templates.items()}, about
+    except DamagedError:
+        raise
     except (OSError, KeyError, ValueError):
         return None

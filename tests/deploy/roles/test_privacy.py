@@ -119,6 +119,11 @@ def test_what_cannot_be_counted_is_refused(tmp_path, monkeypatch):
     (tmp_path / "privacy.json").write_text("{half")
     with pytest.raises(InputError, match="cannot be read"):
         noise_of(tmp_path)
+    noise_of(tmp_path / "changed").bound_to(MODEL, AT)
+    file = tmp_path / "changed" / "privacy.json"
+    file.write_text(file.read_text().replace('"count": 1', '"count": 0'))
+    with pytest.raises(InputError, match="does not match its checksum"):
+        noise_of(tmp_path / "changed")
     noise = noise_of(tmp_path / "full")
     monkeypatch.setattr("sfedhp.deploy.roles.private_noise.write_atomically", full)
     with pytest.raises(InputError, match="make space"):
