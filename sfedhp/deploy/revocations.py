@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.certificates import RevocationList, read_certificate
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.site import MEMBER, REVOKED
@@ -26,6 +27,15 @@ class Revocations:
         self._seen: tuple[int, int] | None = None  # time and size of the file when it was read
         self._looked = float("-inf")
         self.list = RevocationList()
+
+    def check(self) -> None:
+        """Check the file before anybody connects.
+
+        Raises:
+            InputError: there is one that cannot be used, so that revoked members would be let in.
+        """
+        if self._path.exists():
+            self._found()
 
     def refuses(self, name: str, serial_of: Callable[[str], str | None]) -> bool:
         """Whether the certificate of a member is revoked.
@@ -67,15 +77,30 @@ class Revocations:
             if (stat.st_mtime_ns, stat.st_size) == self._seen:
                 return
             self._seen = (stat.st_mtime_ns, stat.st_size)
-            values = json.loads(self._path.read_text(encoding="utf-8"))
+            found = self._found()
         except FileNotFoundError:
             return
-        except (OSError, ValueError) as error:
-            self._log.write("trouble", reason=f"{self._path} cannot be read: {error}")
+        except InputError as error:
+            self._log.write("trouble", reason=str(error))
             return
-        found = self._parsed(values)
-        if found is not None and found.version > self.list.version:
+        if found.version > self.list.version:
             self._use(found)
+
+    def _found(self) -> RevocationList:
+        """The list in the file.
+
+        Raises:
+            InputError: it cannot be read, or is not of this federation.
+        """
+        try:
+            values = parse_json(self._path.read_bytes())
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self._path} cannot be read ({error}): copy it again from the folder of the kits."
+            ) from None
+        return RevocationList.parse(values, read_certificate(self._root))
 
     def _parsed(self, values: Any) -> RevocationList | None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +32,7 @@ from sfedhp.deploy.certificates import (
     signing_request,
 )
 from sfedhp.deploy.event_log import EventLog
+from sfedhp.deploy.flare.component import RoleComponent
 from sfedhp.deploy.provisioning import add_seat, make_kits
 from sfedhp.deploy.renewal import approve, renew, revoke
 from sfedhp.deploy.revocations import Revocations
@@ -149,6 +152,32 @@ def test_an_edge_takes_the_list_from_the_cloud_and_from_nobody_else(kits, tmp_pa
     damaged = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
     assert not damaged.refuses("client-0-1", lambda name: held)
     assert "trouble" in (tmp_path / "log" / "log.jsonl").read_text()
+
+
+@pytest.mark.parametrize("content", ["no JSON", "[" * 100_000, '{"version": 9, "serials": {}}'])
+def test_a_server_does_not_start_with_a_damaged_list(kits, tmp_path, content, monkeypatch, capsys):
+    """It would let revoked members in. One that runs keeps the list that it has."""
+    revoke(kits, "client-0-1")
+    held = serial(certificate(kits, "client-0-1"))
+    clock = Time()
+    running = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"), clock)
+    running.check()
+    assert running.refuses("client-0-1", lambda name: held)
+    (kits / "edge-0" / "revoked.json").write_text(content)
+    clock.now += 1
+    assert running.refuses("client-0-1", lambda name: held)
+    assert "trouble" in (tmp_path / "log" / "log.jsonl").read_text()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def ended(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", ended)
+    with pytest.raises(SystemExit, match="2"):
+        RoleComponent("edge", str(kits / "edge-0"))
+    said = capsys.readouterr().out
+    assert said.startswith("error: ")
+    assert "revoked" in said
 
 
 def test_an_old_list_does_not_replace_a_newer_one(kits, tmp_path):

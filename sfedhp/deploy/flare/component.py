@@ -75,6 +75,7 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         limit_connections()
         if role in ("cloud", "edge"):
             self._revocations = Revocations(kit, EventLog(_log_folder(role, kit), role))
+            _or_end(self._revocations.check)
             limit_connections(len(_senders(role, kit)), self._refuses)
             watch_stderr(kit / "run", self._rejections)
 
@@ -168,12 +169,17 @@ def _lock_kit(role: str, kit: Path) -> ExitStack:
     """Keep other processes of the role out of the kit; an edge's uplink shares the lock of its parent."""
     stack = ExitStack()
     if role != "bridge":
-        try:
-            stack.enter_context(locked(kit))
-        except InputError as error:
-            print(f"error: {error}", flush=True)
-            os._exit(REFUSED)
+        _or_end(lambda: stack.enter_context(locked(kit)))
     return stack
+
+
+def _or_end(check: Callable[[], object]) -> None:
+    """End the process, which cannot work as it was started, with a sentence where a check fails."""
+    try:
+        check()
+    except InputError as error:
+        print(f"error: {error}", flush=True)
+        os._exit(REFUSED)
 
 
 def retry_login(log: EventLog) -> None:
