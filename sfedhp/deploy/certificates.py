@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private, write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.site import REVOKED
 
 _STATE: Final = Path("state", "cert.json")  # FLARE's file of an authority
@@ -92,7 +93,7 @@ class Authority:
         """
         path = folder / _STATE
         try:
-            return cls(path, json.loads(path.read_text(encoding="utf-8")))
+            return cls(path, parse_json(path.read_bytes()))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{path} cannot be read ({error}): give the folder with the kits and `authorities` by --out."

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.core.text import printable
 from sfedhp.deploy.certificates import (
     Authority,
@@ -131,6 +132,6 @@ def _authority(kits: Path, name: str, certificate: Path) -> Authority:
 
 def _json(path: Path) -> object:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}): restore it from a copy.") from None

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sfedhp._version import __version__
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.site import SERVER, Site, read_site
 
 IMAGE: Final = f"sfedhp:{__version__}"  # built by the Dockerfile of the repository
@@ -44,6 +45,12 @@ RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
 [Install]
 WantedBy=multi-user.target
 """
+
+# The volume belongs to root, so tar could not set the rights of its top folder. Half a kit is never used.
+_UNPACK: Final = (
+    "[ -e {kits}/{name} ] || {{ rm -rf {kits}/.new && mkdir {kits}/.new && "
+    "tar -xzf /secret/kit.tar.gz -C {kits}/.new && mv {kits}/.new {kits}/{name}; }}"
+)
 
 
 @dataclass(frozen=True)
@@ -139,8 +146,7 @@ def write_helm(services: Sequence[Service], folder: Path) -> list[Path]:
 def _stateful_set(service: Service) -> dict[str, Any]:
     """A pod whose kit comes from a secret at its first start, and then lives on a volume of its own."""
     name, labels = service.site.name, {"app": f"sfedhp-{service.site.name}"}
-    mount = {"name": "kit", "mountPath": f"{KITS}/{name}"}
-    copy = f"[ -e {KITS}/{name}/sfedhp.json ] || tar -xzf /secret/kit.tar.gz -C {KITS}/{name}"
+    mount = {"name": "kit", "mountPath": KITS}
     security = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -157,7 +163,7 @@ def _stateful_set(service: Service) -> dict[str, Any]:
     unpack = {
         "name": "kit",
         "image": "@image@",
-        "command": ["sh", "-c", copy],
+        "command": ["sh", "-c", _UNPACK.format(kits=KITS, name=name)],
         "volumeMounts": [mount, {"name": "secret", "mountPath": "/secret", "readOnly": True}],
         "securityContext": security,
     }
@@ -205,7 +211,7 @@ def _port(kit: Path) -> int:
     if not path.exists():
         return 0
     try:
-        target = json.loads(path.read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
+        target = parse_json(path.read_bytes())["servers"][0]["service"]["target"]
         return int(str(target).rpartition(":")[2])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(f"{path} is damaged ({error}): copy the kit again.") from None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +85,36 @@ def test_a_chart_with_a_stateful_set_for_each_role(kits, tmp_path):
         pod = next(yaml.safe_load_all(text))["spec"]["template"]["spec"]
         assert pod["containers"][0]["image"] == known["image"]
         assert pod["securityContext"]["runAsNonRoot"] is True
+
+
+def test_a_pod_unpacks_its_kit_once_into_a_volume_of_root(kits):
+    """Also after a kill while it was unpacked. The volume can be written by its group alone."""
+    yaml = pytest.importorskip("yaml")
+    *_, template = write_helm(services_of(kits, ["edge-1"]), kits)
+    plain = re.sub(r"\{\{.*?\}\}", '""', template.read_text())
+    (start,) = next(yaml.safe_load_all(plain))["spec"]["template"]["spec"]["initContainers"]
+    shell, option, script = start["command"]
+    (kits / "edge-1").chmod(0o700)
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    user: dict[str, Any] = {"user": 10001, "group": 10001, "extra_groups": []} if root else {}
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own can be entered by nobody else
+        volume, secret = Path(folder) / "volume", Path(folder) / "kit.tar.gz"
+        subprocess.run(["tar", "-czf", secret, "-C", kits / "edge-1", "."], check=True)
+        Path(folder).chmod(0o755)
+        (volume / ".new" / "half").mkdir(parents=True)
+        if root:
+            for path in (volume, volume / ".new", volume / ".new" / "half"):
+                os.chown(path, 0 if path == volume else 10001, 10001)
+            volume.chmod(0o2775)
+        script = script.replace("/var/lib/sfedhp", str(volume)).replace("/secret/kit.tar.gz", str(secret))
+        for _ in range(2):
+            subprocess.run([shell, option, script], check=True, **user)
+            assert [path.name for path in volume.iterdir()] == ["edge-1"]
+            assert (volume / "edge-1").stat().st_mode & 0o777 == 0o700
+            assert not (volume / "edge-1" / "half").exists()
+            (volume / "edge-1" / "startup.json").write_text("changed since")
+        assert (volume / "edge-1" / "sfedhp.json").read_bytes() == (kits / "edge-1/sfedhp.json").read_bytes()
+        assert (volume / "edge-1" / "startup.json").read_text() == "changed since"
 
 
 def test_one_kit_alone_and_none(kits, tmp_path):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
+from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.federation_file import LOOPBACK
 
 PARENT: Final = "SFEDHP_PARENT"  # the process whose end also ends the started one
@@ -64,7 +65,7 @@ def check_port(workspace: Path) -> None:
     if not path.exists():
         return
     with _undamaged(path):
-        target = json.loads(path.read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
+        target = parse_json(path.read_bytes())["servers"][0]["service"]["target"]
         host, _, port = str(target).rpartition(":")
         number = int(port)
     with socket.socket() as trial:
@@ -202,7 +203,7 @@ def _set_store(workspace: Path) -> None:
     path, store = workspace / "local" / "resources.json", str(workspace / "store")
     with _undamaged(path):
         text = path.read_text(encoding="utf-8")
-        resources = json.loads(text)
+        resources = parse_json(text)
         for component in resources["components"]:
             if component["id"] == "job_manager":
                 component["args"]["uri_root"] = f"{store}/jobs"
@@ -226,7 +227,7 @@ def _member_name(workspace: Path) -> str:
     """The name in a member's certificate, which FLARE takes on its command line."""
     path = workspace / "startup" / "fed_client.json"
     with _undamaged(path):
-        return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+        return str(parse_json(path.read_bytes())["client"]["fqsn"])
 
 
 @contextlib.contextmanager

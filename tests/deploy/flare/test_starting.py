@@ -218,6 +218,7 @@ def test_a_port_is_tried_where_flare_listens(kits, monkeypatch):
         ("client-0-0", "startup/fed_client.json", '{"client": '),
         ("client-0-0", "startup/fed_client.json", "{}"),
         ("client-0-0", "local/resources.json", "[]"),
+        ("client-0-0", "local/resources.json", "[" * 100_000),
         ("cloud", "local/resources.json", None),
         ("cloud", "startup/fed_server.json", '{"servers": []}'),
         ("cloud", "startup/fed_server.json", ""),
