@@ -1,6 +1,7 @@
 """Kill runs at random, resume them, and compare the results bit for bit.
 
     python -m tests.support.kills --kills 300
+    python -m tests.support.kills --each-operation    before every operation on a file, one after another
 
 A simulation, one with differences on the wire, a sweep and a study are each killed several times: at a random
 moment, just before a random operation on a file, or within a write, after a random byte of a file. The fault
@@ -177,8 +178,7 @@ def suite(kills: int, seed: int, folder: Path, say: Callable[[str], object] = pr
     Raises:
         AssertionError: a result differs from the one of a command that was not killed.
     """
-    prepare(folder)
-    attempt(SCENARIOS[0], folder / "first")  # starts the server that forks; the next attempts are timed
+    begin(folder)
     draw, done = random.Random(seed), Counter[str]()
     unbroken: dict[str, tuple[Attempt, dict[str, Any]]] = {}
     for number in range(10**9):
@@ -204,13 +204,48 @@ def suite(kills: int, seed: int, folder: Path, say: Callable[[str], object] = pr
             done[f"{scenario.name}, {kind}"] += not ended
             if ended:
                 break
-        assert attempt(scenario, out).ended
-        found = results(out)
-        different = [name for name in expected | found if expected.get(name) != found.get(name)]
-        assert not different, f"seed {seed}, case {number}: {scenario.name} differs in {different}"
-        shutil.rmtree(out)
+        finish(scenario, out, expected, f"seed {seed}, case {number}")
         say(f"{done.total():4d} kills: {scenario.name} ends as if nothing had happened")
     raise AssertionError("unreachable")
+
+
+def each_operation(folder: Path, say: Callable[[str], object] = print) -> Counter[str]:
+    """Kill once before each operation of a command on a file; how many kills there were of each command.
+
+    Raises:
+        AssertionError: as of `suite`.
+    """
+    begin(folder)
+    done = Counter[str]()
+    for scenario in SCENARIOS:
+        out = folder / f"{scenario.name}-unbroken"
+        whole, expected = attempt(scenario, out), results(out)
+        for fault in range(1, whole.operations + 1):
+            out = folder / f"{scenario.name}-{fault}"
+            assert not attempt(scenario, out, fault=fault).ended
+            finish(scenario, out, expected, f"operation {fault}")
+            done[scenario.name] += 1
+        say(f"{scenario.name}: killed before each of {whole.operations} operations on files")
+    return done
+
+
+def begin(folder: Path) -> None:
+    """Write what the commands read, and start the server that forks: what comes next is timed."""
+    prepare(folder)
+    attempt(SCENARIOS[0], folder / "first")
+
+
+def finish(scenario: Scenario, out: Path, expected: dict[str, Any], case: str) -> None:
+    """Run a command that was killed to its end, and compare what it gives.
+
+    Raises:
+        AssertionError: it fails, or gives something else.
+    """
+    assert attempt(scenario, out).ended
+    found = results(out)
+    different = [name for name in expected | found if expected.get(name) != found.get(name)]
+    assert not different, f"{case}: {scenario.name} differs in {different}"
+    shutil.rmtree(out)
 
 
 def run() -> int:
@@ -220,9 +255,11 @@ def run() -> int:
     )
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill")
     parser.add_argument("--seed", type=int, default=0, help="the same seed kills before the same operations")
+    parser.add_argument("--each-operation", action="store_true", help="kill once before each operation")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        done = suite(options.kills, options.seed, Path(folder).resolve())
+        place = Path(folder).resolve()
+        done = each_operation(place) if options.each_operation else suite(options.kills, options.seed, place)
         os.chdir("/")
     for kind, count in sorted(done.items()):
         print(f"{count:5d}  {kind}")
