@@ -64,8 +64,12 @@ class Kill:
         return self.name in ("cloud", member) or member.startswith(below)
 
     def excuses(self, when: float) -> bool:
-        """Whether a round that ended then may be without it."""
-        return self.at <= when < max(self.at + _RECOVERY, self.started_at + _REJOINING)
+        """Whether a round that ended then may be without it.
+
+        What the start took says how busy the machine is.
+        """
+        rejoining = max(_REJOINING, 2 * (self.started_at - self.at))
+        return self.at <= when < max(self.at + _RECOVERY, self.started_at + rejoining)
 
 
 def besiege(
