@@ -23,6 +23,11 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
     return result
 
 
+def tensors_of(tree: Any) -> list[Tensor]:
+    """The tensors of a state as they are held, in their order."""
+    return [tensor for part in tree for tensor in tensors_of(part)] if isinstance(tree, tuple) else [tree]
+
+
 def keep(changed: Tensor, new: Tree, old: Tree) -> Tree:
     """The new state in the rows (...) of the stack that changed, the old one in the others."""
     if known_all_true(changed):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import ClientResult
@@ -41,7 +42,9 @@ def private_uploads(
     def privately(served: Served, uploads: Message, weights: Tensor, clock: Clock) -> Message:
         sent, model = message_of(served.state, weights.shape[-1]), dense(uploads.model)
         keys = key(stream, ROLES["release"], clock.cloud_round, clock.edge_round)
-        own = (source or KEYED).bound_to(model, weights, sent)
+        own: Normals = KEYED
+        if source is not None:  # the same uploads in another round are another release
+            own = source.bound_to(model, weights, sent, torch.tensor(tuple(clock)))
         return uploads._replace(model=uploads_with_noisy_mean(options, model, weights, sent, keys, own))
 
     return privately

@@ -19,7 +19,7 @@ from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions, Cut
 from sfedhp.core.factored import dense
 from sfedhp.core.noise import KEYED, NoiseSource, Normals
-from sfedhp.core.trees import keep
+from sfedhp.core.trees import keep, tensors_of
 from sfedhp.core.types import Clock
 from sfedhp.engine.private import private_result, private_uploads, with_secret_draws
 from sfedhp.engine.rounds import Draw, Message, Served, everybody, robust_uploads, serve, stepping
@@ -94,8 +94,9 @@ class Client:
         algorithm = self.schedule.apply(self.algorithm, clock)
         normals: Normals = KEYED
         if self.privacy.active and self.privacy.tier == "client":
-            # Only a request that is repeated as it was may get the same noise again.
-            normals = (self.noise or KEYED).bound_to(received, torch.tensor(tuple(clock)))
+            # The same request gets the same noise only where the client is as it was.
+            held = tensors_of((self.personal, self.statistics))
+            normals = (self.noise or KEYED).bound_to(received, torch.tensor(tuple(clock)), *held)
             task = with_secret_draws(task, normals)
         with task.training():
             result = algorithm.client_step(received, self.personal, task, clock)
@@ -152,9 +153,7 @@ class Edge:
 
         robustly = robust_uploads(self.aggregation, algorithm.edge_message, self.on_cut)
         now = self.schedule.apply(algorithm, clock)
-        privately = private_uploads(
-            self.privacy, "edge", algorithm.edge_message, self.stream, self.noise or KEYED
-        )
+        privately = private_uploads(self.privacy, "edge", algorithm.edge_message, self.stream, self.noise)
         step = stepping(now.edge_step, lambda edge_round: Clock(turn, edge_round), robustly, privately)
         rounds = range(progress.rounds_done, algorithm.edge_rounds)
         for served, weights in serve(progress.served, step, gather, rounds, everybody):
@@ -204,9 +203,7 @@ class Cloud:
             return uploads, weights if drawn is None else weights * drawn
 
         robustly = robust_uploads(self.aggregation, algorithm.cloud_message, self.on_cut)
-        privately = private_uploads(
-            self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise or KEYED
-        )
+        privately = private_uploads(self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise)
         step = stepping(algorithm.cloud_step, Clock, robustly, privately)
         for served, _ in serve(self.served, step, gather, range(first, rounds), self.draw):
             self.served = served

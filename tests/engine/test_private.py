@@ -9,7 +9,9 @@ from sfedhp.algorithms import Algorithm, FedAvg, FedProx, HierFAVG, SFedHP
 from sfedhp.checks.problem import ROUNDS, finish, leaves, outcome, problem, same
 from sfedhp.core.noise import SecretNormals
 from sfedhp.core.types import Clock
+from sfedhp.engine.private import private_uploads
 from sfedhp.engine.roles import Client, Cloud, Edge
+from sfedhp.engine.rounds import Message, Served
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.row_privacy import RowPrivacy
 from sfedhp.privacy.options import PrivacyOptions
@@ -138,6 +140,45 @@ def test_a_request_that_is_repeated_gets_the_same_noise_and_any_other_does_not(c
     moved = case.initial + 1e-9
     assert (member.reply(moved, Clock(0, 0)).upload - moved - (first - case.initial)).norm() > 1e-3
     assert (member.reply(case.initial, Clock(0, 1)).upload - first).norm() > 1e-3
+
+
+def test_a_client_that_holds_something_else_gets_new_noise(case):
+    """A server that asks again after other rounds must not see two steps with the same noise."""
+    method = SFedHP(start="carried", personal_steps=1, edge_rounds=2)
+    secrets, again = [], Clock(0, 1)
+
+    @dataclass(frozen=True)
+    class Noted(SecretNormals):
+        def bound_to(self, *values):
+            secrets.append(super().bound_to(*values).secret)
+            return super().bound_to(*values)
+
+    member = replace(secret_client(case, ROW, b"1" * 32, method), noise=Noted(b"1" * 32))
+    first = member.reply(case.initial, again).upload
+    assert torch.equal(member.reply(case.initial, again).upload, first)
+    member.reply(case.initial, Clock(1, 0))
+    member.reply(case.initial, again)
+    assert secrets[0] == secrets[1]
+    assert len(set(secrets)) == 3
+
+
+@pytest.mark.parametrize("tier", ["edge", "cloud"])
+def test_equal_uploads_in_another_round_are_another_release(tier):
+    options, bound = replace(EDGE, tier=tier, noise=1.0), []
+
+    class Noted(SecretNormals):
+        def bound_to(self, *values):
+            bound.append(super().bound_to(*values).secret)
+            return super().bound_to(*values)
+
+    model, weights = torch.ones(3, 2), torch.ones(3)
+    noisily = private_uploads(
+        options, tier, lambda state, count: torch.zeros(count, 2), torch.tensor(1), Noted(b"1" * 32)
+    )
+    assert noisily is not None
+    for clock in (Clock(0, 0), Clock(1, 0), Clock(1, 0)):
+        noisily(Served((), torch.zeros(0)), Message(model, torch.zeros(3, 0)), weights, clock)
+    assert bound[0] != bound[1] == bound[2]
 
 
 def test_mini_batches_of_a_private_client_follow_from_its_secret(case):

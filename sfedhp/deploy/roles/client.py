@@ -106,9 +106,8 @@ class ClientRole:
         self._figures = Figures(self._counting.metrics[0], up)
         self._responder = Responder(transport, site.seat, site.config, self.log, lambda: rows, clock)
         self._run: str = NO_RUN
-        self._noise = member_noise(
-            "client", self.folder, site.experiment, lambda: self._run, int(self._task.sizes)
-        )
+        context, rows_held = (lambda: f"{self._run} {self._totals}"), int(self._task.sizes)
+        self._noise = member_noise("client", self.folder, site.experiment, context, rows_held)
         self._client, self._state = self._new(), ClientState(self.folder)
         self._last: _Last | None = None  # the last reply
         self._restore()
@@ -152,7 +151,7 @@ class ClientRole:
             if self._last is None or self._last[:2] != (request.run, request.clock):
                 self._last = self._step(request)
             self._responder.reply(Kind.REPLY, request, **self._content(request, self._last))
-        elif self._secure is not None and request.kind in (Kind.KEY, Kind.OFFER, Kind.UNMASK):
+        elif self._secure is not None and request.kind in REPLIES:
             self._responder.reply(REPLIES[request.kind], request, **self._secure.reply_to(request))
 
     def _load(self) -> None:

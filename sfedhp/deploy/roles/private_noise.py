@@ -31,27 +31,29 @@ class PrivateNoise:
     """Gives the noise of each release, and refuses one that would spend more than the budget.
 
     A release that is repeated as it was gets the same noise, and counts once. So nothing is spent twice after
-    a restart, and a server that asks again with another model pays for it.
+    a restart, and a server that asks again with another model pays for it. Releases of all runs with a kit
+    are counted: they are of the same data, and a server could begin a run whenever it likes.
     """
 
-    def __init__(self, folder: Path, experiment: Experiment, run: Callable[[], str], rows: int = 0):
+    def __init__(self, folder: Path, experiment: Experiment, context: Callable[[], str], rows: int = 0):
         """Read the secret and the count, or make them.
 
         Args:
             folder: of the role.
             experiment: with the section [privacy].
-            run: the id of the run that continues.
+            context: what a release follows from beside the values given to `bound_to`: the run, and by what
+                inputs are scaled.
             rows: training rows of a client; 0: the role is a server.
 
         Raises:
             InputError: the file cannot be read or written: noise that is not counted protects nobody.
         """
-        self._path, self._experiment, self._run, self._rows = folder / _FILE, experiment, run, rows
+        self._path, self._experiment, self._context, self._rows = folder / _FILE, experiment, context, rows
         try:
             self._held: dict[str, Any] = checked(self._path, parse_json(self._path.read_bytes()))
             bytes.fromhex(self._held["secret"])
         except FileNotFoundError:
-            self._held = {"secret": secrets.token_bytes(_BYTES).hex(), "run": "", "count": 0, "last": ""}
+            self._held = {"secret": secrets.token_bytes(_BYTES).hex(), "count": 0, "last": ""}
             self._write()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
@@ -65,28 +67,24 @@ class PrivateNoise:
         Raises:
             InputError: it would spend more than the budget, or cannot be counted.
         """
-        run = self._run()
-        secret = hmac.digest(bytes.fromhex(self._held["secret"]), run.encode(), "sha256")
+        secret = hmac.digest(bytes.fromhex(self._held["secret"]), self._context().encode(), "sha256")
         found = SecretNormals(secret).bound_to(*values)
         mark = hashlib.sha256(b"mark" + found.secret).hexdigest()
-        if self._held["run"] != run:
-            self._held |= {"run": run, "count": 0, "last": ""}
         if mark == self._held["last"]:
             return found
         budget, after = self._experiment.privacy.epsilon, self.epsilon(1)
         if budget and after > budget:
             raise InputError(
-                f"The privacy budget is spent: ε = {self.epsilon():.3g}, and another reply would make it "
-                f"{after:.3g}, above privacy.epsilon = {budget:g}."
+                f"The privacy budget is spent: ε = {self.epsilon():.3g} in all runs with this kit, and "
+                f"another reply would make it {after:.3g}, above privacy.epsilon = {budget:g}."
             )
         self._held |= {"count": self._held["count"] + 1, "last": mark}
         self._write()
         return found
 
     def epsilon(self, more: int = 0) -> float:
-        """ε of all releases of this run so far, and of some more."""
-        count = (self._held["count"] if self._held["run"] == self._run() else 0) + more
-        options = self._experiment.privacy
+        """ε of all releases so far, and of some more."""
+        count, options = self._held["count"] + more, self._experiment.privacy
         if options.unit == "row":
             return epsilon(releases_of_row(self._experiment, self._rows, count), options.noise, options.delta)
         return epsilon(Release(count, 1, 1), options.noise, options.delta)
@@ -108,8 +106,10 @@ class PrivateNoise:
 
 
 def member_noise(
-    tier: NoiseTier, folder: Path, experiment: Experiment, run: Callable[[], str], rows: int = 0
+    tier: NoiseTier, folder: Path, experiment: Experiment, context: Callable[[], str], rows: int = 0
 ) -> PrivateNoise | None:
     """The noise of a role of a tier; None where it adds none. Arguments as of `PrivateNoise`."""
     options = experiment.privacy
-    return PrivateNoise(folder, experiment, run, rows) if options.active and options.tier == tier else None
+    if not options.active or options.tier != tier:
+        return None
+    return PrivateNoise(folder, experiment, context, rows)

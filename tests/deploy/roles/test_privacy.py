@@ -99,7 +99,10 @@ def test_a_release_counts_once_and_any_other_counts_too(tmp_path):
     restarted.bound_to(MODEL + 1e-6, AT)  # the same round with another model: a server that asks twice
     assert restarted.epsilon() > one
     assert noise_of(tmp_path).epsilon() == restarted.epsilon()
-    assert noise_of(tmp_path, "two").epsilon() == 0, "another run begins at zero"
+    again = noise_of(tmp_path, "two")
+    assert again.epsilon() == restarted.epsilon(), "another run is of the same rows"
+    again.bound_to(MODEL, AT)
+    assert again.epsilon() > restarted.epsilon()
 
 
 def test_a_member_refuses_by_itself_what_would_spend_more(tmp_path):
@@ -113,6 +116,23 @@ def test_a_member_refuses_by_itself_what_would_spend_more(tmp_path):
         noise.bound_to(MODEL, AT + 2)
     assert noise.epsilon() <= budget
     noise.bound_to(MODEL, AT + 1)  # what was sent before may be sent again
+
+
+def test_a_server_that_begins_a_new_run_gets_no_new_budget(tmp_path):
+    budget = noise_of(tmp_path / "free").epsilon(1) + 1e-9
+    noise_of(tmp_path, epsilon=budget).bound_to(MODEL, AT)
+    with pytest.raises(InputError, match=r"budget is spent: .* in all runs with this kit"):
+        noise_of(tmp_path, "two", epsilon=budget).bound_to(MODEL, AT)
+
+
+def test_other_totals_to_scale_rows_by_are_another_release(tmp_path):
+    """Else a server could see one step twice with the same noise, on inputs that it scaled differently."""
+    what = replace(experiment(), privacy=ROW)
+    client = Federation(tmp_path, what)._role("client-0-0")
+    first = client._noise.bound_to(MODEL, AT).secret
+    client._totals = {"rows": 3}
+    assert client._noise.bound_to(MODEL, AT).secret != first
+    assert client._noise.epsilon() > noise_of(tmp_path / "one").epsilon(1)
 
 
 def test_what_cannot_be_counted_is_refused(tmp_path, monkeypatch):
