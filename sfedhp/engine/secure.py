@@ -17,7 +17,7 @@ from sfedhp.privacy.ring import MaskedFormat, SecureOptions, mean_of_words
 from sfedhp.privacy.secure_messages import lengths
 from sfedhp.wire.ledger import Entry
 
-_EXCHANGES: Final = 3  # of messages in a round: keys, uploads, shares
+_EXCHANGES: Final = 4  # of messages in a round: keys, uploads, who has uploaded, shares
 
 
 def exchanges(secure: bool) -> int:
@@ -77,7 +77,7 @@ class Secure:
 def _beside(invited: Tensor, answered: Tensor) -> tuple[Entry, Entry]:
     """The bytes of the parts beside models and masked words, down and up."""
     size = lengths(invited.sum(-1, keepdim=True), answered.sum(-1, keepdim=True))
-    down = invited * (size.invitation + size.roster) + answered * size.survivors
-    up = invited * size.offer + answered * (size.masked + size.revealed)
+    down = invited * (size.invitation + size.roster) + answered * (size.survivors + size.confirmations)
+    up = invited * size.offer + answered * (size.masked + size.confirmed + size.revealed)
     none = torch.zeros_like(down)  # what is counted as a message is the model
     return Entry(down, none, none), Entry(up, none, none)

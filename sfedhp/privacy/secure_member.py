@@ -9,8 +9,9 @@ member's own: it keeps the upload hidden if it comes after the server has been t
 
 from __future__ import annotations
 
+import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -18,14 +19,19 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, Words
 from sfedhp.privacy.secure_messages import (
+    CONFIRMATION_BYTES,
     Offer,
     PeerError,
     Roster,
+    decode_confirmations,
     decode_roster,
     decode_seats,
+    encode_confirmed,
     encode_masked,
     encode_offer,
     encode_revealed,
+    encode_seats,
+    view_of,
 )
 from sfedhp.privacy.shares import SECRET_BYTES, SHARE_BYTES, split
 
@@ -74,7 +80,7 @@ class SecureMember:
         )
         self._held: dict[int, tuple[bytes, bytes]] = {}  # shares of the pair key and of the own mask, by seat
         self._masked: tuple[bytes, bytes] | None = None  # the roster, and what was sent
-        self._told: list[int] | None = None  # who had answered when shares were told
+        self._confirmed: list[int] | None = None  # who has uploaded, as confirmed to the others
 
     def offer(self) -> bytes:
         """The part with the member's key, and for every other member a sealed share of each secret.
@@ -85,7 +91,8 @@ class SecureMember:
         sealed, wrong = {}, []
         for peer, public in self._peers.items():
             try:
-                key = masks.derive(self._channel, public, _seal_context(self._context, self._seat, peer))
+                context = _seal_context(self._context, self._seat, peer, self._public)
+                key = masks.derive(self._channel, public, context)
             except ValueError:
                 wrong.append(peer)
                 continue
@@ -96,11 +103,12 @@ class SecureMember:
         return encode_offer(self.attempt, Offer(self._public, self._commitment, sealed))
 
     def masked(
-        self, part: bytes, words: Callable[[Roster], tuple[MaskedFormat, tuple[Words, Words]]]
+        self, model: bytes, part: bytes, words: Callable[[Roster], tuple[MaskedFormat, tuple[Words, Words]]]
     ) -> bytes:
-        """The part with the masked upload. The same roster gives the same, and another one nothing.
+        """The part with the masked upload. The same request gives the same, and another one nothing.
 
         Args:
+            model: the part with the model that it was sent.
             part: with the roster.
             words: gives the upload's words for a roster, and their format.
 
@@ -108,25 +116,23 @@ class SecureMember:
             PeerError: a share cannot be opened, or a key cannot be one.
             ValueError: the roster cannot be used.
         """
-        if self._masked is not None and self._masked[0] == part:
+        if self._masked is not None and self._masked[0] == model + part:
             return self._masked[1]
         attempt, roster = decode_roster(part)
         if attempt != self.attempt or self._masked is not None:
             raise ValueError("a roster is of another attempt, or a second one")
         if len(roster.records) + 1 < self.threshold or not roster.records.keys() <= self._peers.keys():
             raise ValueError(f"a sum needs {self.threshold} members that were invited")
-        seeds = self._open(roster)
+        seeds = self._open(roster, view_of(model, (self._seat, *roster.records), roster.total))
         form, total = words(roster)
         masks.add(total, masks.mask(self._own, form))
         for peer, seed in seeds.items():
             masks.add(total, masks.mask(seed, form), 1 if self._seat < peer else -1)
-        self._masked = (part, encode_masked(self.attempt, form.pack(total)))
+        self._masked = (model + part, encode_masked(self.attempt, form.pack(total)))
         return self._masked[1]
 
-    def reveal(self, part: bytes) -> bytes:
-        """The part with shares: of its own mask of each member that answered, of the pair key of the others.
-
-        Never both of one member, and for one list of members alone: two sums would tell of their difference.
+    def confirm(self, part: bytes) -> bytes:
+        """The part that confirms to each other member who has uploaded: one list of members alone.
 
         Args:
             part: the seats of those who answered.
@@ -137,25 +143,60 @@ class SecureMember:
         attempt, answered = decode_seats(part)
         if attempt != self.attempt or self._masked is None:
             raise ValueError("there is no upload of this attempt")
-        if self._told not in (None, answered):
-            raise ValueError("shares were told for other members already")
+        if self._confirmed not in (None, answered):
+            raise ValueError("other members were confirmed already")
         if len(answered) < self.threshold or not {self._seat} <= set(answered) <= {self._seat, *self._held}:
             raise ValueError(f"a sum needs {self.threshold} members of the roster, and this one")
-        self._told = answered
+        self._confirmed = answered
+        others = [peer for peer in answered if peer != self._seat]
+        found = {peer: self._confirmation(self._seat, peer, peer, answered) for peer in others}
+        return encode_confirmed(self.attempt, found)
+
+    def reveal(self, part: bytes) -> bytes:
+        """The part with shares: of its own mask of each member that answered, of the pair key of the others.
+
+        Never both of one member, and only if as many as a sum needs have confirmed the same list: a server
+        that tells members other lists could rebuild secrets for sums of few.
+
+        Args:
+            part: what others confirm.
+
+        Raises:
+            ValueError: it is not enough.
+        """
+        attempt, confirmations = decode_confirmations(part)
+        if attempt != self.attempt or self._confirmed is None:
+            raise ValueError("no list of this attempt was confirmed")
+        answered = self._confirmed
+        agree = {self._seat} | {
+            peer
+            for peer in answered
+            if peer in confirmations
+            and hmac.compare_digest(confirmations[peer], self._confirmation(peer, self._seat, peer, answered))
+        }
+        if len(agree) < self.threshold:
+            raise ValueError(f"{len(agree)} members confirm who has uploaded, and {self.threshold} have to")
         pair, own = (shares[self._seat + 1] for shares in self._shares)
         held = {**self._held, self._seat: (pair, own)}
         return encode_revealed(self.attempt, {seat: both[seat in answered] for seat, both in held.items()})
 
-    def _open(self, roster: Roster) -> dict[int, bytes]:
+    def _confirmation(self, sender: int, receiver: int, peer: int, answered: Sequence[int]) -> bytes:
+        """What a sender confirms to a receiver: this member is the one, and `peer` the other."""
+        context = _between(self._context, b"confirm", sender, receiver)
+        key = masks.derive(self._channel, self._peers[peer], context)
+        return hmac.digest(key, encode_seats(self.attempt, answered), "sha256")[:CONFIRMATION_BYTES]
+
+    def _open(self, roster: Roster, view: bytes) -> dict[int, bytes]:
         """Open the shares of the others, and return the seeds of the masks with them."""
         seeds, wrong = {}, []
+        self._held.clear()
         for peer, record in roster.records.items():
-            context = _seal_context(self._context, peer, self._seat)
+            context = _seal_context(self._context, peer, self._seat, record.public)
             try:
                 key = masks.derive(self._channel, self._peers[peer], context)
                 text = masks.unseal(key, record.sealed, record.public + record.commitment)
                 seeds[peer] = masks.derive(
-                    self._pair, record.public, pair_context(self._context, self._seat, peer)
+                    self._pair, record.public, pair_context(self._context, view, self._seat, peer)
                 )
             except ValueError:
                 wrong.append(peer)
@@ -166,10 +207,15 @@ class SecureMember:
         return seeds
 
 
-def pair_context(context: bytes, one: int, other: int) -> bytes:
-    """The context of the mask of two members."""
-    return context + b"mask" + b"".join(seat.to_bytes(4, "little") for seat in sorted((one, other)))
+def pair_context(context: bytes, view: bytes, one: int, other: int) -> bytes:
+    """The context of the mask of two members, which both have to be told the same, as `view_of` says."""
+    return _between(context, b"mask" + view, *sorted((one, other)))
 
 
-def _seal_context(context: bytes, sender: int, receiver: int) -> bytes:
-    return context + b"seal" + sender.to_bytes(4, "little") + receiver.to_bytes(4, "little")
+def _seal_context(context: bytes, sender: int, receiver: int, public: bytes) -> bytes:
+    """With the sender's key of the attempt: a server may ask twice under one number."""
+    return _between(context, b"seal" + public, sender, receiver)
+
+
+def _between(context: bytes, purpose: bytes, one: int, other: int) -> bytes:
+    return context + purpose + one.to_bytes(4, "little") + other.to_bytes(4, "little")

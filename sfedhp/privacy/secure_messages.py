@@ -1,11 +1,13 @@
 """The binary parts that secure aggregation adds to messages; their lengths follow from who takes part.
 
-A round has three exchanges: every member offers keys and shares, uploads masked words, and tells shares of
-the others. Each part begins with the number of the attempt, which a server draws at random.
+A round has four exchanges: every member offers keys and shares, uploads masked words, confirms to the others
+who has uploaded, and tells shares of them. Each part begins with the number of the attempt, which a server
+draws at random.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +20,12 @@ from sfedhp.privacy.shares import SHARE_BYTES
 ATTEMPT_BYTES: Final = 8
 _KEY: Final = 32  # bytes of a public key, and of a commitment
 SEALED_BYTES: Final = 2 * SHARE_BYTES + 16  # two shares, and the tag by which they are known to be whole
+CONFIRMATION_BYTES: Final = 16
 _SEAT: Final = struct.Struct("<I")
 _TOTAL: Final = struct.Struct("<d")
 _CHECKSUM: Final = struct.Struct("<I")
 _RECORD: Final = _SEAT.size + 2 * _KEY + SEALED_BYTES
+_CONFIRMED: Final = _SEAT.size + CONFIRMATION_BYTES
 
 
 class AttemptError(ValueError):
@@ -67,6 +71,8 @@ class Lengths(NamedTuple):
     roster: Any  # down
     masked: int  # up, beside the words
     survivors: Any  # down
+    confirmed: Any  # up
+    confirmations: Any  # down
     revealed: Any  # up
 
 
@@ -83,6 +89,8 @@ def lengths(invited: Any, answered: Any) -> Lengths:
         ATTEMPT_BYTES + _TOTAL.size + _RECORD * (invited - 1),
         ATTEMPT_BYTES + _CHECKSUM.size,
         ATTEMPT_BYTES + _SEAT.size * answered,
+        ATTEMPT_BYTES + CONFIRMATION_BYTES * (answered - 1),
+        ATTEMPT_BYTES + _CONFIRMED * (answered - 1),
         ATTEMPT_BYTES + SHARE_BYTES * invited,
     )
 
@@ -91,6 +99,20 @@ def context_of(run: str, clock: Clock, attempt: bytes) -> bytes:
     """What makes the secrets of an attempt other than those of any other."""
     rounds = struct.pack("<II", int(clock.cloud_round), clock.edge_round)
     return b"sfedhp secure 1" + bytes.fromhex(run) + rounds + attempt
+
+
+def view_of(model: bytes, seats: Iterable[int], total: float) -> bytes:
+    """A hash of what a server tells members in a round. Masks of members that it tells other things remain.
+
+    So a server cannot give a member a model, or a share of the sum, of its own, and see what becomes of it.
+
+    Args:
+        model: the part with the model.
+        seats: of all who mask their uploads with each other.
+        total: what they weigh.
+    """
+    told = b"".join(map(_SEAT.pack, sorted(seats))) + _TOTAL.pack(total)
+    return hashlib.sha256(hashlib.sha256(model).digest() + told).digest()
 
 
 def encode_seats(attempt: bytes, seats: Iterable[int]) -> bytes:
@@ -184,6 +206,46 @@ def decode_masked(part: bytes, attempt: bytes, length: int) -> bytes:
     if _CHECKSUM.unpack(checksum)[0] != zlib.crc32(words, zlib.crc32(attempt)):
         raise ValueError("a masked upload is damaged: its checksum is wrong")
     return words
+
+
+def encode_confirmed(attempt: bytes, confirmations: Mapping[int, bytes]) -> bytes:
+    """What a member confirms to each other one that has uploaded."""
+    return attempt + b"".join(confirmations[seat] for seat in sorted(confirmations))
+
+
+def decode_confirmed(part: bytes, attempt: bytes, others: Sequence[int]) -> dict[int, bytes]:
+    """The confirmations of a member, by whom they are for.
+
+    Raises:
+        ValueError: they are not of this attempt, or not one for each.
+    """
+    rest = _of_attempt(part, attempt)
+    if len(rest) != CONFIRMATION_BYTES * len(others):
+        raise ValueError("there is not a confirmation for each member")
+    return {
+        seat: rest[CONFIRMATION_BYTES * at : CONFIRMATION_BYTES * (at + 1)] for at, seat in enumerate(others)
+    }
+
+
+def encode_confirmations(attempt: bytes, confirmations: Mapping[int, bytes]) -> bytes:
+    """What others confirm to one member, by their seats."""
+    return attempt + b"".join(_SEAT.pack(seat) + confirmations[seat] for seat in sorted(confirmations))
+
+
+def decode_confirmations(part: bytes) -> tuple[bytes, dict[int, bytes]]:
+    """The attempt, and what others confirm, by their seats.
+
+    Raises:
+        ValueError: it is no list of confirmations.
+    """
+    attempt, rest = _split(part)
+    if len(rest) % _CONFIRMED:
+        raise ValueError("a list of confirmations is cut off")
+    found = {}
+    for at in range(0, len(rest), _CONFIRMED):
+        (seat,) = _SEAT.unpack_from(rest, at)
+        found[seat] = rest[at + _SEAT.size : at + _CONFIRMED]
+    return attempt, found
 
 
 def encode_revealed(attempt: bytes, shares: Mapping[int, bytes]) -> bytes:

@@ -18,11 +18,14 @@ from sfedhp.privacy.secure_messages import (
     Record,
     Roster,
     context_of,
+    decode_confirmed,
     decode_masked,
     decode_offer,
     decode_revealed,
+    encode_confirmations,
     encode_roster,
     encode_seats,
+    view_of,
 )
 from sfedhp.privacy.shares import combine_checked
 
@@ -30,20 +33,22 @@ from sfedhp.privacy.shares import combine_checked
 class SecureSum:
     """One attempt at the sum of a round."""
 
-    def __init__(self, run: str, clock: Clock, invited: Collection[int], threshold: int):
+    def __init__(self, run: str, clock: Clock, model: bytes, invited: Collection[int], threshold: int):
         """Draw the number of the attempt.
 
         Args:
             run: its id, 16 hexadecimal digits.
             clock: of the round.
+            model: the part with the model, the same for all.
             invited: seats.
             threshold: how many shares give a secret, as `least_members` says.
         """
         self.attempt = secrets.token_bytes(ATTEMPT_BYTES)
         self.invited, self.threshold = sorted(invited), threshold
         self.offers: dict[int, Offer] = {}
+        self.total = 0.0  # what all weigh that made an offer
         self.answered: list[int] = []
-        self._context = context_of(run, clock, self.attempt)
+        self._context, self._model = context_of(run, clock, self.attempt), model
         self._sum: tuple[Words, Words] | None = None
 
     def invitation(self) -> bytes:
@@ -58,19 +63,14 @@ class SecureSum:
         """
         return decode_offer(part, self.attempt, [other for other in self.invited if other != seat])
 
-    def roster(self, seat: int, total: float) -> bytes:
-        """The part that tells a member whom to mask with.
-
-        Args:
-            seat: the member's.
-            total: what all weigh that made an offer.
-        """
+    def roster(self, seat: int) -> bytes:
+        """The part that tells a member whom to mask with."""
         records = {
             other: Record(offer.public, offer.commitment, offer.sealed[seat])
             for other, offer in self.offers.items()
             if other != seat
         }
-        return encode_roster(self.attempt, Roster(total, records))
+        return encode_roster(self.attempt, Roster(self.total, records))
 
     def read_masked(self, part: bytes, form: MaskedFormat) -> tuple[Words, Words]:
         """The words of a masked upload.
@@ -90,8 +90,26 @@ class SecureSum:
                 masks.add(self._sum, words)
 
     def survivors(self) -> bytes:
-        """The part that asks for shares."""
+        """The part that says who has uploaded, and asks to confirm it."""
         return encode_seats(self.attempt, self.answered)
+
+    def read_confirmed(self, seat: int, part: bytes) -> dict[int, bytes]:
+        """What a member confirms, by whom it is for.
+
+        Raises:
+            ValueError: it cannot be used.
+        """
+        return decode_confirmed(part, self.attempt, [other for other in self.answered if other != seat])
+
+    def confirmations(self, seat: int, confirmed: Mapping[int, Mapping[int, bytes]]) -> bytes:
+        """The part that asks a member for shares.
+
+        Args:
+            seat: the member's.
+            confirmed: what each confirms, by who does and whom it is for.
+        """
+        found = {other: told[seat] for other, told in confirmed.items() if other != seat}
+        return encode_confirmations(self.attempt, found)
 
     def read_revealed(self, part: bytes) -> dict[int, bytes]:
         """The shares that a member tells, by whose they are.
@@ -112,6 +130,7 @@ class SecureSum:
         """
         assert self._sum is not None, "no upload was added"
         total = (self._sum[0].copy(), self._sum[1].copy())
+        view = view_of(self._model, self.offers, self.total)
         for seat, offer in self.offers.items():
             answered = seat in self.answered
             shares = {teller + 1: told[seat] for teller, told in revealed.items()}
@@ -123,7 +142,7 @@ class SecureSum:
                 masks.add(total, masks.mask(secret, form), -1)
                 continue
             for other in self.answered:
-                context = pair_context(self._context, seat, other)
+                context = pair_context(self._context, view, seat, other)
                 seed = masks.derive(_key(secret), self.offers[other].public, context)
                 # The member that answered added this mask if its seat is the lower one.
                 masks.add(total, masks.mask(seed, form), -1 if other < seat else 1)

@@ -7,7 +7,7 @@ How to Share a Secret. A. Shamir. Communications of the ACM, 1979. https://doi.o
 
 from __future__ import annotations
 
-import itertools
+import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -54,11 +54,16 @@ def combine_checked(
         threshold: how many give the secret.
         is_right: whether it is the secret.
     """
-    choices = itertools.combinations(sorted(shares), threshold)
-    for chosen in itertools.islice(choices, _TRIES):
+    places = sorted(shares)
+    if len(places) < threshold:
+        return None
+    chosen, draws = places[:threshold], random.Random(0)
+    for _ in range(_TRIES):
         secret = combine({place: shares[place] for place in chosen})
         if secret is not None and is_right(secret):
             return secret
+        # At random: choices in their order would long have the same wrong share.
+        chosen = draws.sample(places, threshold)
     return None
 
 

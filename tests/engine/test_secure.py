@@ -134,13 +134,13 @@ def test_the_bytes_are_those_of_the_parts(sampled):
     size, drawn = lengths(members, members), (up.messages > 0).to(torch.int64)
     assert drawn.sum() == members
     words = 4 * case.initial.shape[-1]
-    assert torch.equal(up.bytes, drawn * (size.offer + size.masked + words + size.revealed))
-    beside = size.invitation + size.roster + size.survivors
+    assert torch.equal(up.bytes, drawn * (size.offer + size.masked + words + size.confirmed + size.revealed))
+    beside = size.invitation + size.roster + size.survivors + size.confirmations
     assert torch.equal(down.bytes - plain_down.bytes, drawn * beside)
     assert torch.equal(up.nonzeros, drawn * case.initial.shape[-1])
     links = LinksOptions(client_cloud=ChannelOptions(bandwidth=8e6, latency=1.0))
     slow, quick = (seconds(entries, links, 0, exchanges(secure))["link_seconds"] for secure in (True, False))
-    assert float(slow - quick) == pytest.approx(4.0)  # two exchanges more, each of two messages
+    assert float(slow - quick) == pytest.approx(6.0)  # three exchanges more, each of two messages
 
 
 def test_small_weights_are_zeroed_as_on_a_plain_link(sums):

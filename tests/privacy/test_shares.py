@@ -38,6 +38,14 @@ def test_too_few_shares_fit_every_secret():
     assert len(seen) == 20
 
 
+@pytest.mark.parametrize("liars", [(1,), (1, 2, 11)])
+def test_a_wrong_share_of_many_is_left_out_wherever_it_is(liars):
+    secret = secrets.token_bytes(32)
+    shares = split(secret, range(1, 21), 11)
+    bad = shares | dict.fromkeys(liars, bytes(33))
+    assert combine_checked(bad, 11, lambda found: found == secret) == secret
+
+
 def test_wrong_shares_are_left_out():
     secret = secrets.token_bytes(32)
     shares = split(secret, range(1, 6), 3)

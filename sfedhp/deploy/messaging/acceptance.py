@@ -59,7 +59,7 @@ class Acceptance:
             Kind.HELLO: 2**12 + 2**7 * below,
             Kind.REPLY: 2**12 + 2**9 * below,
             Kind.SCORES: 2**16 + (2**14 + self._bytes_of_sums) * max(below, 1),
-            **dict.fromkeys((Kind.BYE, Kind.KEYS, Kind.OFFERS, Kind.SHARES), 2**12),
+            **dict.fromkeys((Kind.BYE, Kind.KEYS, Kind.OFFERS, Kind.CONFIRMED, Kind.SHARES), 2**12),
             Kind.SUMS: 2**12
             + 2**9 * below
             + _LONGEST_NUMBER * (self.totals_of.numbers if self.totals_of else 0),

@@ -47,8 +47,10 @@ class Kind(IntEnum):
     KEYS = 10  # a member's key, signed with its certificate
     OFFER = 11  # a server requests what the masks of a round need
     OFFERS = 12  # a member's key of the round, and shares for the others
-    UNMASK = 13  # a server says whose uploads came, and requests shares
+    UNMASK = 13  # a server passes on who confirms whose uploads came, and requests shares
     SHARES = 14  # the shares that a member holds
+    CONFIRM = 15  # a server says whose uploads came, and requests that members confirm it to each other
+    CONFIRMED = 16  # what a member confirms to each other one
 
 
 # The kind of reply to each kind of request.
@@ -59,6 +61,7 @@ REPLIES: Final = {
     Kind.SUM: Kind.SUMS,
     Kind.KEY: Kind.KEYS,
     Kind.OFFER: Kind.OFFERS,
+    Kind.CONFIRM: Kind.CONFIRMED,
     Kind.UNMASK: Kind.SHARES,
 }
 

@@ -1,4 +1,5 @@
-"""What a server asks its clients for where it learns sums alone: keys, offers, masked uploads, shares.
+"""What a server asks its clients for where it learns sums alone: keys, offers, masked uploads, who has
+uploaded, shares.
 
 A member that cannot be waited for is left out at any stage: those that are left tell the shares of its masks.
 """
@@ -15,6 +16,7 @@ from torch import Tensor
 from sfedhp.core.types import Clock
 from sfedhp.deploy.identity import CardReader
 from sfedhp.deploy.messaging.gather import MemberGroup
+from sfedhp.deploy.messaging.member_cards import MemberCards
 from sfedhp.deploy.messaging.metadata import accused_of
 from sfedhp.deploy.messaging.payload import pack_rows
 from sfedhp.deploy.messaging.protocol import START, Envelope, Kind
@@ -31,13 +33,6 @@ from sfedhp.privacy.secure_messages import AttemptError
 from sfedhp.privacy.secure_sum import SecureSum
 
 _ATTEMPTS: Final = 3  # at a round, where offers cannot be used or too few reply
-
-
-class _Card(NamedTuple):
-    """A member's registered key."""
-
-    key_id: str  # as its heartbeats name it
-    card: bytes
 
 
 class _Upload(NamedTuple):
@@ -67,8 +62,7 @@ class SecureGroup(MemberGroup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._cards: dict[int, _Card] = {}
-        self._known: dict[int, dict[int, str]] = {}  # by seat: whose keys it has been given
+        self._cards = MemberCards(self.members)
         self._accused: dict[int, set[int]] = {}  # in an attempt: whom each could not use the offer of
         self._least = least_members(self.threshold, self.clients)
 
@@ -99,31 +93,31 @@ class SecureGroup(MemberGroup):
         """See `MemberExchange.forget`."""
         super().forget()
         self._cards.clear()
-        self._known.clear()
 
     def _attempt(self, sent: _Sent, seats: Sequence[int]) -> dict[int, Reply] | None:
         """The replies by seat; none where nobody learns anything this round, None for another attempt."""
         self._register(seats)
-        invited = [seat for seat in seats if self._registered(seat)]
-        if len(invited) < self._least:
+        invited = [seat for seat in seats if self._cards.current(seat)]
+        least = least_members(self.threshold, max(self.clients, len(invited)))
+        if len(invited) < least:
             return self._give_up(sent, f"{len(invited)} clients have keys")
-        attempt = SecureSum(self.run, sent.clock, invited, self._least)
+        attempt = SecureSum(self.run, sent.clock, sent.parts[invited[0]][0], invited, least)
         attempt.offers = self._offers(attempt, sent.clock)
-        if self._accused or len(attempt.offers) < self._least:
+        if self._accused or len(attempt.offers) < least:
             return None
         form = MaskedFormat(
             self.secure, max(self.seats, len(attempt.offers)), len(self.model), len(self.statistics)
         )
-        total = sum(self._weight(seat) for seat in attempt.offers)
-        uploads = self._uploads(attempt, sent, form, total)
-        if len(uploads) < self._needed(seats):
+        attempt.total = sum(self._weight(seat) for seat in attempt.offers)
+        uploads = self._uploads(attempt, sent, form)
+        if len(uploads) < max(least, self._needed(seats)):
             return None
         attempt.add({seat: upload.words for seat, upload in uploads.items()})
         words = attempt.unmasked(self._shares(attempt, sent.clock), form)
         if words is None:
             return self._give_up(sent, "too few clients sent their shares")
         weights = {seat: upload.weight for seat, upload in uploads.items()}
-        change, statistics = form.decode(words, len(weights), sum(weights.values()) / total)
+        change, statistics = form.decode(words, len(weights), sum(weights.values()) / attempt.total)
         mean = torch.cat([(sent.held.double() + change).to(sent.held.dtype), statistics.to(sent.held.dtype)])
         try:
             self.accept.upload(mean, sent.held)
@@ -133,48 +127,32 @@ class SecureGroup(MemberGroup):
 
     def _register(self, seats: Sequence[int]) -> None:
         """Request the keys that are not here; wait for as many as a sum needs."""
-        new: dict[int, tuple[bytes, ...]] = {seat: () for seat in seats if not self._registered(seat)}
+        new: dict[int, tuple[bytes, ...]] = {seat: () for seat in seats if not self._cards.current(seat)}
         if not new:
             return
 
-        def read(seat: int, envelope: Envelope) -> _Card:
+        def read(seat: int, envelope: Envelope) -> tuple[bytes, bytes]:
             self._check_result(seat, envelope.metadata)
             if len(envelope.parts) != 1:
                 raise RefusedError("it sends no key")
             card, name = envelope.parts[0], self.names[seat]
             public: bytes = _checked(lambda: self.cards.public_key(card, name))
-            return _Card(public.hex()[:16], envelope.parts[0])
+            return public, card
 
         more = self._totals_for(new)
         request = Request.of_parts(Kind.KEY, self.run, self.config, START, new, read, more=more)
         known = len(seats) - len(new)
         found = self._wait(request, max(self._least - known, 0), self.timeout)
-        for seat, card in found.items():
-            self._cards[seat] = card
-            self._known[seat] = {}
-
-    def _registered(self, seat: int) -> bool:
-        """Whether the key of a member is here, and is the one that its heartbeats name."""
-        hello, card = self.members[seat].hello, self._cards.get(seat)
-        return card is not None and (hello is None or hello.get("key") in (None, card.key_id))
+        for seat, (public, card) in found.items():
+            self._cards.keep(seat, public, card)
 
     def _offers(self, attempt: SecureSum, clock: Clock) -> dict[int, Any]:
         """The offers of the members, who get the keys of others that they do not have."""
-        missing = {
-            seat: [
-                other
-                for other in attempt.invited
-                if other != seat and self._known[seat].get(other) != self._cards[other].key_id
-            ]
-            for seat in attempt.invited
-        }
-        parts = {
-            seat: (attempt.invitation(), *(self._cards[other].card for other in others))
-            for seat, others in missing.items()
-        }
+        missing = self._cards.missing(attempt.invited)
+        parts = {seat: (attempt.invitation(), *self._cards.data(others)) for seat, others in missing.items()}
         totals = self._totals_for(parts)
         more = {
-            seat: {"cards": [[other, self.names[other]] for other in others], **totals.get(seat, {})}
+            seat: {"cards": self._cards.names(others), **totals.get(seat, {})}
             for seat, others in missing.items()
         }
 
@@ -182,7 +160,7 @@ class SecureGroup(MemberGroup):
             self._check_secure(seat, envelope)
             if not self.accept.equal_weights and self.members[seat].rows is None:
                 raise RefusedError("it has not reported how many rows it has")
-            if not self._registered(seat):
+            if not self._cards.current(seat):
                 raise RefusedError("its key is a new one, which others do not have yet")
             return _checked(lambda: attempt.read_offer(seat, envelope.parts[0]))
 
@@ -190,16 +168,14 @@ class SecureGroup(MemberGroup):
         found = self._wait(request, self._needed(attempt.invited), self.timeout)
         for seat in attempt.invited:
             if seat in found:
-                self._known[seat] |= {other: self._cards[other].key_id for other in missing[seat]}
+                self._cards.given(seat, missing[seat])
             elif seat in request.failed:
-                self._known[seat] = {}  # it may have lost them
+                self._cards.lost(seat)
         return found
 
-    def _uploads(
-        self, attempt: SecureSum, sent: _Sent, form: MaskedFormat, total: float
-    ) -> dict[int, _Upload]:
+    def _uploads(self, attempt: SecureSum, sent: _Sent, form: MaskedFormat) -> dict[int, _Upload]:
         """The masked uploads of those who made offers."""
-        parts = {seat: (*sent.parts[seat], attempt.roster(seat, total)) for seat in attempt.offers}
+        parts = {seat: (*sent.parts[seat], attempt.roster(seat)) for seat in attempt.offers}
 
         def read(seat: int, envelope: Envelope) -> _Upload:
             self._check_secure(seat, envelope)
@@ -226,15 +202,31 @@ class SecureGroup(MemberGroup):
             return {}
 
     def _shares(self, attempt: SecureSum, clock: Clock) -> dict[int, dict[int, bytes]]:
-        """The shares that those who replied tell; as many as are needed suffice."""
-        parts = dict.fromkeys(attempt.answered, (attempt.survivors(),))
+        """The shares that those who replied tell, after they have confirmed to each other who replied."""
+        survivors = dict.fromkeys(attempt.answered, attempt.survivors())
+        confirmed = self._few(attempt, clock, Kind.CONFIRM, survivors, attempt.read_confirmed)
+        if len(confirmed) < attempt.threshold:
+            return {}
+        parts = {seat: attempt.confirmations(seat, confirmed) for seat in attempt.answered}
+        return self._few(attempt, clock, Kind.UNMASK, parts, lambda _, part: attempt.read_revealed(part))
+
+    def _few(
+        self,
+        attempt: SecureSum,
+        clock: Clock,
+        kind: Kind,
+        parts: Mapping[int, bytes],
+        reader: Callable[[int, bytes], dict[int, bytes]],
+    ) -> dict[int, dict[int, bytes]]:
+        """What members reply to small messages, by seat; as many replies as give a secret suffice."""
 
         def read(seat: int, envelope: Envelope) -> dict[int, bytes]:
             self._check_secure(seat, envelope)
-            found: dict[int, bytes] = _checked(lambda: attempt.read_revealed(envelope.parts[0]))
+            found: dict[int, bytes] = _checked(lambda: reader(seat, envelope.parts[0]))
             return found
 
-        request = Request.of_parts(Kind.UNMASK, self.run, self.config, clock, parts, read)
+        pieces = {seat: (part,) for seat, part in parts.items()}
+        request = Request.of_parts(kind, self.run, self.config, clock, pieces, read)
         request.enough = attempt.threshold
         found: dict[int, dict[int, bytes]] = self._wait(request, 0, self.timeout)
         return found
@@ -253,7 +245,7 @@ class SecureGroup(MemberGroup):
 
     def _ends_early(self, request: Request) -> bool:
         """See `MemberExchange`: where an offer cannot be used, or a key is new, another attempt begins."""
-        renewed = request.kind is Kind.OFFER and not all(map(self._registered, request.messages))
+        renewed = request.kind is Kind.OFFER and not all(map(self._cards.current, request.messages))
         return bool(self._accused) or renewed
 
     def _weight(self, seat: int) -> float:

@@ -20,9 +20,11 @@ OPTIONAL: Final = ("sum_down", "sum_up", "key_down", "key_up")
 _FLOW_OF: Final = {
     Kind.WORK: "down",
     Kind.OFFER: "down",
+    Kind.CONFIRM: "down",
     Kind.UNMASK: "down",
     Kind.REPLY: "up",
     Kind.OFFERS: "up",
+    Kind.CONFIRMED: "up",
     Kind.SHARES: "up",
     Kind.SCORE: "score_down",
     Kind.SCORES: "score_up",
@@ -31,7 +33,8 @@ _FLOW_OF: Final = {
     Kind.KEY: "key_down",
     Kind.KEYS: "key_up",
 }
-_BESIDE: Final = (Kind.OFFER, Kind.OFFERS, Kind.UNMASK, Kind.SHARES)  # what masks need; no model is in it
+# What masks need; no model is in it.
+_BESIDE: Final = (Kind.OFFER, Kind.OFFERS, Kind.CONFIRM, Kind.CONFIRMED, Kind.UNMASK, Kind.SHARES)
 
 
 class Traffic:

@@ -62,17 +62,16 @@ class SecureReplies:
         self._card = Identity.read(kit).card(public, site.config)
         up = Direction.from_client(experiment.algorithm.tiers)
         self._link = link_of(experiment.wire, up)
-        self._threshold = least_members(
-            site.limits.secure_threshold, clients_of_server(experiment, site.edge)
-        )
+        self._least = site.limits.secure_threshold
+        self._clients = clients_of_server(experiment, site.edge)
         self._peers: dict[int, _Peer] = {}  # by seat
         self._member: SecureMember | None = None
         # What the member's secrets are of, and its offer.
         self._offered: tuple[str, Clock, bytes] | None = None
-        self._told: dict[tuple[str, Clock], list[int]] = {}  # in each round, whose sum shares were told for
+        self._confirmed: dict[tuple[str, Clock], list[int]] = {}  # in each round, who has uploaded
 
     def reply_to(self, request: Envelope) -> dict[str, Any]:
-        """The content of the reply to a request about keys, offers or shares.
+        """The content of the reply to a request about keys, offers, who has uploaded, or shares.
 
         Raises:
             PeerError: others sent what cannot be used.
@@ -80,9 +79,9 @@ class SecureReplies:
         """
         if request.kind is Kind.KEY:
             return {"parts": (self._card,)}
-        answer = self._offer if request.kind is Kind.OFFER else self._shares
+        answers = {Kind.OFFER: self._offer, Kind.CONFIRM: self._confirm, Kind.UNMASK: self._shares}
         with _refusing():
-            return {"parts": (answer(request),)}
+            return {"parts": (answers[request.kind](request),)}
 
     def masked(self, request: Envelope, reply: Reply, received: Tensor) -> tuple[bytes, ...]:
         """The parts of a masked upload.
@@ -115,7 +114,8 @@ class SecureReplies:
             if len(request.parts) != 2 or not self._is_of(request):
                 raise ValueError("the secrets of this round are not here; the next round has new ones")
             assert self._member is not None
-            return (self._member.masked(request.parts[1], words),)
+            model, roster = request.parts
+            return (self._member.masked(model, roster, words),)
 
     def _offer(self, request: Envelope) -> bytes:
         """Secrets for a round, drawn once for each attempt; the cards of others are checked first."""
@@ -126,28 +126,37 @@ class SecureReplies:
             assert self._offered is not None
             return self._offered[2]
         self._read_cards(request.metadata.get("cards", []), request.parts[1:])
-        own = self._site.seat
-        if own not in seats or len(seats) < self._threshold:
-            raise ValueError(f"a sum needs {self._threshold} clients, and this one")
+        own, threshold = self._site.seat, least_members(self._least, max(self._clients, len(seats)))
+        if own not in seats or len(seats) < threshold:
+            raise ValueError(f"a sum needs {threshold} clients, and this one")
         peers = {seat: self._peers[seat].public for seat in seats if seat in self._peers and seat != own}
         if len(peers) + 1 < len(seats) or len({self._peers[seat].name for seat in peers}) < len(peers):
             raise ValueError("the cards of other clients have not come")
         context = context_of(request.run, request.clock, attempt)
-        self._member = SecureMember(context, attempt, own, self._channel, peers, self._threshold)
+        self._member = SecureMember(context, attempt, own, self._channel, peers, threshold)
         self._offered = (request.run, request.clock, self._member.offer())
         return self._offered[2]
 
+    def _confirm(self, request: Envelope) -> bytes:
+        """Confirm who has uploaded: in a round one list alone, whatever is attempted."""
+        member = self._member_of(request)
+        _, answered = decode_seats(request.parts[0])
+        if self._confirmed.get((request.run, request.clock), answered) != answered:
+            raise ValueError("another list of clients was confirmed in this round already")
+        confirmed = member.confirm(request.parts[0])
+        self._confirmed[request.run, request.clock] = answered
+        return confirmed
+
     def _shares(self, request: Envelope) -> bytes:
-        """Shares for the sum of those who answered: of a round one sum alone, whatever is attempted."""
+        """Shares for the sum of those who are confirmed to have uploaded."""
+        return self._member_of(request).reveal(request.parts[0])
+
+    def _member_of(self, request: Envelope) -> SecureMember:
+        """The secrets of the round of a request, which has one part."""
         if len(request.parts) != 1 or not self._is_of(request):
             raise ValueError("the secrets of this round are not here")
         assert self._member is not None
-        _, answered = decode_seats(request.parts[0])
-        if self._told.get((request.run, request.clock), answered) != answered:
-            raise ValueError("shares for another sum of this round were sent already")
-        revealed = self._member.reveal(request.parts[0])
-        self._told[request.run, request.clock] = answered
-        return revealed
+        return self._member
 
     def _is_of(self, request: Envelope) -> bool:
         """Whether the secrets are of the round of a request."""

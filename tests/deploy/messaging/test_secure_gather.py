@@ -60,6 +60,8 @@ class Member:
             content = self.replies.get(kind, self.content)(request)
         except PeerError as error:
             content = {"metadata": {"trouble": str(error), "accused": error.seats}}
+        except ValueError as error:
+            content = {"metadata": {"trouble": str(error)}}
         if content is not None:
             self.idle = 0.0
             self.wire.say(self.seat, Envelope(kind, RUN, CONFIG, self.seat, request.clock, **content))
@@ -78,6 +80,8 @@ class Member:
             context = context_of(RUN, request.clock, attempt)
             self.secrets = SecureMember(context, attempt, self.seat, self.channel, peers, 3)
             return {"parts": (self.secrets.offer(),)}
+        if request.kind is Kind.CONFIRM:
+            return {"parts": (self.secrets.confirm(request.parts[0]),)}
         if request.kind is Kind.UNMASK:
             return {"parts": (self.secrets.reveal(request.parts[0]),)}
         weight = 10.0 * (self.seat + 1)
@@ -86,7 +90,8 @@ class Member:
             form = MaskedFormat(OPTIONS, max(MEMBERS, len(roster.records) + 1), 5, 0)
             return form, form.encode(self.change(), MODEL[:0], weight / roster.total)
 
-        return {"weight": weight, "parts": (self.secrets.masked(request.parts[1], words),)}
+        model, roster = request.parts
+        return {"weight": weight, "parts": (self.secrets.masked(model, roster, words),)}
 
     def change(self):
         return torch.full((5,), float(self.seat))
@@ -183,7 +188,9 @@ def test_keys_are_asked_for_once_and_told_once(group, wire):
     assert wire.kinds().count(Kind.KEY) == 4
     wire.sent.clear()
     check(ask(group, clock=Clock(3, 2)), 0, 1, 2, 3)
-    assert wire.kinds() == [Kind.OFFER] * 4 + [Kind.WORK] * 4 + [Kind.UNMASK] * 4
+    assert wire.kinds() == [
+        kind for kind in (Kind.OFFER, Kind.WORK, Kind.CONFIRM, Kind.UNMASK) for _ in range(4)
+    ]
     assert all(each.metadata["cards"] == [] for each in wire.sent if each.kind is Kind.OFFER)
 
 
@@ -228,8 +235,9 @@ def test_one_that_lost_the_keys_of_others_gets_them_in_the_next_round(group, wir
     assert told == {0: 0, 1: 3, 2: 0, 3: 0}
 
 
-def test_enough_shares_do_with_one_that_says_nothing(group, wire):
-    wire.members[1].replies[Kind.SHARES] = silent
+@pytest.mark.parametrize("kind", [Kind.CONFIRMED, Kind.SHARES])
+def test_enough_shares_do_with_one_that_says_nothing(group, wire, kind):
+    wire.members[1].replies[kind] = silent
     check(ask(group), 0, 1, 2, 3)
 
 
@@ -250,9 +258,10 @@ def test_where_too_few_can_take_part_others_are_waited_for(group, wire, kind):
     assert wire.time() > 5.0
 
 
-def test_too_few_shares_leave_the_round_out(group, wire, tmp_path):
+@pytest.mark.parametrize("kind", [Kind.CONFIRMED, Kind.SHARES])
+def test_too_few_shares_leave_the_round_out(group, wire, tmp_path, kind):
     for seat in (0, 1):
-        wire.members[seat].replies[Kind.SHARES] = fails()
+        wire.members[seat].replies[kind] = fails()
     check(ask(group))
     assert events(tmp_path, "no sum")[0]["reason"] == "too few clients sent their shares"
     assert sum(group.take_traffic().missing.values()) == 4

@@ -22,6 +22,8 @@ SLOW = pytest.mark.slow
 METHODS = [name for name, kind in FEDERATED.items() if kind().needs_only_sums]
 QUICKLY = ("sfedhp", "scaffold")
 HASTY = replace(QUICK, client_seconds=5.0)
+DOWN = (Kind.WORK, Kind.OFFER, Kind.CONFIRM, Kind.UNMASK)
+UP = (Kind.REPLY, Kind.OFFERS, Kind.CONFIRMED, Kind.SHARES)
 
 
 def one_server(name="fedavg", **more):
@@ -76,6 +78,7 @@ def test_a_member_that_is_lost_before_between_or_after_the_stages_costs_no_round
         ("client-0-0", Kind.OFFERS, 0): lost,
         ("client-0-1", Kind.REPLY, 1): lost,
         ("client-0-2", Kind.SHARES, 2): lost,
+        ("client-0-2", Kind.CONFIRMED, 2): lost,
     }
     federation = finished(tmp_path, what, HASTY, spoiled(changes))
     missing = [set(row["missing"]) for row in federation.rows()]
@@ -114,7 +117,7 @@ def test_the_bytes_of_a_round_are_the_simulators(tmp_path):
 
     def counted(box, to, data):
         envelope = decode_message(data)
-        if envelope.kind in (Kind.OFFER, Kind.UNMASK, Kind.OFFERS, Kind.REPLY, Kind.SHARES):
+        if envelope.kind in (*DOWN[1:], *UP):
             cards = envelope.parts[1:] if envelope.kind is Kind.OFFER else ()
             size = sum(map(len, envelope.parts)) - sum(map(len, cards))
             parts["client_cloud" if to == "server" else "cloud_client"] += size
@@ -128,8 +131,8 @@ def test_the_bytes_of_a_round_are_the_simulators(tmp_path):
     assert sum(row[f"bytes_{Direction.CLIENT_CLOUD}"] for row in history) == parts["client_cloud"]
     rows, counts = federation.rows(), federation.exchange
     for direction, kinds, ways in (
-        (Direction.CLOUD_CLIENT, (Kind.WORK, Kind.OFFER, Kind.UNMASK), {"sender": "server"}),
-        (Direction.CLIENT_CLOUD, (Kind.REPLY, Kind.OFFERS, Kind.SHARES), {"to": "server"}),
+        (Direction.CLOUD_CLIENT, DOWN, {"sender": "server"}),
+        (Direction.CLIENT_CLOUD, UP, {"to": "server"}),
     ):
         ledger = sum(row[f"bytes_{direction}"] for row in rows)
         assert ledger == counts.bytes_of(*kinds, federation="cloud", **ways)
@@ -183,6 +186,8 @@ LIES = {
     "a weight of its own": (Kind.REPLY, lambda it: replace(it, weight=it.weight + 1)),
     "a plain model": (Kind.REPLY, lambda it: replace(it, parts=(bytes(60000), bytes(60)))),
     "wrong shares": (Kind.SHARES, lambda it: replace(it, parts=(it.parts[0][:8] + bytes(33 * 5),))),
+    "wrong confirmations": (Kind.CONFIRMED, lambda it: replace(it, parts=(it.parts[0][:8] + bytes(16 * 4),))),
+    "confirmations that are cut": (Kind.CONFIRMED, lambda it: replace(it, parts=(it.parts[0][:-1],))),
     "shares that are cut": (Kind.SHARES, lambda it: replace(it, parts=(it.parts[0][:-1],))),
     "accusations": (
         Kind.OFFERS,
@@ -191,6 +196,9 @@ LIES = {
     "odd accusations": (Kind.OFFERS, lambda it: replace(it, metadata={"trouble": "no", "accused": "all"})),
     "a key of another": (Kind.KEYS, lambda it: replace(it, parts=(it.parts[0][:-32] + bytes(32),))),
 }
+
+
+HARMLESS = [name for name, (kind, _) in LIES.items() if kind in (Kind.CONFIRMED, Kind.SHARES)]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +214,7 @@ def test_a_member_that_lies_costs_itself_the_round_and_nobody_else(lie, tmp_path
     for row in rows:
         others = {"client-0-0"} if lie == "accusations" else set()
         assert row["missing"].keys() <= {"client-0-4"} | others
-        assert (row["missing"] == {}) == (lie in ("wrong shares", "shares that are cut"))
+        assert (row["missing"] == {}) == (lie in HARMLESS)
     assert all(torch.isfinite(value).all() for value in federation.models("global").values())
 
 

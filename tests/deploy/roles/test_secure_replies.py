@@ -53,7 +53,8 @@ def invite(clients, seat, attempt=bytes(8), seats=(0, 1, 2), **change):
 
 def offered(clients, clock=NOW):
     """The server's attempt, with offers of all three."""
-    attempt = SecureSum(RUN, clock, range(3), 2)
+    attempt = SecureSum(RUN, clock, b"", range(3), 2)
+    attempt.total = 6.0
     for seat, client in enumerate(clients):
         invitation = replace(invite(clients, seat, attempt.attempt), clock=clock)
         parts = client.reply_to(invitation)["parts"]
@@ -63,6 +64,14 @@ def offered(clients, clock=NOW):
 
 def masked(client, roster, upload=UPLOAD, weight=2.0, clock=NOW):
     return client.masked(request(Kind.WORK, b"", roster, clock=clock), Reply(upload, weight), RECEIVED)
+
+
+def weighing(attempt, seat, total):
+    """The roster of a server that says something else of what all weigh."""
+    attempt.total, before = total, attempt.total
+    roster = attempt.roster(seat)
+    attempt.total = before
+    return roster
 
 
 def test_an_invitation_is_answered_once_for_each_attempt(clients):
@@ -115,29 +124,29 @@ def test_only_other_clients_are_believed(clients, name):
 
 def test_an_upload_needs_a_roster_of_this_round(clients):
     attempt = offered(clients)
-    roster = attempt.roster(0, 6.0)
+    roster = attempt.roster(0)
     for wrong in (request(Kind.WORK, b""), request(Kind.WORK, b"", roster, clock=Clock(0, 2))):
         with pytest.raises(InputError, match="secrets of this round are not here"):
             clients[0].masked(wrong, Reply(UPLOAD, 2.0), RECEIVED)
     with pytest.raises(InputError, match="weighs less than this client"):
-        masked(clients[0], attempt.roster(0, 1.0))
+        masked(clients[0], weighing(attempt, 0, 1.0))
     with pytest.raises(InputError, match="not finite"):
         masked(clients[0], roster, UPLOAD * torch.nan)
     assert masked(clients[0], roster) == masked(clients[0], roster)
     with pytest.raises(InputError, match="a second one"):
-        masked(clients[0], attempt.roster(0, 7.0))
+        masked(clients[0], weighing(attempt, 0, 7.0))
     with pytest.raises(InputError, match="cut off"):
-        masked(clients[1], attempt.roster(1, 6.0)[:-1])
+        masked(clients[1], attempt.roster(1)[:-1])
 
 
 def test_a_client_says_which_share_of_its_upload_was_cut(federation, clients):
-    roster = offered(clients).roster(0, 6.0)
+    roster = offered(clients).roster(0)
     masked(clients[0], roster, torch.tensor([1.0, 100.0, -3.0, 0.0]))
     (line,) = federation.events("client-0-0", "cut")
     assert line["share"] == 0.25
 
 
-def test_shares_are_told_for_one_sum_of_a_round_whatever_is_attempted(clients):
+def test_one_list_of_clients_is_confirmed_in_a_round_whatever_is_attempted(clients):
     """Two sums of the same uploads, of other clients, would tell their difference."""
     for answered, clock, allowed in (
         ([0, 1, 2], NOW, True),
@@ -147,13 +156,25 @@ def test_shares_are_told_for_one_sum_of_a_round_whatever_is_attempted(clients):
     ):
         attempt = offered(clients, clock)
         for seat in range(3):
-            masked(clients[seat], attempt.roster(seat, 6.0), clock=clock)
-        survivors = request(Kind.UNMASK, encode_seats(attempt.attempt, answered), clock=clock)
+            masked(clients[seat], attempt.roster(seat), clock=clock)
+        survivors = request(Kind.CONFIRM, encode_seats(attempt.attempt, answered), clock=clock)
         if allowed:
             assert clients[0].reply_to(survivors)["parts"]
         else:
-            with pytest.raises(InputError, match="another sum of this round"):
+            with pytest.raises(InputError, match="another list of clients was confirmed in this round"):
                 clients[0].reply_to(survivors)
-    later = request(Kind.UNMASK, encode_seats(attempt.attempt, [0, 1]), clock=LATER)
-    with pytest.raises(InputError, match="secrets of this round are not here"):
-        clients[0].reply_to(later)
+    for kind in (Kind.CONFIRM, Kind.UNMASK):
+        later = request(kind, encode_seats(attempt.attempt, [0, 1]), clock=LATER)
+        with pytest.raises(InputError, match="secrets of this round are not here"):
+            clients[0].reply_to(later)
+
+
+def test_more_clients_than_the_kit_knows_need_a_majority_of_them(clients):
+    """Clients may have been added to the server since: half of them must not be enough."""
+    member = clients[0]
+    member._clients, seats = 2, (0, 1, 2)
+    member.reply_to(invite(clients, 0, seats=seats))
+    assert member._member.threshold == 2
+    member._clients = 5
+    with pytest.raises(InputError, match="needs 3 clients"):
+        member.reply_to(invite(clients, 0, bytes(7) + b"1", seats=(0, 1)))

@@ -22,7 +22,7 @@ from sfedhp.deploy.roles.secure_replies import SecureReplies
 from sfedhp.privacy import masks
 from sfedhp.privacy.ring import MaskedFormat, SecureOptions
 from sfedhp.privacy.secure_member import SecureMember, pair_context
-from sfedhp.privacy.secure_messages import decode_offer
+from sfedhp.privacy.secure_messages import decode_offer, view_of
 from sfedhp.privacy.shares import SHARE_BYTES, combine
 from sfedhp.wire import encode
 from tests.support.deploy_memory import QUICK, Federation, experiment
@@ -42,6 +42,7 @@ class Watched:
         self.uploads: defaultdict[Any, dict[int, Any]] = defaultdict(
             dict
         )  # what they would send without masks
+        self.models = {}  # the part with the model that clients were sent, by clock
         what = experiment(
             "hierfavg",
             secure=True,
@@ -73,6 +74,7 @@ def watched(tmp_path_factory):
         parts = masked(self, request, reply, received)
         kept.uploads[clock][self._site.seat] = (reply.upload.clone(), received.clone(), reply.weight)
         kept.members[clock][self._site.seat] = self._member
+        kept.models[clock] = request.parts[0]
         return parts
 
     with pytest.MonkeyPatch.context() as patch:
@@ -151,7 +153,8 @@ def without_known_masks(watched, clock, seat, colluding=()):
     words, form = masked_words(watched, clock, seat), form_of(watched)
     members, answered = watched.members[clock], {it.member for it in replies(watched, Kind.REPLY, clock)}
     told, threshold = told_shares(watched, clock), CLIENTS // 2 + 1
-    context = members[seat]._context
+    context, weights = members[seat]._context, [weight for *_, weight in watched.uploads[clock].values()]
+    view = view_of(watched.models[clock], range(CLIENTS), sum(weights))
     offers = {
         it.member: decode_offer(it.parts[0], it.parts[0][:8], [x for x in range(CLIENTS) if x != it.member])
         for it in replies(watched, Kind.OFFERS, clock)
@@ -170,7 +173,7 @@ def without_known_masks(watched, clock, seat, colluding=()):
     known = set(range(CLIENTS)) if seat in pair_keys else set(pair_keys)
     for other in known - {seat}:
         end, far = (seat, other) if seat in pair_keys else (other, seat)
-        seed = masks.derive(pair_keys[end], offers[far].public, pair_context(context, seat, other))
+        seed = masks.derive(pair_keys[end], offers[far].public, pair_context(context, view, seat, other))
         masks.add(words, masks.mask(seed, form), -1 if seat < other else 1)
     return words
 
@@ -186,9 +189,9 @@ def test_the_uploads_were_real_and_their_sum_is_what_the_edge_learns(watched):
             assert uniformity(watched, plain) > 30
 
 
-@pytest.mark.parametrize("colluding", [(), (0,), (3,)])
+@pytest.mark.parametrize("colluding", [(), (0,), (3,), (1, 2)])
 def test_no_upload_can_be_recovered_from_all_that_the_edge_is_sent(watched, colluding):
-    """Not even where one of its clients tells it all secrets: two honest ones still share a mask."""
+    """Not even where one or two of its clients tell it all secrets: honest ones still share masks."""
     for clock in clocks(watched):
         for seat in set(range(CLIENTS)) - set(colluding):
             left = without_known_masks(watched, clock, seat, colluding)
