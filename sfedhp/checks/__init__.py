@@ -16,9 +16,8 @@ from sfedhp.algorithms.base import Algorithm
 from sfedhp.checks.declared import (
     draws_change,
     kept_state_is_used,
-    members_weigh_what_is_declared,
     pull_changes_the_step,
-    sums_suffice_where_declared,
+    pull_is_as_strong_as_declared,
 )
 from sfedhp.checks.equalities import (
     equal_after_resume,
@@ -37,6 +36,11 @@ from sfedhp.checks.faults import (
     zero_weight_is_not_read,
 )
 from sfedhp.checks.problem import CheckError
+from sfedhp.checks.servers import (
+    members_weigh_what_is_declared,
+    server_goes_as_far_as_an_option_says,
+    sums_suffice_where_declared,
+)
 
 __all__ = ["CHECKS", "CheckError", "check_algorithm"]
 
@@ -48,6 +52,7 @@ CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
         zero_weight_is_not_read,
         rests_without_gradient,
         pull_changes_the_step,
+        pull_is_as_strong_as_declared,
         global_model_moves,
         repeatable,
         equal_permuted,
@@ -59,6 +64,7 @@ CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
         draws_change,
         kept_state_is_used,
         members_weigh_what_is_declared,
+        server_goes_as_far_as_an_option_says,
         sums_suffice_where_declared,
     )
 }

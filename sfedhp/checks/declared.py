@@ -1,4 +1,4 @@
-"""Checks that a method does what its class declares: pulls, draws, what clients keep, what members weigh."""
+"""Checks that clients do what the class of a method declares: pulls, draws, what they keep."""
 
 from __future__ import annotations
 
@@ -10,26 +10,17 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
-from sfedhp.checks.problem import (
-    CLIENTS,
-    EDGES,
-    CheckError,
-    Problem,
-    check_is_dataclass,
-    leaves,
-    problem,
-)
+from sfedhp.algorithms.steps import StepRule
+from sfedhp.checks.problem import CheckError, Problem, check_is_dataclass, leaves, lent_task, problem
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Batch, Clock, tuple_like
-from sfedhp.core.vectors import spread, weighted_mean
-from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.losses import Loss
 from sfedhp.nn.task import Task
 
 _CLOSE = 1e-9
-_SMALL = 1e-6  # a change of an upload, so small that a server's step is linear in it
-_RATIO = 1e-3  # by how much what members weigh may differ from what is declared
+_PULLED = 0.02  # ηλ, at which K steps are nearly linear in λ
+_SLACK = 1.1  # how much stronger or weaker than declared a pull may act
 
 
 @dataclass
@@ -76,6 +67,34 @@ def pull_changes_the_step(algorithm: Algorithm) -> None:
         # What only the predicting model is pulled to is its own start, which is not known here.
         if not any(after < before for before, after in gaps) and not name.startswith("finish"):
             raise CheckError(f"the pull: a stronger {name} takes a client farther from what it received.")
+
+
+def pull_is_as_strong_as_declared(algorithm: Algorithm) -> None:
+    """K steps down a plane end where the rate and the pull of `step_rules()` lead."""
+    check_is_dataclass(algorithm)
+    for rule in algorithm.step_rules():
+        if not _is_plain_pull(rule):
+            continue
+        assert rule.pull is not None
+        name, rate = rule.pull.name, rule.rate.value
+        weak = _PULLED / rate
+        free, pulled = (_distances(replace(algorithm, **{name: pull})) for pull in (1e-6 * weak, weak))
+        strengths, holds = [], False
+        for whole, shorter in zip(free, pulled, strict=True):
+            steps = round(whole / rate)
+            is_counted = steps > 1 and abs(whole / rate - steps) < 1e-3 and whole != shorter
+            if is_counted and (rule.repeats is None or rule.repeats.value == steps):
+                # Σ_k (1 − ηλ)^k of K steps, beside K without a pull
+                declared = 1 - (1 - (1 - _PULLED) ** steps) / (steps * _PULLED)
+                strength = (1 - shorter / whole) / declared
+                # An implicit step is pulled at once, an explicit one from the second on.
+                holds = holds or 1 / _SLACK < strength < _SLACK * (steps + 1) / (steps - 1)
+                strengths.append(strength)
+        if strengths and not holds:
+            raise CheckError(
+                f"the pull: {name} acts {strengths[0]:.2g} times as strongly as step_rules() declares: is "
+                f"there a factor in the step? If it is another kind of pull, override step_rules()."
+            )
 
 
 def draws_change(algorithm: Algorithm) -> None:
@@ -125,104 +144,6 @@ def kept_state_is_used(algorithm: Algorithm) -> None:
         raise CheckError("what is kept: a client predicts with what it received, not with what it kept.")
 
 
-def members_weigh_what_is_declared(algorithm: Algorithm) -> None:
-    """A server's mean weighs its members as `weighting` says: by their rows, or all alike."""
-    case = problem()
-    simulator = case.simulator(algorithm)
-    cloud = algorithm.cloud_start(case.initial, simulator.members)
-    if algorithm.global_model(cloud) is not None:
-        step = _moving_to_models(algorithm, simulator)
-        _check_weights("cloud", algorithm, *step)
-    if algorithm.tiers == 3:
-        message = algorithm.cloud_message(cloud, EDGES)[0]
-        edge = algorithm.edge_start(message, CLIENTS)
-        uploads = _real_uploads(algorithm, simulator)[0]
-
-        def after(uploads: Tensor, weights: Tensor) -> Tensor:
-            return algorithm.edge_upload(algorithm.edge_step(edge, uploads, weights, Clock(0)))
-
-        _check_weights("edge", algorithm, after, uploads)
-
-
-def sums_suffice_where_declared(algorithm: Algorithm) -> None:
-    """Clients' server does the same with their mean in the place of every upload, if the class says so."""
-    simulator = problem().simulator(algorithm)
-    uploads = _real_uploads(algorithm, simulator)
-    members = uploads.shape[-2]
-    state, step, message = simulator.state.served.state, algorithm.cloud_step, algorithm.cloud_message
-    if algorithm.tiers == 3:
-        uploads = uploads[0]
-        state = algorithm.edge_start(algorithm.cloud_message(state, EDGES)[0], members)
-        step, message = algorithm.edge_step, algorithm.edge_message
-    weights = torch.arange(members, dtype=uploads.dtype)  # the first has not replied
-    mean = spread(weighted_mean(uploads, weights), members)
-    pairs = [leaves(step(state, each, weights, Clock(0))) for each in (uploads, mean)]
-    sent = message(step(state, uploads, weights, Clock(0)), members)
-    suffices = all(
-        bool((one - other).norm() <= _CLOSE * other.norm().clamp_min(1.0))
-        for one, other in zip(*pairs, strict=True)
-    ) and torch.equal(sent, sent[:1].expand_as(sent))
-    if suffices != algorithm.needs_only_sums:
-        raise CheckError(
-            "sums: "
-            + (
-                "needs_only_sums is False, but the mean of all uploads gives the same."
-                if suffices
-                else "needs_only_sums is True, but clients' server reads single uploads, or tells clients "
-                "different things; return False from needs_only_sums."
-            )
-        )
-
-
-def _moving_to_models(algorithm: Algorithm, simulator: Simulator) -> tuple[Any, Tensor]:
-    """The cloud's step as a function of uploads and weights, and real uploads."""
-    uploads = _real_uploads(algorithm, simulator)
-    state = simulator.state.served.state
-    if algorithm.tiers == 3:
-        edges = algorithm.edge_start(algorithm.cloud_message(state, EDGES), CLIENTS)
-        weights = torch.ones(EDGES, CLIENTS, dtype=uploads.dtype)
-        uploads = algorithm.edge_upload(algorithm.edge_step(edges, uploads, weights, Clock(0)))
-
-    def after(uploads: Tensor, weights: Tensor) -> Tensor:
-        model = algorithm.global_model(algorithm.cloud_step(state, uploads, weights, Clock(0)))
-        assert model is not None
-        return model
-
-    return after, uploads
-
-
-def _real_uploads(algorithm: Algorithm, simulator: Simulator) -> Tensor:
-    """What clients really send in the first round."""
-    task = _lent(simulator)
-    result = algorithm.client_step(simulator.received(), simulator.state.personal, task, Clock(0))
-    return dense(result.upload)
-
-
-def _check_weights(tier: str, algorithm: Algorithm, after: Any, uploads: Tensor) -> None:
-    """Compare how far each member's upload moves a server with what the member weighs."""
-    members = uploads.shape[-2]
-    weights = torch.ones(members, dtype=uploads.dtype)
-    if algorithm.weighting == "size":
-        weights = weights + torch.arange(members, dtype=uploads.dtype)
-    generator = torch.Generator().manual_seed(0)
-    direction = torch.randn(uploads.shape[-1], generator=generator, dtype=uploads.dtype)
-    before = after(uploads, weights)
-    moves = []
-    for member in range(members):
-        changed = uploads.clone()
-        changed[..., member, :] += _SMALL * direction
-        moves.append(float((after(changed, weights) - before).norm()))
-    total, expected = sum(moves), weights / weights.sum()
-    if not total:
-        raise CheckError(f"weights: no upload changes what the {tier} holds.")
-    for move, share in zip(moves, expected.tolist(), strict=True):
-        if abs(move / total - share) > _RATIO * max(expected.tolist()):
-            raise CheckError(
-                f"weights: weighting is {algorithm.weighting!r}, but a member of {share:.3f} of all weights "
-                f"makes {move / total:.3f} of the {tier}'s mean; use weighted_mean."
-            )
-
-
 class _SecondStep(NamedTuple):
     """What a client's step makes of what it kept."""
 
@@ -235,7 +156,7 @@ class _SecondStep(NamedTuple):
 def _second_step(algorithm: Algorithm, case: Problem) -> _SecondStep:
     """Two steps of all clients, the second also with a state that is not a number."""
     simulator = case.simulator(algorithm)
-    start, received, task = simulator.state.personal, simulator.received(), _lent(simulator)
+    start, received, task = simulator.state.personal, simulator.received(), lent_task(simulator)
     clock = Clock(1, 1 if algorithm.tiers == 3 else 0)
     kept = _dense(algorithm.client_step(received, start, task, clock).personal)
     changed = bool(leaves(start)) and not _equal(start, kept)
@@ -247,12 +168,12 @@ def _second_step(algorithm: Algorithm, case: Problem) -> _SecondStep:
     return _SecondStep(kept, changed, reads, ignored)
 
 
-def _models(method: Algorithm) -> list[Tensor]:
+def _models(method: Algorithm, task: Task | None = None) -> list[Tensor]:
     """What clients received, then the models that they send, keep and predict with, in the first round."""
     simulator = problem().simulator(method)
-    received, task = simulator.received(), _lent(simulator)
-    result = method.client_step(received, simulator.state.personal, task, Clock(0))
-    predicted = method.personalize(received, result.personal, _lent(simulator), Clock(1))
+    received, own = simulator.received(), lent_task(simulator)
+    result = method.client_step(received, simulator.state.personal, task or own, Clock(0))
+    predicted = method.personalize(received, result.personal, task or lent_task(simulator), Clock(1))
     size = simulator.task.network.d
     found = [received[..., :size]]
     for each in (result.upload, result.personal, predicted):
@@ -261,10 +182,34 @@ def _models(method: Algorithm) -> list[Tensor]:
     return found
 
 
+class _Plane(Task):
+    """Clients whose loss falls equally along every weight."""
+
+    def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
+        return torch.ones_like(dense(model)) + self.weight_decay * dense(model)
+
+
+def _is_plain_pull(rule: StepRule) -> bool:
+    """Whether a rule is of plain gradient steps with a pull to what the client received."""
+    plain = not (rule.nesterov or rule.clipped or (rule.momentum and rule.momentum.value))
+    sparse = rule.sparsity is not None and rule.sparsity.value
+    pulled = rule.pull is not None and not rule.pull.name.startswith("finish")
+    return plain and pulled and rule.uses_data and not sparse
+
+
+def _distances(method: Algorithm) -> list[float]:
+    """How far down a plane the models are that clients send, keep and predict with after the first round."""
+    simulator = problem().simulator(method)
+    fields = {each.name: getattr(lent_task(simulator), each.name) for each in dataclasses.fields(Task)}
+    plane = _Plane(**fields | {"force_autograd": True})
+    received, *models = _models(method, plane)
+    return [float((received - model).mean()) for model in models]
+
+
 def _watched(algorithm: Algorithm, clock: Clock) -> Watched:
     """The task of all clients after a step at this time."""
     simulator = problem().simulator(algorithm)
-    task = _lent(simulator)
+    task = lent_task(simulator)
     fields = {each.name: getattr(task, each.name) for each in dataclasses.fields(Task)}
     watched = Watched(**fields | {"force_autograd": True})  # fast paths do not ask the task for gradients
     algorithm.client_step(simulator.received(), simulator.state.personal, watched, clock)
@@ -273,10 +218,6 @@ def _watched(algorithm: Algorithm, clock: Clock) -> Watched:
 
 def _same_draws(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(*pair) for pair in zip(one, other, strict=True))
-
-
-def _lent(simulator: Simulator) -> Task:
-    return replace(simulator.task, statistics=simulator.state.statistics)
 
 
 def _dense(tree: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -77,6 +77,11 @@ def problem(
     )
     initial, statistics = network.initial()
     return Problem(task, ids, initial.to(dtype), statistics.to(dtype), seed)
+
+
+def lent_task(simulator: Simulator) -> Task:
+    """The task of all clients, with the running statistics of now."""
+    return replace(simulator.task, statistics=simulator.state.statistics)
 
 
 def finish(simulator: Simulator) -> None:

@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, PerFedAvg, PFedMe, SFedHP
+from sfedhp.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Ditto,
+    FedALA,
+    FedAvg,
+    FedDBE,
+    FedRep,
+    PerFedAvg,
+    PFedMe,
+    SFedHP,
+)
 from sfedhp.checks import CHECKS, CheckError, check_algorithm
 
 SHORT = {"sfedhp": {"edge_rounds": 4}, "pfedme": {"local_rounds": 4}, "perfedavg": {"local_steps": 5}}
@@ -26,7 +37,11 @@ VARIANTS = {
     "perfedavg-second-order": PerFedAvg(local_steps=4, order="second"),
     "pfedme-mixing": PFedMe(local_rounds=3, cloud_mixing=0.8),
 }
-METHODS = {name: kind(**SHORT.get(name, {})) for name, kind in ALGORITHMS.items()} | VARIANTS
+EDGED = {  # one of each kind of state and message
+    f"{kind.__name__}-under-edges": kind(under_edges=True, edge_rounds=2, local_steps=4)
+    for kind in (Ditto, FedRep, FedALA, FedDBE)
+}
+METHODS = {name: kind(**SHORT.get(name, {})) for name, kind in ALGORITHMS.items()} | VARIANTS | EDGED
 
 
 @pytest.mark.parametrize("check", CHECKS)

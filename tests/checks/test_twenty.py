@@ -194,6 +194,28 @@ class ScaffoldWrongSign(SCAFFOLD):
         return ClientResult(torch.cat([model, own - personal], -1), own)
 
 
+@dataclass(frozen=True)
+class ImplicitFedProx(FedProx):
+    """Right, though not the explicit step of `StepRule`: x ← (x − η ∇ℓ + ηλ w)/(1 + ηλ)."""
+
+    def client_step(self, received, personal, task, clock):
+        model, share = received, self.local_rate * self.proximity
+        for step in range(self.local_steps):
+            gradient = task.gradient(model, task.batch(clock, step))
+            model = (model - self.local_rate * gradient + share * received) / (1 + share)
+        return ClientResult(model)
+
+
+@dataclass(frozen=True)
+class FedProxAnyWay(FedProx):
+    """Right: an option says how far the cloud goes."""
+
+    mixing: float = 0.5
+
+    def cloud_step(self, state, uploads, weights, clock):
+        return toward(state, weighted_mean(uploads, weights), self.mixing)
+
+
 NAMED: Final[dict[type[Algorithm], tuple[str, str]]] = {
     DittoToItself: ("pull_changes_the_step", "proximity does not change"),
     DittoPushed: ("pull_changes_the_step", "a stronger proximity takes a client farther"),
@@ -208,17 +230,20 @@ NAMED: Final[dict[type[Algorithm], tuple[str, str]]] = {
     FedProxOneBatch: ("draws_change", "all steps of a round use one mini-batch"),
     FedProxNoClock: ("draws_change", "every cloud round has the same mini-batches"),
     FedProxSquared: ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    FedProxHalfWay: ("server_goes_as_far_as_an_option_says", "the cloud goes 0.5 of the way"),
+    FedProxTwicePulled: ("pull_is_as_strong_as_declared", "proximity acts 2 times as strongly"),
     ScaffoldControlNeverMoves: ("kept_state_is_used", "never changes what client_start gave it"),
     ScaffoldNoClock: ("draws_change", "every cloud round has the same mini-batches"),
     ScaffoldWrongSign: ("learns", "after 15 rounds on separable data the loss is"),
 }
 UNKNOWN: Final[dict[type[Algorithm], str]] = {
     DittoSendsItsOwn: "if a client sends the wrong one of two models",
-    FedProxHalfWay: "if a server goes half of the way",
-    FedProxTwicePulled: "if a factor of two is missing",
-    ScaffoldForgetsShare: "divides by the drawn members instead of all",
+    ScaffoldForgetsShare: "if a server divides by the drawn members instead of all",
 }
-_DECLARED = ("pull_changes_the_step", "draws_change", "kept_state_is_used", "members_weigh_what_is_declared")
+_DECLARED = (
+    *("pull_changes_the_step", "pull_is_as_strong_as_declared", "draws_change", "kept_state_is_used"),
+    *("members_weigh_what_is_declared", "server_goes_as_far_as_an_option_says"),
+)
 
 
 def test_they_are_twenty():
@@ -230,6 +255,12 @@ def test_the_battery_names_what_contradicts_the_class(wrong):
     check, words = NAMED[wrong]
     with pytest.raises(CheckError, match=words):
         CHECKS[check](wrong(local_steps=5))
+
+
+@pytest.mark.parametrize("right", [ImplicitFedProx, FedProxAnyWay])
+def test_the_battery_refuses_no_right_one(right):
+    for check in _DECLARED:
+        CHECKS[check](right(local_steps=5))
 
 
 @pytest.mark.parametrize("wrong", UNKNOWN, ids=lambda wrong: wrong.__name__)
