@@ -2,7 +2,7 @@
 
 They come out the same because the draws of `numpy.random.RandomState` are made in the same order and from the
 same seed. That is always 1, so runs with other seeds have the same rows. A quarter of a client's rows is for
-testing.
+testing, and that must be at least a mini-batch of ten, if there are enough rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sfedhp.data.split import Split, is_held_for_validation
 
 _SEED: Final = 1
 _TRAIN: Final = 0.75
-_TRIES: Final = 100  # of a division in which every client gets a row
+_BATCH: Final = 10  # rows that each client should have for testing
+_TRIES: Final = 1000  # of a division in which every client gets enough rows
 
 
 def pfllib(
@@ -41,8 +42,12 @@ def pfllib(
         takers = np.flatnonzero(free)[: math.ceil(clients / groups * labels)]
         rows = np.flatnonzero(group == label)
         each = len(rows) / len(takers)
-        least = max(each / 10, 1 / groups)
-        ends = np.cumsum(draw.randint(int(least), int(each), len(takers) - 1))
+        fewest = int(max(each / 10, _least(pool, clients) / groups))
+        if len(takers) > 1 and fewest >= int(each):
+            raise InputError(
+                f"{pool.name}: {len(rows)} rows of a label are too few for {len(takers)} clients: use fewer."
+            )
+        ends = np.cumsum(draw.randint(fewest, max(int(each), fewest + 1), len(takers) - 1))
         for client, share in zip(takers, np.split(rows, ends), strict=True):
             parts[client].append(share)
             free[client] -= 1
@@ -56,7 +61,7 @@ def pfllib_dirichlet(
 ) -> tuple[Split, DataOptions]:
     """Divides each label's rows in shares from Dirichlet(α) among those with less than their part of all."""
     draw, rows = np.random.RandomState(_SEED), len(pool.inputs)
-    group, groups = pool.strata
+    (group, groups), least = pool.strata, _least(pool, clients)
     for _ in range(_TRIES):
         owned: list[list[int]] = [[] for _ in range(clients)]
         for label in range(groups):
@@ -66,14 +71,24 @@ def pfllib_dirichlet(
             shares = shares * [len(own) < rows / clients for own in owned]
             ends = (np.cumsum(shares / shares.sum()) * len(mine)).astype(int)[:-1]
             owned = [own + part.tolist() for own, part in zip(owned, np.split(mine, ends), strict=True)]
-        if min(map(len, owned)):
+        if min(map(len, owned)) >= least:
             break
+    else:
+        raise InputError(
+            f"{pool.name}: in {_TRIES} divisions some client always gets fewer than {least} rows: use fewer "
+            f"clients, or a larger data.concentration."
+        )
     return _split(
         pool,
         [np.array(own, np.int64) for own in owned],
         dataclasses.replace(options, labels_per_client=None),
         draw,
     )
+
+
+def _least(pool: Pool, clients: int) -> int:
+    """The fewest rows of a client."""
+    return int(min(_BATCH / (1 - _TRAIN), len(pool.inputs) / clients / 2))
 
 
 def _split(

@@ -63,7 +63,7 @@ def test_training_and_test_rows_are_those_of_scikit_learn() -> None:
     model_selection = pytest.importorskip("sklearn.model_selection")
     federation = divided(4, rows=40, partition="pfllib", labels_per_client=5)
     np.random.seed(1)
-    sizes = [np.random.randint(2, 20, 1) for _ in range(10)]
+    sizes = [np.random.randint(4, 20, 1) for _ in range(10)]
     assert [len(each) for each in sizes] == [1] * 10
     for train, test in zip(federation.train, federation.test, strict=True):
         rows = np.concatenate([train, test])
@@ -81,6 +81,15 @@ def test_clients_with_two_labels() -> None:
     with_validation = divided(20, rows=700, partition="pfllib", validation_per_label=3)
     assert [len(rows) for rows in with_validation.validation] == [6] * 20
     assert held(with_validation).sum() == 7000 - 120
+
+
+def test_a_client_has_a_mini_batch_to_test_on_or_the_division_is_drawn_again() -> None:
+    options: dict[str, Any] = {"partition": "pfllib-dirichlet", "concentration": 0.1}
+    assert held(divided(20, rows=700, **options)).sum(1).min() == 44, "in the eighth division"
+    with pytest.raises(InputError, match="in 1000 divisions some client always gets fewer than 40 rows"):
+        divided(20, rows=200, **{**options, "concentration": 0.005})
+    with pytest.raises(InputError, match="10 rows of a label are too few for 20 clients: use fewer"):
+        divided(20, rows=10, partition="pfllib", labels_per_client=10)
 
 
 @pytest.mark.parametrize("labels", [11, 1])
