@@ -100,7 +100,7 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
         published = study.published.get(variant)
         paper = "–" if published is None else f"{published:.2f}"
         if not mine:
-            lines.append((variant, paper, NOT_RUN, *["–"] * 9, "0", NOT_RUN))
+            lines.append((variant, paper, NOT_RUN, *["–"] * 10, "0", NOT_RUN))
             continue
         column = "pm" if last_five(mine, "pm") is not None else "gm"
         best = statistics.fmean(max(_known(run, column), default=0.0) for run in mine)
@@ -122,6 +122,7 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
                 *(_shown(last_five(mine, each)) for each in ("em", "gm")),
                 _shown(last_five(mine, "pm_worst" if column == "pm" else "gm_worst")),
                 f"{_gigabytes(mine):.1f}",
+                f"{statistics.fmean(run.seconds / run.rounds for run in mine):.2g}",
                 _newcomer(mine),
                 _seeds(mine),
                 verdict,
@@ -140,13 +141,15 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
             "GM",
             "worst decile",
             "GB",
+            "s/round",
         ),
         *("newcomer", "seeds", "verdict"),
     )
     share = f"{near} of {judged} cells that have levelled off are within 0.7 points" if judged else NOT_RUN
     note = (
         "best: of the evaluated rounds on test rows, PFLlib's convention; rise: of the curve over the last "
-        f"quarter of its rounds, levelled off below {_LEVEL}; GB: sent on all links; newcomer: a client that "
+        f"quarter of its rounds, levelled off below {_LEVEL}; GB: sent on all links; s/round: of a run, its "
+        "share if several were stacked; newcomer: a client that "
         f"joins later, from the global model. {share}. Whole board: {_cost(study, runs)}."
     )
     return TextTable(f"{study.name}: PFLlib's leaderboard", heads, tuple(lines), note, text_columns=1)

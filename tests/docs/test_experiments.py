@@ -1,10 +1,12 @@
 """The configs that come with the repository can be read, every one."""
 
+from typing import Any, cast
+
 import pytest
 
 from sfedhp.algorithms import ALGORITHMS
 from sfedhp.paper.published import TABLES, cells
-from sfedhp.paper.studies import BEYOND, STUDIES, read_study
+from sfedhp.paper.studies import BEYOND, COLLECTIONS, STUDIES, read_study
 from sfedhp.runs.settings import read_settings
 from tests.support.paths import ROOT
 
@@ -45,3 +47,32 @@ def test_a_study_beyond_the_paper_can_be_read_and_names_what_others_published(na
     assert "sfedhp-plus" in study.variants
     assert set(study.published) <= set(study.variants)
     assert bool(study.published) == (study.table == "pfllib")
+
+
+@pytest.mark.parametrize("name", COLLECTIONS["arenas"][:3])
+def test_pfllibs_arena_has_the_options_of_its_scripts(name):
+    """Batches of 10, one pass, rate 0.005; Per-FedAvg trains twice, FedALA draws 80 % of the rows."""
+    study = read_study(FILES[0].parent / f"{name}.toml")
+    for variant in study.published:
+        (point,) = study.variants[variant]
+        experiment, method = point.experiment, cast(Any, point.experiment.algorithm)
+        assert (experiment.edges * experiment.clients_per_edge, experiment.batch_size) == (20, 10)
+        assert (experiment.data.scale, experiment.model.name) == ("symmetric", "cnn")
+        assert {getattr(method, rate) for rate in method.scheduled_rates} == {0.005}
+        steps = getattr(method, "local_rounds", 0) or method.local_steps
+        assert steps == 262 if variant in ("perfedavg", "pfedme") else method.local_epochs == 1
+    method = study.variants.get("fedala", study.variants["fedavg"])[0].experiment.algorithm
+    assert getattr(method, "weight_steps", 210) == round(0.8 * 262.5)
+
+
+def test_mtgcs_arena_has_the_options_of_its_code():
+    study = read_study(FILES[0].parent / "arena-mtgc.toml")
+    for variant in ("hierfavg", "mtgc"):
+        (point,) = study.variants[variant]
+        experiment, method = point.experiment, cast(Any, point.experiment.algorithm)
+        assert (experiment.edges, experiment.clients_per_edge, experiment.batch_size) == (10, 10, 50)
+        assert (method.edge_rounds, method.local_steps, method.local_rate, method.clip) == (30, 20, 0.1, 10)
+        assert (experiment.model.weight_decay, experiment.data.augment) == (1e-3, "crop-flip")
+    for (point,) in study.variants.values():
+        options = vars(point.experiment.algorithm)
+        assert options["edge_rounds"] * options.get("personal_steps", options.get("local_steps")) == 600

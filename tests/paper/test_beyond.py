@@ -75,6 +75,7 @@ def test_arenas_run_go_on_and_end_in_tables_beside_what_is_published(experiments
     assert lines["sfedhp-plus"]["published"] == lines["sfedhp-plus"]["gap"] == "–"
     assert float(lines["sfedhp-plus, one of five joins later"]["newcomer"]) > 0
     assert float(lines["fedrep under edges"]["worst decile"]) > 0
+    assert float(lines["fedrep"]["s/round"]) > 0
     shown = reproduce(tmp_path, "arena-pfllib", "--show").stdout
     assert "not run yet" in shown
     assert "Whole board" in shown.replace("\n", " ")
