@@ -15,7 +15,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
 
-DOWN, UP = ("work", "offer", "unmask"), ("reply", "offers", "shares")
+DOWN, UP = ("work", "offer", "confirm", "unmask"), ("reply", "offers", "confirmed", "shares")
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("sfedhp", marks=pytest.mark.slow)])
