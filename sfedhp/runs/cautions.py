@@ -25,7 +25,7 @@ _SCORED: Final = ("classification", "multilabel")  # problems whose losses turn 
 _ROWS: Final = 256  # training rows that are looked at
 _SMALL: Final = 30.0  # inputs up to this size break no steps
 _TOO_LARGE: Final = 100.0  # times the limit of a step: below, the loss's own curvature decides
-_HUGE: Final = 1e3  # times the inputs: scores that grow with them are not probabilities
+_LARGER: Final = (1e3, 10.0)  # times the inputs, times the weights: scores that grow are not probabilities
 _CLOSE: Final = 1e-3
 
 
@@ -60,12 +60,14 @@ def cautions(
         found.append(large_inputs(experiment.algorithm, rows, federation.names.features))
     own_loss = ":" in experiment.loss.name  # the user's, which may want probabilities
     if federation.problem in _SCORED and not own_loss and not experiment.algorithm.predicts_from_features:
-        weights = split(model, network.weights)
+        inputs = rows.to(model.device)
 
-        def scores(inputs: Tensor) -> Tensor:
-            return network.run(weights, statistics, inputs, torch.Size(), train=False)[0]
+        def scores(times_inputs: float, times_weights: float) -> Tensor:
+            weights = split(times_weights * model, network.weights)
+            given = inputs if tokens else times_inputs * inputs  # token ids cannot be larger
+            return network.run(weights, statistics, given, torch.Size(), train=False)[0]
 
-        found.append(probabilities(scores, rows.to(model.device), tokens=tokens))
+        found.append(probabilities(scores))
     found.append(secure_price(experiment))
     if isinstance(experiment.algorithm, PartlyPersonal):
         found.append(nothing_to_share(experiment.algorithm_name, experiment.algorithm, network))
@@ -114,26 +116,25 @@ def large_inputs(algorithm: Algorithm, rows: Tensor, names: tuple[str, ...] = ()
     )
 
 
-def probabilities(scores: Callable[[Tensor], Tensor], rows: Tensor, *, tokens: bool = False) -> str | None:
+def probabilities(scores: Callable[[float, float], Tensor]) -> str | None:
     """A model that ends in a softmax or a sigmoid, which the loss applies itself.
 
-    A log-softmax is not meant: applied twice, it gives the same.
+    A log-softmax is not meant: applied twice, it gives the same. Scores of other models may be between 0 and
+    1 by chance, but they grow with the weights, and without a normalization with the inputs.
 
     Args:
-        scores: the model with its initial weights, in evaluation mode.
-        rows: some inputs.
-        tokens: whether these are token ids, which cannot be larger.
+        scores: of the model in evaluation mode, for some inputs times a number, and its initial weights
+            times another.
     """
+    inputs, weights = _LARGER
     with torch.no_grad():
-        outputs = [scores(each).double() for each in ([rows] if tokens else [rows, _HUGE * rows])]
+        outputs = [scores(*each).double() for each in ((1.0, 1.0), (inputs, 1.0), (1.0, weights))]
     if any(each.ndim != 2 or not each.isfinite().all() for each in outputs):
         return None
     if not all(((each >= 0) & (each <= 1)).all() for each in outputs) or not (outputs[0] > 0).all():
         return None
     sums = outputs[0].sum(-1)
     end = "softmax" if outputs[0].shape[-1] > 1 and bool(((sums - 1).abs() < _CLOSE).all()) else "sigmoid"
-    if end == "sigmoid" and tokens:
-        return None  # scores may be between 0 and 1 by chance
     return (
         f"The model seems to end in a {end}, and the loss applies one itself, so it learns slowly or not at "
         f"all: leave the last {end} out of the model."

@@ -36,6 +36,17 @@ def test_large_inputs_are_named_with_the_rate() -> None:
     assert large_inputs(FedAvg(), 5 * ROWS) is None
 
 
+def scores_of(module: nn.Module) -> Callable[[float, float], torch.Tensor]:
+    """The scores of a model, as `probabilities` asks for them."""
+
+    def scores(times_inputs: float, times_weights: float) -> torch.Tensor:
+        larger = {name: times_weights * value for name, value in module.named_parameters()}
+        found: torch.Tensor = torch.func.functional_call(module.eval(), larger, times_inputs * ROWS)
+        return found
+
+    return scores
+
+
 @pytest.mark.parametrize(
     ("end", "named"),
     [
@@ -49,8 +60,7 @@ def test_large_inputs_are_named_with_the_rate() -> None:
 )
 def test_models_that_end_in_probabilities(end: nn.Module, named: str | None) -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(4, 3), end).eval()
-    sentence = probabilities(module, ROWS)
+    sentence = probabilities(scores_of(nn.Sequential(nn.Linear(4, 3), end)))
     assert sentence is None if named is None else f"seems to end in a {named}," in str(sentence)
 
 
@@ -58,7 +68,27 @@ def test_scores_that_are_small_by_chance_are_no_probabilities() -> None:
     module = nn.Linear(4, 3)
     nn.init.constant_(module.weight, 0.01)
     nn.init.constant_(module.bias, 0.5)
-    assert probabilities(module, ROWS) is None
+    assert probabilities(scores_of(module)) is None
+    # A normalization before the last layer: larger inputs change nothing.
+    nn.init.constant_(module.weight, 0.1)
+    assert probabilities(scores_of(nn.Sequential(nn.LayerNorm(4), module))) is None
+
+
+def test_a_sigmoid_after_token_ids_is_found() -> None:
+    class Tokens(nn.Module):
+        def __init__(self, end: nn.Module) -> None:
+            super().__init__()
+            self.words, self.head, self.end = nn.Embedding(9, 4), nn.Linear(4, 2), end
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.end(self.head(self.words(rows.long()).mean(1)))
+            return out
+
+    labels = np.random.default_rng(1).integers(0, 2, (60, 2))
+    data = arrays() | {"inputs": np.random.default_rng(0).integers(0, 9, (60, 5)), "labels": labels}
+    assert cautions_of(prepare(SMALL, data, Tokens(nn.Identity()).double())) == []
+    (sentence,) = cautions_of(prepare(SMALL, data, Tokens(nn.Sigmoid()).double()))
+    assert "leave the last sigmoid out of the model" in sentence
 
 
 def test_what_is_said_of_a_run_and_of_a_stack() -> None:
