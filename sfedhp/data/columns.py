@@ -16,11 +16,16 @@ from sfedhp.core.errors import InputError
 Kind = Literal["number", "boolean", "text", "time", "other"]
 MISSING = frozenset(("", "na", "n/a", "nan", "null"))  # in lower case
 BOOLEANS = {"false": 0.0, "true": 1.0}
-_TIME = re.compile(
-    r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?"
-    r"|\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?"
-    r"|\d{1,2}[./]\d{1,2}[./]\d{4}"
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s?([AP]M|Z|[+-]\d{2}(:?\d{2})?)?"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+_DAYS = (
+    r"\d{4}[-./]\d{1,2}[-./]\d{1,2}",
+    r"\d{1,2}[-./]\d{1,2}[-./]\d{4}",
+    r"\d{1,2}[./]\d{1,2}[./]\d{2}",
+    rf"\d{{1,2}}\.?[ -]{_MONTH},?[ -]\d{{2,4}}",
+    rf"{_MONTH} \d{{1,2}},? \d{{4}}",
 )
+_TIME = re.compile(rf"({'|'.join(_DAYS)})([T ]{_CLOCK})?|{_CLOCK}", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 

@@ -46,8 +46,8 @@ def target_of_table(
                 f"{table.place(row)}), and {wanted} numbers: choose another column, or set "
                 f"problem=classification."
             )
-    what = "the target " if one is not None else "the targets "
-    name = f"{table.name}: {what}{listed([target.name for target in targets])}"
+    named = listed([target.name for target in targets])
+    name = f"{table.name}: the target {named if one is not None else f'[{named}]'}"
     values = np.stack([target.numbers for target in targets], 1)
     if one is not None and problem != "multilabel":
         note = f"{name} holds numbers that are not classes: problem = regression."

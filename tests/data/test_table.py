@@ -315,7 +315,12 @@ EXAMPLES = [
     ("column 'day' holds dates or times (2024-02-01)", {**PLAIN, "day": ["2024-02-01"] * 23 + ["x"]}, {}),
     ("column 'day' holds dates or times", {**PLAIN, "day": ["2024-02-01T10:30:00Z"] * ROWS}, {}),
     ("column 'day' holds dates or times", {**PLAIN, "day": ["10:30"] * ROWS}, {}),
-    ("column 'day' holds dates or times", {**PLAIN, "day": ["24.12.2024"] * ROWS}, {}),
+    *(
+        ("column 'day' holds dates or times", {**PLAIN, "day": [day] * ROWS}, {})
+        for day in (
+            *("24.12.2024", "12/24/24", "2024/12/24 10:30", "24 Dec 2024", "December 24, 2024", "1:30 PM"),
+        )
+    ),
     ("column 'x' is empty: fill it, or leave it out with data.drop=x.", {**PLAIN, "x": [""] * ROWS}, {}),
     ("column 'age' holds an infinite or huge (above 3e38) number in line 3", changed("age", 1, "inf"), {}),
     ("column 'age' holds an infinite or huge (above 3e38) number in line 3", changed("age", 1, "1e39"), {}),
