@@ -18,6 +18,7 @@ from sfedhp.runs.recorded import RecordedRun
 from sfedhp.runs.scores import Scores
 
 AT_MOST = 30  # clients that are printed, unless all are asked for
+MOST_CLASSES = 20  # of a confusion matrix that is printed
 _NAME = 20  # least width of the names of runs
 _NAME_OF_ONE = 8  # of those of clients, edges and classes
 _LABELS = 8  # least width of the labels of a client
@@ -34,6 +35,7 @@ def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
         _print_clients(console, run.scores, all_clients=all_clients)
         if run.scores.classes:
             _print_classes(console, run.scores)
+            _print_confusion(console, run.scores)
     else:
         console.print(run.missing_scores, soft_wrap=True)
     print_folder(console, run.folder)
@@ -62,13 +64,14 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
 
 def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> None:
     alone = ["alone"] if any("alone" in row for row in scores.clients) else []
+    labels = [Column("labels", words=_LABELS, spare=2)] if scores.classes else []
     named = [
         _NAME_OF_ONE if any(key in row for row in scores.clients) else 0 for key in ("name", "edge_name")
     ]
     columns = [
         *(Column("client", words=named[0]), Column("edge", words=named[1])),
         *(Column("rows", spare=3), Column("test rows", spare=4)),
-        *(Column("labels", words=_LABELS, spare=2), Column("PM"), Column("EM"), Column("GM")),
+        *(*labels, Column("PM"), Column("EM"), Column("GM")),
         *(Column("alone") for _ in alone),
         *(Column("loss", spare=1), Column("", words=len("worst decile"))),
     ]
@@ -77,7 +80,7 @@ def _print_clients(console: Console, scores: Scores, *, all_clients: bool) -> No
     rows = [
         [
             *(row.get("name", str(row["client"])), row.get("edge_name", str(row["edge"]))),
-            *(str(row["rows"]), str(row["test_rows"]), _labels(row, scores)),
+            *(str(row["rows"]), str(row["test_rows"]), *(_labels(row, scores) for _ in labels)),
             *(scores.metric.text(row[kind]) for kind in (*KINDS, *alone)),
             "–" if row["loss"] is None else f"{row['loss']:.3f}",
             "worst decile" if row["worst_decile"] else "",
@@ -98,6 +101,27 @@ def _print_classes(console: Console, scores: Scores) -> None:
         for row in scores.classes
     ]
     print_table(console, columns, rows, f"Classes after round {scores.round}; accuracy in %")
+
+
+def _print_confusion(console: Console, scores: Scores) -> None:
+    """Print which classes the model that clients would use takes for which."""
+    if scores.used not in scores.confusion:
+        return
+    if len(scores.classes) > MOST_CLASSES:
+        console.print(
+            f"(confusion.json says which of the {len(scores.classes)} classes is taken for which)\n"
+        )
+        return
+    names = [str(row.get("name", row["class"])) for row in scores.classes]
+    rows = [
+        [name, *map(str, counts)] for name, counts in zip(names, scores.confusion[scores.used], strict=True)
+    ]
+    named = _NAME_OF_ONE if any("name" in row for row in scores.classes) else 0
+    columns = [Column("class", words=named), *map(Column, names)]
+    what = f"Confusion of {scores.used.upper()} after round {scores.round}"
+    title = f"{what}: test rows of the class of the line, by the class that is predicted"
+    console.print(title, style="italic", soft_wrap=True)  # a table of two classes is narrower
+    print_table(console, columns, rows)
 
 
 def _labels(row: Row, scores: Scores) -> str:

@@ -49,12 +49,18 @@ def test_a_run_is_shown_with_its_figures_clients_classes_and_files(sfedhp, tiny,
             assert f"{float(row[kind]):.2f}" in line
         assert f"{float(row['loss']):.3f}" in line
     assert [" ".join(line[-2:]) == "worst decile" for line in shown] == [True, False, False, False]
-    classes = result.stdout.split("Classes after round 3")[1]
+    classes, confusion = result.stdout.split("Classes after round 3")[1].split(
+        "Confusion of PM after round 3"
+    )
     with open("one/classes.csv", newline="") as file:
         for row in csv.DictReader(file):
             figures = " +".join(f"{float(row[kind]):.2f}" for kind in ("pm", "em", "gm"))
             assert re.search(rf"^ +{row['class']} +{row['test_rows']} +{figures}$", classes, re.MULTILINE)
-    assert "clients.csv, classes.csv     the accuracy of each client and class" in classes
+    matrix = json.loads((here / "one" / "confusion.json").read_text())["pm"]
+    for label, counts in enumerate(matrix):
+        cells = " *" + " +".join(map(str, (label, *counts)))
+        assert re.search(rf"^{cells}$", confusion, re.MULTILINE)
+    assert "clients.csv, classes.csv     the accuracy of each client and class" in confusion
 
 
 def test_names_of_the_data_are_shown_and_cannot_command_the_terminal(sfedhp, here):
