@@ -7,6 +7,10 @@ class InputError(ValueError):
     """Bad input from a user: one clear sentence that says what to do. The command ends with exit code 2."""
 
 
+class UnsuitableMethodError(InputError):
+    """A method does not solve the problem of a run, or has no use for its loss; others do."""
+
+
 class StorageError(OSError):
     """What a run has to write cannot be written: the disk is full, or the folder is gone.
 

@@ -12,6 +12,12 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
+def digits(value: float, most: int) -> str:
+    """A number with this many digits, and all that are before the point: 0.3397, 54321, not 5.432e+04."""
+    text = f"{value:.{most}g}"
+    return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
+
+
 def duration(seconds: float) -> str:
     """A time: 4.2 s, or 0:02:01."""
     return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

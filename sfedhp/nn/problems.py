@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import digits
 from sfedhp.core.types import ProblemName
 
 
@@ -34,7 +35,7 @@ class Metric(NamedTuple):
         """A value as tables show it."""
         if value is None:
             return "–"
-        return f"{value:.2f}" if self.percent else f"{value:.4g}"
+        return f"{value:.2f}" if self.percent else digits(value, 4)
 
     def column(self, kind: str) -> str:
         """The column of a kind of model (`pm`, `em`, `gm`): its own name for the accuracy, `gm_rmse` else."""

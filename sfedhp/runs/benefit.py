@@ -127,15 +127,16 @@ class Benefit:
         values = [self._value(method, kind) for kind in KINDS if (method := self._best(kind)) is not None]
         if any(value is not None and self._gain(value, self.alone or 0.0) >= _EQUAL for value in values):
             return []
-        shared = [_MODELS[kind] for kind in ("em", "gm") if self._best(kind) is not None]
-        if not shared:
+        kinds = [kind for kind in ("em", "gm") if self._best(kind) is not None]
+        if not kinds:
             return ["For the rows that each client holds, training alone is enough."]
+        shared, verb = [_MODELS[kind] for kind in kinds], "is" if kinds == ["gm"] else "are"
         held, classes = _labels(self._scores(ALONE))
         labels = f" (a client holds {held:.3g} of {classes})" if held < classes else ""
         others = f"rows with labels that it does not hold{labels}" if classes else "rows unlike its own"
         return [
-            f"For the rows that each client holds, training alone is enough here; the {listed(shared)} are "
-            f"for what a client alone cannot do: {others}, and clients that join later."
+            f"For the rows that each client holds, training alone is enough here; the {listed(shared)} "
+            f"{verb} for what a client alone cannot do: {others}, and clients that join later."
         ]
 
     def _best(self, kind: str) -> str | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfedhp.config import Experiment
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, UnsuitableMethodError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation
 from sfedhp.nn.augmentation import check_augment
@@ -90,12 +90,12 @@ def check_problem(experiment: Experiment, problem: Problem) -> None:
     """
     name, solved = experiment.algorithm_name, experiment.algorithm.problems
     if solved and problem.name not in solved:
-        raise InputError(
+        raise UnsuitableMethodError(
             f"{name} is for problem = {' or '.join(solved)}, and this is {problem.name}: choose another "
             f"method."
         )
     if experiment.algorithm.predicts_from_features and experiment.loss != LossOptions():
-        raise InputError(f"{name} has a loss of its own: leave [loss] out.")
+        raise UnsuitableMethodError(f"{name} has a loss of its own: leave [loss] out.")
 
 
 def build_loss(

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from sfedhp.core.errors import InputError
 from sfedhp.nn.losses import cross_entropy, cross_entropy_of_rows, mean_of
-from sfedhp.nn.problems import CLASSIFICATION, PROBLEMS
+from sfedhp.nn.problems import CLASSIFICATION, METRICS, PROBLEMS
 from sfedhp.nn.row_losses import LossOptions, OwnLoss, probe_loss, row_loss_of
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -138,6 +138,21 @@ def test_what_is_refused_of_the_options(problem: str, options: Any, words: str) 
     with pytest.raises(InputError) as caught:
         loss(problem, **options)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.33966, "0.3397"),
+        (363.42, "363.4"),
+        (9999.6, "10000"),
+        (54321.2, "54321"),
+        (-2e5, "-200000"),
+        (3e12, "3e+12"),
+    ],
+)
+def test_a_metric_has_all_its_digits_before_the_point(value: float, text: str) -> None:
+    assert METRICS["rmse"].text(value) == text
 
 
 def test_metrics_of_a_problem() -> None:

@@ -75,6 +75,10 @@ def test_where_training_alone_is_better_it_says_so_and_what_the_other_models_are
     assert benefit_of([ALONE, WORSE]).sentences()[1:] == [
         "For the rows that each client holds, training alone is enough."
     ]
+    assert (
+        "enough here; the global model is for"
+        in benefit_of([ALONE, run("fedavg", gm=[9.0] * 4)]).sentences()[1]
+    )
     useful = run("fedavg", gm=[76.0] * 4)
     assert len(benefit_of([ALONE, WORSE, useful]).sentences()) == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.output.summaries import stopped_after
 from sfedhp.cli.paths import new_folder
 from sfedhp.config import Experiment
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, UnsuitableMethodError
 from sfedhp.core.imports import is_import
 from sfedhp.runs.benefit import Benefit, benefit_of
 from sfedhp.runs.cautions import cautions_of
@@ -89,7 +89,8 @@ def compare(
     print_notes(_notes(settings, experiments))
     for folder in [out, *(_folder_of(out, method) for method in experiments)] if out else []:
         check_vacant(folder)
-    comparison = _run_methods(experiments, Comparison(out, trackers=track))
+    named = experiments if only else settings.own
+    comparison = _run_methods(experiments, Comparison(out, trackers=track), named)
     benefit = _benefit(comparison)
     if as_json:
         _print_json(comparison, benefit)
@@ -137,12 +138,15 @@ def _notes(settings: Settings, experiments: Mapping[str, Experiment]) -> list[st
     return lines + [f"{method}: {text}" for method, text in cautions.items() if text]
 
 
-def _run_methods(experiments: Mapping[str, Experiment], comparison: Comparison) -> Comparison:
+def _run_methods(
+    experiments: Mapping[str, Experiment], comparison: Comparison, named: Collection[str]
+) -> Comparison:
     """Run one method after another, until a signal comes: also one in the last round of a method.
 
     Args:
         experiments: of each method.
         comparison: without results yet.
+        named: the methods that the user named. Another one may be unsuitable, which is no error then.
 
     Raises:
         InputError: the first method cannot start; most likely no other can.
@@ -157,7 +161,8 @@ def _run_methods(experiments: Mapping[str, Experiment], comparison: Comparison) 
             except InputError as error:
                 if not comparison.rows:
                     raise
-                comparison.exit_code = comparison.exit_code or 2
+                if method in named or not isinstance(error, UnsuitableMethodError):
+                    comparison.exit_code = comparison.exit_code or 2
                 comparison.rows.append(MethodResult(method, None, str(error)))
                 continue
             comparison.rows.append(_result(method, ending))
@@ -220,4 +225,4 @@ def _print_json(comparison: Comparison, benefit: Benefit) -> None:
             for summary in summaries
         ]
     )
-    print_notes(f"error: {row.method}: {row.error}" for row in comparison.rows if row.error)
+    print_notes(f"{row.method}: {row.error}" for row in comparison.rows if row.error)

@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best, explain_metric
-from sfedhp.core.formats import duration
+from sfedhp.core.formats import digits, duration
 from sfedhp.nn.problems import METRICS, Metric
 from sfedhp.runs.metrics import KINDS
 
@@ -61,4 +61,4 @@ def _short(metric: Metric, value: float | None) -> str:
     """A percentage with one decimal, 100 with none to keep the width of a row; others with three digits."""
     if value is None:
         return "–"
-    return f"{value:.1f}"[:4].rstrip(".") if metric.percent else f"{value:.3g}"
+    return f"{value:.1f}"[:4].rstrip(".") if metric.percent else digits(value, 3)

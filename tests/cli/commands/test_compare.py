@@ -8,6 +8,7 @@ import re
 import signal
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
 from sfedhp.algorithms import COMPARED
@@ -73,7 +74,7 @@ def test_a_method_that_diverges_does_not_stop_the_others(sfedhp, quick, words):
     assert result.exit_code == 3
     if words:
         assert [row["finished"] for row in json.loads(result.stdout)] == [False, True]
-        assert "error: fedavg: diverged in round" in result.stderr
+        assert "fedavg: diverged in round" in result.stderr
     else:
         assert re.search(r"^fedavg† ", result.stdout, re.MULTILINE)
         assert re.search(r"^sfedhp  ", result.stdout, re.MULTILINE)
@@ -94,6 +95,18 @@ def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypa
     result = sfedhp("compare", *quick, "--only", "fedavg,fedprox")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.endswith("error: Not with this model.\n")
+
+
+def test_a_method_that_nobody_named_may_be_unsuitable(sfedhp, tiny, here):
+    random = np.random.default_rng(0)
+    np.savez("numbers.npz", inputs=random.normal(size=(40, 3)), labels=random.normal(size=40))
+    words = [*tiny, "data.source=numbers.npz", "rounds=1", "algorithm.local_steps=1"]
+    result = sfedhp("compare", *words)
+    assert result.exit_code == 0
+    assert "† pfedgp: pfedgp is for problem = classification, and this is regression" in result.stdout
+    assert "Training alone has RMSE " in result.stdout
+    named = sfedhp("compare", *words, "--only", "fedavg,pfedgp")
+    assert named.exit_code == 2
 
 
 def ended_in_fedavg(monkeypatch):
@@ -163,7 +176,7 @@ def test_json_says_which_run_was_stopped_and_where(sfedhp, quick, monkeypatch):
         (None, None),
         (2, None),
     ]
-    assert "error: fedavg: stopped after round 2 of 3" in result.stderr
+    assert "fedavg: stopped after round 2 of 3" in result.stderr
 
 
 @pytest.fixture
