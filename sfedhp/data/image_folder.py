@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ def read_image_folder(root: Path, size: int | None) -> Pool:
     folders = [path.relative_to(root).parts[:-1] for path in paths]
     depths = {len(parts) for parts in folders}
     if not depths <= {1, 2} or len(depths) > 1:
-        odd = [row for row, parts in enumerate(folders) if len(parts) != len(folders[-1])]
+        usual = Counter(len(parts) for parts in folders[::-1] if len(parts) in (1, 2)).most_common(1)
+        odd = [row for row, parts in enumerate(folders) if not usual or len(parts) != usual[0][0]]
         raise InputError(
-            f"{paths[odd[0] if odd else 0]} is not where an image is expected: all must be in "
+            f"{paths[odd[0]]} is not where an image is expected: all must be in "
             f"{root.name}/label/, or all in {root.name}/client/label/."
         )
     labels = [parts[-1] for parts in folders]

@@ -90,6 +90,7 @@ def test_a_run_learns_from_a_folder_and_resumes(tmp_path: Path, monkeypatch: pyt
         (["cat/1.png"], "has one class, 'cat'"),
         (["1.png", "2.png"], "is not where an image is expected"),
         (["a/cat/1.png", "dog/1.png"], "a/cat/1.png is not where an image is expected"),
+        (["a/cat/1.png", "a/dog/1.png", "z.png"], "z.png is not where an image is expected"),
         (["a/b/cat/1.png", "a/b/dog/1.png"], "is not where an image is expected"),
     ],
 )
