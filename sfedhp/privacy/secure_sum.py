@@ -50,6 +50,7 @@ class SecureSum:
         self.answered: list[int] = []
         self._context, self._model = context_of(run, clock, self.attempt), model
         self._sum: tuple[Words, Words] | None = None
+        self.unsound: set[int] = set()  # seats whose shares give no secret, although those of others do
 
     def invitation(self) -> bytes:
         """The part that asks for offers."""
@@ -122,7 +123,7 @@ class SecureSum:
     def unmasked(
         self, revealed: Mapping[int, Mapping[int, bytes]], form: MaskedFormat
     ) -> tuple[Words, Words] | None:
-        """The sum without masks; None where the shares do not give what is needed.
+        """The sum without masks; None where the shares do not give what is needed, and `unsound` says whose.
 
         Args:
             revealed: shares of each member, by who told them.
@@ -130,23 +131,30 @@ class SecureSum:
         """
         assert self._sum is not None, "no upload was added"
         total = (self._sum[0].copy(), self._sum[1].copy())
-        view = view_of(self._model, self.offers, self.total)
         for seat, offer in self.offers.items():
             answered = seat in self.answered
             shares = {teller + 1: told[seat] for teller, told in revealed.items()}
             is_right = partial(_is_own if answered else _is_pair, offer)
             secret = combine_checked(shares, self.threshold, is_right)
             if secret is None:
-                return None
-            if answered:
+                self.unsound.add(seat)
+            elif answered:
                 masks.add(total, masks.mask(secret, form), -1)
-                continue
-            for other in self.answered:
-                context = pair_context(self._context, view, seat, other)
-                seed = masks.derive(_key(secret), self.offers[other].public, context)
-                # The member that answered added this mask if its seat is the lower one.
-                masks.add(total, masks.mask(seed, form), -1 if other < seat else 1)
-        return total
+            else:
+                self._remove_pairs(total, seat, secret, form)
+        if len(self.unsound) == len(self.offers):
+            self.unsound.clear()  # too few have told their shares
+            return None
+        return None if self.unsound else total
+
+    def _remove_pairs(self, total: tuple[Words, Words], seat: int, secret: bytes, form: MaskedFormat) -> None:
+        """Remove the masks that a lost member has in common with those that answered."""
+        view = view_of(self._model, self.offers, self.total)
+        for other in self.answered:
+            context = pair_context(self._context, view, seat, other)
+            seed = masks.derive(_key(secret), self.offers[other].public, context)
+            # The member that answered added this mask if its seat is the lower one.
+            masks.add(total, masks.mask(seed, form), -1 if other < seat else 1)
 
 
 def _is_own(offer: Offer, secret: bytes) -> bool:

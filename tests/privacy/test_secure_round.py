@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 import pytest
 import torch
@@ -143,6 +145,7 @@ def test_too_few_shares_give_no_sum():
     case.offer(*range(5))
     case.add(0, 1, 2)
     assert case.reveal(0, 1) is None
+    assert not case.server.unsound, "nobody knows whose fault it is"
 
 
 @pytest.mark.parametrize("liar", [0, 3])
@@ -153,6 +156,19 @@ def test_one_wrong_share_does_not_spoil_the_sum(liar):
     told = case.told(case.confirmed(*range(4)), *range(4))
     told[liar] = {seat: bytes(33) for seat in told[liar]}
     case.check(case.server.unmasked(told, case.form))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_member_whose_shares_give_no_secret_is_named(lost):
+    """Others can open its shares, and cannot know that they are none."""
+    case = Round()
+    wrong = {seat + 1: secrets.token_bytes(33) for seat in range(5)}
+    case.members[1]._shares = (wrong, wrong)
+    case.offer(*range(5))
+    here = [0, 2, 3, 4] if lost else range(5)
+    case.add(*here)
+    assert case.reveal(*here) is None
+    assert case.server.unsound == {1}
 
 
 def test_one_list_of_members_is_confirmed_alone():

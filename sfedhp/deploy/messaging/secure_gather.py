@@ -64,6 +64,7 @@ class SecureGroup(MemberGroup):
         super().__post_init__()
         self._cards = MemberCards(self.members)
         self._accused: dict[int, set[int]] = {}  # in an attempt: whom each could not use the offer of
+        self._unsound: set[int] = set()  # who gave others shares that are none; they are asked no more
         self._least = least_members(self.threshold, self.clients)
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
@@ -97,7 +98,7 @@ class SecureGroup(MemberGroup):
     def _attempt(self, sent: _Sent, seats: Sequence[int]) -> dict[int, Reply] | None:
         """The replies by seat; none where nobody learns anything this round, None for another attempt."""
         self._register(seats)
-        invited = [seat for seat in seats if self._cards.current(seat)]
+        invited = [seat for seat in seats if self._cards.current(seat) and seat not in self._unsound]
         least = least_members(self.threshold, max(self.clients, len(invited)))
         if len(invited) < least:
             return self._give_up(sent, f"{len(invited)} clients have keys")
@@ -115,7 +116,10 @@ class SecureGroup(MemberGroup):
         attempt.add({seat: upload.words for seat, upload in uploads.items()})
         words = attempt.unmasked(self._shares(attempt, sent.clock), form)
         if words is None:
-            return self._give_up(sent, "too few clients sent their shares")
+            self._unsound |= attempt.unsound
+            wrong = " and ".join(self.names[seat] for seat in sorted(attempt.unsound))
+            few = "too few clients sent their shares"
+            return self._give_up(sent, f"the shares of {wrong} are wrong" if wrong else few)
         weights = {seat: upload.weight for seat, upload in uploads.items()}
         change, statistics = form.decode(words, len(weights), sum(weights.values()) / attempt.total)
         mean = torch.cat([(sent.held.double() + change).to(sent.held.dtype), statistics.to(sent.held.dtype)])

@@ -267,6 +267,22 @@ def test_too_few_shares_leave_the_round_out(group, wire, tmp_path, kind):
     assert sum(group.take_traffic().missing.values()) == 4
 
 
+def test_a_member_whose_shares_give_no_secret_costs_one_round(group, wire, tmp_path):
+    member = wire.members[1]
+
+    def offer(request):
+        member.content(request)  # draws the secrets
+        wrong = {seat + 1: bytes([seat]) * 33 for seat in range(MEMBERS)}
+        member.secrets._shares = (wrong, wrong)
+        return {"parts": (member.secrets.offer(),)}
+
+    member.replies[Kind.OFFERS] = offer
+    check(ask(group))
+    assert events(tmp_path, "no sum")[0]["reason"] == "the shares of client-0-1 are wrong"
+    check(ask(group, clock=Clock(3, 2)), 0, 2, 3)
+    check(ask(group, clock=Clock(3, 3)), 0, 2, 3)
+
+
 def test_too_few_uploads_end_after_some_attempts(group, wire):
     for seat in (0, 1):
         wire.members[seat].replies[Kind.REPLY] = fails()
