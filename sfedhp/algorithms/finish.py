@@ -57,5 +57,5 @@ class Finishing(Algorithm):
     def finishing_rules(self) -> tuple[StepRule, ...]:
         """The finishing steps, for a method with rules of its own."""
         pull = self.option("finish_proximity")
-        rule = StepRule("a finishing step", self.option("finish_rate"), pull if pull.value else None)
-        return (rule,) if self.finish_steps else ()
+        rate, pulled = self.option("finish_rate"), pull if pull.value else None
+        return (StepRule("a finishing step", rate, pulled, sent=False),) if self.finish_steps else ()

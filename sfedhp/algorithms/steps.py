@@ -28,6 +28,7 @@ class StepRule:
     nesterov: bool = False  # whether steps have Nesterov's momentum
     momentum: Option | None = None  # m of v ← m v + g, x ← x − η v
     clipped: bool = False  # whether long gradients are scaled down, so that steps are bounded
+    sent: bool = True  # whether the result is uploaded; that of finishing steps only predicts
 
     @property
     def pulled_share(self) -> float:

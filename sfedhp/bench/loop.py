@@ -94,7 +94,7 @@ def loop(
         classes: how many labels there are.
         seed: of what pFedGP draws.
     """
-    rules = [rule for rule in algorithm.step_rules() if rule.uses_data and "finishing" not in rule.what]
+    rules = [rule for rule in algorithm.step_rules() if rule.uses_data and rule.sent]
     rule = rules[-1]  # after any look ahead
     make_client = partial(
         Client,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.algorithms import Algorithm, FedAvg, FedProx, HierFAVG, LocalSGD, SFedHP
+from sfedhp.algorithms.finish import Finishing
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.engine.rounds import Draw
@@ -57,7 +58,7 @@ def check_privacy(experiment: Experiment) -> None:
             f"privacy.tier = {options.tier!r} clips single uploads, and with secure = true no server sees "
             f"one: set privacy.tier=client."
         )
-    if getattr(algorithm, "finish_steps", 0):
+    if isinstance(algorithm, Finishing) and algorithm.finish_steps:
         raise InputError(
             "algorithm.finish_steps uses rows that ε would not count: set it to 0, or leave [privacy] out."
         )
@@ -66,14 +67,18 @@ def check_privacy(experiment: Experiment) -> None:
             "[aggregation] and [privacy] cannot both change the uploads of a server: leave one out, or set "
             "privacy.tier=client."
         )
-    apart = {"anchor": getattr(algorithm, "anchor", "edge") == "client"}
-    apart["drift_correction"] = options.tier == "cloud" and bool(getattr(algorithm, "drift_correction", 0))
-    if options.tier != "client" and any(apart.values()):
-        option = next(name for name, given in apart.items() if given)
+    if options.tier != "client" and isinstance(algorithm, SFedHP) and (option := _apart(algorithm, options)):
         raise InputError(
             f"algorithm.{option} uses single uploads, and privacy.tier = {options.tier!r} protects only "
             f"their mean: leave it out, or set privacy.tier=client."
         )
+
+
+def _apart(algorithm: SFedHP, options: PrivacyOptions) -> str:
+    """The option by which the tier that adds the noise uses single uploads; empty where there is none."""
+    if algorithm.anchor == "client":
+        return "anchor"
+    return "drift_correction" if algorithm.drift_correction and options.tier == "cloud" else ""
 
 
 def check_network(options: PrivacyOptions, network: Network) -> None:
@@ -142,7 +147,8 @@ class Spending:
         for each in self.of_rows(rounds):
             batch = min(self.experiment.batch_size or each.population, each.population)
             steps = each.count * each.steps
-            if getattr(self.experiment.algorithm, "local_epochs", 0):
+            algorithm = self.experiment.algorithm
+            if isinstance(algorithm, LocalSGD) and algorithm.local_epochs:
                 steps *= -(-each.population // batch)
             sums = Release(steps, 1, 1)
             found.append(epsilon(sums, self.options.noise / batch, self.options.delta))
