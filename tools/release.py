@@ -17,7 +17,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CHANGED = ("sfedhp/_version.py", "CITATION.cff", "CHANGELOG.md")
+IMAGES = ("Dockerfile", "docs/deployment.md")  # they name the image of a version
+CHANGED = ("sfedhp/_version.py", "CITATION.cff", "CHANGELOG.md", *IMAGES)
 UNRELEASED = "## [Unreleased]"
 DIST = ROOT / "dist"
 
@@ -88,6 +89,7 @@ def changed_files(texts: dict[str, str], version: str, today: date) -> dict[str,
             r"^version: .*$", f"version: {version}\ndate-released: {today}", citation, flags=re.MULTILINE
         ),
         "sfedhp/_version.py": re.sub(r'"[\d.]+"', f'"{version}"', texts["sfedhp/_version.py"]),
+        **{name: re.sub(r"\bsfedhp:\d+\.\d+\.\d+", f"sfedhp:{version}", texts[name]) for name in IMAGES},
     }
 
 

@@ -125,7 +125,7 @@ def write_helm(services: Sequence[Service], folder: Path) -> list[Path]:
     described = {
         "apiVersion": "v2",
         "name": federation.lower(),
-        "version": "0.1.0",
+        "version": __version__,
         "appVersion": __version__,
     }
     values = {"image": IMAGE, "storage": "1Gi"}

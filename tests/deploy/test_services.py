@@ -18,7 +18,6 @@ from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.services import services_of, write_compose, write_helm, write_systemd
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
-from tests.support.paths import ROOT
 
 NAMES = ["client-0-0", "client-0-1", "client-1-0", "client-1-1", "cloud", "edge-0", "edge-1"]
 
@@ -126,9 +125,3 @@ def test_one_kit_alone_and_none(kits, tmp_path):
     (kits / "cloud" / "startup" / "fed_server.json").write_text("{}")
     with pytest.raises(InputError, match="damaged"):
         services_of(kits, ["cloud"])
-
-
-def test_the_image_has_the_version_of_the_package():
-    from sfedhp._version import __version__
-
-    assert f"sfedhp:{__version__}" in (ROOT / "Dockerfile").read_text()

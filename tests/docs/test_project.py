@@ -33,6 +33,9 @@ def test_yaml_files_can_be_read(path: Path) -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     assert PROJECT["dynamic"] == ["version"]
     assert read_yaml(ROOT / "CITATION.cff")["version"] == sfedhp.__version__
+    for name in load_tool("release").IMAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert set(re.findall(r"sfedhp:(\d+\.\d+\.\d+)", text)) == {sfedhp.__version__}, name
 
 
 def test_the_workflow_tests_every_python_that_is_promised() -> None:
@@ -99,6 +102,8 @@ def test_a_release_changes_version_citation_and_changelog() -> None:
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in tool.CHANGED}
     changed = tool.changed_files(texts, "7.0.0", date(2030, 1, 2))
     assert '__version__ = "7.0.0"' in changed["sfedhp/_version.py"]
+    assert changed.keys() == set(tool.CHANGED)
+    assert all(re.findall(r"sfedhp:([\d.]+\d)", changed[name]) == ["7.0.0"] for name in tool.IMAGES)
     assert yaml.safe_load(changed["CITATION.cff"])["version"] == "7.0.0"
     assert yaml.safe_load(changed["CITATION.cff"])["date-released"] == date(2030, 1, 2)
     log = changed["CHANGELOG.md"]
