@@ -12,7 +12,7 @@ from sfedhp.report.drawing import Area, Drawing, Line, Mark, Rect, Target, Text
 
 WIDE, NARROW = 1160.0, 344.0
 WITH_ROWS, WITH_MIX = 40, 300  # clients, up to which there is room for rows, and for label mixes
-TROUBLED = ("absent", "silent", "late", "refused")  # states of members of a deployed federation
+FAILING = ("absent", "silent", "late", "refused")  # states of members of a deployed federation
 _GAP = 14.0  # between edges
 _EDGE_HEIGHT = 44.0
 _MARGIN = 16.0  # of the trunk to the rows of edges after the first
@@ -140,7 +140,7 @@ def _room(width: float, beside: int) -> float:
 def _edge(branch: Branch, center: float, y: float, width: float) -> Target:
     left = center - width / 2
     letters = int(width / 7.5)
-    style = "worst-cell" if branch.state in TROUBLED else "node"
+    style = "worst-cell" if branch.state in FAILING else "node"
     inner: list[Mark] = [
         Rect(left, y, width, _EDGE_HEIGHT, style, 6),
         Text(center, y + 18, shortened(branch.name, letters), "strong-text", "middle"),
@@ -151,14 +151,14 @@ def _edge(branch: Branch, center: float, y: float, width: float) -> Target:
 
 def _leaf(leaf: Leaf, x: float, y: float, size: _Size) -> Target:
     width, height = size.width - 3, size.height - 3
-    troubled = leaf.worst or leaf.state in TROUBLED
-    inner: list[Mark] = [Rect(x + 1.5, y + 1.5, width, height, "worst-cell" if troubled else "cell", 3)]
+    alarming = leaf.worst or leaf.state in FAILING
+    inner: list[Mark] = [Rect(x + 1.5, y + 1.5, width, height, "worst-cell" if alarming else "cell", 3)]
     inset = 5.0 if size is _LARGE else 3.5
     left, room = x + 1.5 + inset, width - 2 * inset
     base = y + 4 + size.mix
     if size.mix and leaf.mix:
         inner.append(Area(list(_bars(leaf.mix, left, base, room, size.mix - 2)), "mix"))
-    fill = "alarm-fill" if troubled else "fill0"
+    fill = "alarm-fill" if alarming else "fill0"
     if leaf.rows is None:
         inner += _unscored(leaf, x, y, size)
         return Target(inner, leaf.label, (x, y, size.width, size.height), {"tier": "client"})
