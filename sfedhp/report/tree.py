@@ -54,7 +54,7 @@ class _Size(NamedTuple):
     rows: bool  # whether rows are written
 
 
-_LARGE = _Size(53, 74, 22, True, True)
+_LARGE = _Size(55, 74, 22, True, True)
 _MIDDLE = _Size(31, 42, 14, True, False)
 _SMALL = _Size(14, 16, 0, False, False)
 
