@@ -21,6 +21,9 @@ FILE = "sfedhp.json"
 INITIAL = "initial.safetensors"  # the initial weights, in every kit
 AUTHORITIES = "authorities"  # the folder of the certificate authorities; it is part of no kit
 REVOKED = "revoked.json"  # the list of revoked certificates, in the kits' folder and in servers' kits
+PRIVACY_FILE = (
+    "privacy.json"  # in the folder of a run: the secret of a role that adds noise, and its releases
+)
 SERVER, MEMBER = "server", "member"  # the two processes of an edge, as folders of its kit
 Role = Literal["cloud", "edge", "client"]
 # Sections that may differ between sites without changing what is computed.

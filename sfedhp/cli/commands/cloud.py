@@ -10,7 +10,7 @@ from sfedhp.cli.options import track_option
 from sfedhp.cli.roles import exec_role
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
-from sfedhp.deploy.site import read_site
+from sfedhp.deploy.site import PRIVACY_FILE, read_site
 
 
 @click.command()
@@ -37,11 +37,15 @@ def cloud(kit: Path, new: bool, track: tuple[str, ...]) -> None:
 
 
 def _rename_run(kit: Path) -> None:
-    """Rename the folder of the old run to the first free run-N."""
+    """Rename the folder of the old run to the first free run-N. What it spent of its privacy still counts."""
     number = 1
     while (kit / f"run-{number}").exists():
         number += 1
     try:
         (kit / "run").rename(kit / f"run-{number}")
+        spent = kit / f"run-{number}" / PRIVACY_FILE
+        if spent.exists():
+            (kit / "run").mkdir()
+            spent.rename(kit / "run" / PRIVACY_FILE)
     except OSError as error:
         raise InputError(f"{kit / 'run'} cannot be renamed: {error.strerror}.") from None

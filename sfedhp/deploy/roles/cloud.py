@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.late import NOBODY_LATE
 from sfedhp.data.totals import Totals
@@ -152,9 +153,12 @@ class CloudRole:
         return None
 
     def _run_rounds(self, history: History) -> str | None:
-        """Run the rounds that are left; a sentence where the run diverged, else None."""
+        """Run the rounds that are left; a sentence where the run ended before the last of them, else None."""
         started = time.perf_counter()
+        self._privacy.note(self._round, {})
         try:
+            if (ended := self._privacy.ended(self._round)) and self._round < self.site.experiment.rounds:
+                return ended  # it was started again after its last round
             for served in self._cloud.run(self.site.experiment.rounds, self._round):
                 (sentence,) = not_finite({"the cloud's model": served})
                 if sentence:
@@ -179,6 +183,8 @@ class CloudRole:
                     return exploded
         except AllMembersFailedError as error:
             return f"diverged in round {self._round + 1}: no member can answer ({error})"
+        except InputError as error:  # such as its own budget, which earlier runs may have spent
+            return str(error)
         return None
 
     def _row(self) -> tuple[Row, dict[str, Any]]:

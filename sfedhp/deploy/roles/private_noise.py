@@ -19,11 +19,11 @@ from sfedhp.core.files import write_atomically, write_private
 from sfedhp.core.noise import SecretNormals
 from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.roles.cloud_privacy import releases_per_round
+from sfedhp.deploy.site import PRIVACY_FILE
 from sfedhp.privacy.accounting import Release, epsilon
 from sfedhp.privacy.options import NoiseTier
 from sfedhp.runs.privacy import releases_of_row
 
-_FILE: Final = "privacy.json"
 _BYTES: Final = 32
 
 
@@ -48,7 +48,12 @@ class PrivateNoise:
         Raises:
             InputError: the file cannot be read or written: noise that is not counted protects nobody.
         """
-        self._path, self._experiment, self._context, self._rows = folder / _FILE, experiment, context, rows
+        self._path, self._experiment, self._context, self._rows = (
+            folder / PRIVACY_FILE,
+            experiment,
+            context,
+            rows,
+        )
         try:
             self._held: dict[str, Any] = checked(self._path, parse_json(self._path.read_bytes()))
             bytes.fromhex(self._held["secret"])

@@ -105,6 +105,15 @@ def test_a_new_run_keeps_the_old_one(kits, sfedhp, becoming):
     assert not (cloud / "run").exists()
 
 
+def test_a_new_run_counts_what_the_old_one_spent_of_its_privacy(kits, sfedhp, becoming):
+    cloud = kits["cloud"]
+    (cloud / "run").mkdir()
+    (cloud / "run" / "privacy.json").write_text("spent")
+    assert sfedhp("cloud", str(cloud), "--new").exit_code == 0
+    assert [path.name for path in (cloud / "run").iterdir()] == ["privacy.json"]
+    assert (cloud / "run" / "privacy.json").read_text() == "spent"
+
+
 def test_a_client_with_its_own_file(kits, sfedhp, becoming, here):
     np.savez("mine.npz", inputs=np.zeros((20, 1, 28, 28), np.uint8), labels=np.arange(20) % 10)
     words = ("client", str(kits["client-0-0"]), "data.source=mine.npz", "data.test_share=0.5")

@@ -125,6 +125,36 @@ def test_a_server_that_begins_a_new_run_gets_no_new_budget(tmp_path):
         noise_of(tmp_path, "two", epsilon=budget).bound_to(MODEL, AT)
 
 
+@pytest.mark.parametrize("tier", ["client", "cloud"])
+def test_a_second_run_with_the_same_kits_goes_as_far_as_the_budget_of_both(tmp_path, tier):
+    per_round = 1 if tier == "cloud" else 2
+    budget = epsilon(Release(4 * per_round, 1, 1), 30.0, 1e-5) + 1e-6
+    options = PrivacyOptions(unit="client", tier=tier, clip=0.1, noise=30.0, epsilon=budget)
+    federation = deployed(tmp_path, options)
+    assert len(federation.rows()) == 3
+    (tmp_path / "cloud/run").rename(tmp_path / "cloud/run-1")  # as `sfedhp cloud --new`
+    if tier == "cloud":  # what it has spent goes with the folder of the run
+        (tmp_path / "cloud/run").mkdir()
+        (tmp_path / "cloud/run-1/privacy.json").rename(tmp_path / "cloud/run/privacy.json")
+    federation.start()
+    federation.finish()
+    assert len(federation.rows()) == 1
+    status = read_status(tmp_path / "cloud/run")
+    assert status is not None
+    assert "in all runs with this kit" in status["trouble"]
+
+
+def test_a_cloud_that_is_started_again_at_the_end_of_its_budget_ends(tmp_path):
+    options = PrivacyOptions(unit="client", tier="edge", clip=0.1, noise=30.0)
+    budget = epsilon(Release(4, 1, 1), 30.0, 1e-5) + 1e-6
+    federation = deployed(tmp_path, replace(options, epsilon=budget))
+    assert len(federation.rows()) == 2
+    cloud = federation._role("cloud")  # as after a crash between its last round and the farewell
+    cloud._round, cloud._cloud.served = cloud._folder.restore(cloud._cloud.served)
+    assert "budget is spent" in (cloud._run_rounds(cloud._folder.history(2)) or "")
+    assert cloud._round == 2
+
+
 def test_other_totals_to_scale_rows_by_are_another_release(tmp_path):
     """Else a server could see one step twice with the same noise, on inputs that it scaled differently."""
     what = replace(experiment(), privacy=ROW)
