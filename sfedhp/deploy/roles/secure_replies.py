@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from sfedhp.runs.method_options import clients_of_server, largest_sum, secure_op
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import link_of
 
+_CLIENT: Final = re.compile(r"client-[0-9]+-[0-9]+")  # a server may be called client-server
 _NAMED: Final = list_of(tuple_of(count, text))  # seats with names
 
 
@@ -178,7 +180,7 @@ class SecureReplies:
         wrong = []
         for (seat, name), card in zip(told, cards, strict=True):
             try:
-                if name == self._site.name or not name.startswith("client-"):
+                if name == self._site.name or not _CLIENT.fullmatch(name):
                     raise ValueError(f"{name} is not another client")
                 self._peers[seat] = _Peer(name, self._cards.public_key(card, name))
             except ValueError:

@@ -112,7 +112,7 @@ def test_one_member_under_two_names_is_refused(clients):
         clients[0].reply_to(replace(wrong, parts=(wrong.parts[0], wrong.parts[1], wrong.parts[1])))
 
 
-@pytest.mark.parametrize("name", ["client-0-0", "authority-edge-0", "localhost"])
+@pytest.mark.parametrize("name", ["client-0-0", "authority-edge-0", "localhost", "client-server.example"])
 def test_only_other_clients_are_believed(clients, name):
     """Not the own name, and not a server, although the authority knows it."""
     identity = Identity(certificate(name, "authority-edge-0"), key_of(name))
