@@ -15,6 +15,7 @@ from sfedhp.core.types import Batch, Clock
 from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, toward
 from sfedhp.inner.anchor_mix import Factor, StepCoefficients
 from sfedhp.inner.stacked import StackedProblem, gradient_descent
+from sfedhp.nn.client_groups import Pick, groups_of_like_size, in_groups
 from sfedhp.nn.epochs import Epochs
 from sfedhp.nn.mlp import distinct_models
 from sfedhp.nn.task import Task
@@ -109,6 +110,20 @@ def minimize(
 
     if descent.sgd:
         begin = anchor if start is None else dense(start)
+
+        def solve(own: Task, pick: Pick) -> Tensor:
+            sparsity, linear = descent.sparsity, descent.linear
+            steps = replace(
+                descent,
+                sparsity=pick(sparsity) if isinstance(sparsity, Tensor) else sparsity,
+                linear=None if linear is None else pick(linear),
+            )
+            return _sgd_steps(own, clock, batch, pick(anchor), pick(begin), steps, first_batch)
+
+        runs = int(any(isinstance(option, PerRun) for option in vars(descent).values()))
+        groups = groups_of_like_size(task, descent.epochs, runs) if descent.epochs else []
+        if groups:
+            return in_groups(groups, task, begin, solve, runs)
         return _sgd_steps(task, clock, batch, anchor, begin, descent, first_batch)
     if path(task, descent) == "plain" or not descent.steps:
         return _plain_steps(task, batch, anchor, anchor if start is None else dense(start), descent)

@@ -15,6 +15,8 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import Descent, minimize
+from sfedhp.nn import client_groups
+from sfedhp.nn.client_groups import groups_of_like_size
 from sfedhp.nn.epochs import Epochs
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -167,6 +169,37 @@ def test_a_client_alone_computes_what_it_computes_in_a_stack(kind):
             model = solve(alone, anchor[place], descent(**options))
             assert_close(model, together[place], rtol=0, atol=1e-12)
             assert_close(alone.statistics, whole.statistics[place], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rate", [0.2, PerRun([0.2, 0.1])], ids=["one run", "two runs"])
+@pytest.mark.parametrize("kind", ["mlp", "norm", "conv"])
+def test_clients_in_groups_of_like_size_compute_what_they_compute_together(kind, rate, monkeypatch):
+    sizes = torch.tensor([[9, 3, 0], [9, 2, 3]])
+    initial = Network(module(kind)).initial()[0]
+    anchor = initial.expand(*sizes.shape, -1)
+    linear = 0.01 * torch.arange(sizes.numel()).view(*sizes.shape, 1) * initial
+    steps = replace(descent(epochs=2, momentum=0.9, clip=0.5, proximity=0.3), rate=rate, linear=linear)
+    runs = int(isinstance(rate, PerRun))
+    together, apart = task(kind, sizes), task(kind, sizes)
+    expected = solve(together, anchor, steps)
+    assert groups_of_like_size(together, 2, runs) == [], "small networks are not worth it"
+    monkeypatch.setattr(client_groups, "_STEP", 0)
+    groups = groups_of_like_size(apart, 2, runs)
+    assert len(groups) > 1
+    assert sorted(torch.cat(groups).tolist()) == [*range(3 if runs else 6)]
+    assert_close(solve(apart, anchor, steps), expected, rtol=0, atol=1e-12)
+    assert_close(apart.statistics, together.statistics, rtol=0, atol=1e-12)
+
+
+def test_clients_are_divided_where_large_ones_would_let_small_ones_wait():
+    sizes = torch.tensor([1737, 975, 1719, 6068, 1544, 751, 1419, 6784, 2199, 1431])
+    whole = replace(task(sizes=torch.full((10,), 9)), sizes=sizes, inputs=torch.zeros(10, 6784, 6))
+    large = replace(whole, network=Network(nn.Linear(60_000, 10)))  # as large as a convolutional network
+    groups = groups_of_like_size(large, 1)
+    assert all(sizes[group].max() < 2 * sizes[group].min() for group in groups)
+    computed = sum(int(sizes[group].max()) * len(group) for group in groups)
+    assert int(sizes.sum()) <= computed < 0.5 * 10 * 6784
+    assert groups_of_like_size(replace(large, sizes=torch.full((10,), 700)), 1) == []
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
