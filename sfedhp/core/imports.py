@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from sfedhp.core.errors import InputError
@@ -26,7 +27,10 @@ def import_named(key: str, name: str) -> Any:
         InputError: it cannot be imported.
     """
     module, _, attribute = name.partition(":")
-    with user_code(f"{key} = {name!r} cannot be imported"):
+    first = module.partition(".")[0]
+    absent = bool(first) and find_spec(first) is None
+    remedy = f"start the command where {first}.py is, or name its folder in PYTHONPATH" if absent else ""
+    with user_code(f"{key} = {name!r} cannot be imported", remedy):
         found = getattr(importlib.import_module(module), attribute)
     return found
 
