@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ def pool_of_table(table: Table, options: DataOptions, problem: ProblemOption = "
     Raises:
         InputError: one sentence on the first thing that is wrong.
     """
-    if options.target is None and problem != "reconstruction":
+    if not options.target and problem != "reconstruction":
         names = listed([column.name for column in table.columns])
         raise InputError(f"{table.name} needs data.target=COLUMN, what to predict; its columns are {names}.")
     roles = _roles(table, options)
@@ -102,8 +103,8 @@ def pool_of_table(table: Table, options: DataOptions, problem: ProblemOption = "
     others = {*(column.name for column in (*roles.values(), *targets)), *(options.drop or ())}
     encoding = Encoding.of(table, others)
     labels, classes, resolved, target_notes = target_of_table(table, targets, problem)
-    client, clients = _named(table, roles.get("client_column"))
-    edge, edges = _named(table, roles.get("edge_column"))
+    client, clients = _named(table, roles, "client_column")
+    edge, edges = _named(table, roles, "edge_column")
     test = _tests(table, roles.get("test_column"))
     edge_of = None
     if client is not None and edge is not None:
@@ -179,9 +180,12 @@ def _roles(table: Table, options: DataOptions) -> dict[str, Column]:
         for name in names:
             table.find(f"data.{key}", name)
             if name in taken:
-                raise InputError(
-                    f"data.{taken[name]} and data.{key} both name the column {name!r}: a column has one use."
+                both = (
+                    f"data.{taken[name]} and data.{key} both name"
+                    if taken[name] != key
+                    else f"data.{key} twice names"
                 )
+                raise InputError(f"{both} the column {name!r}: a column has one use.")
             taken[name] = key
     for key, column in roles.items():
         if column.name in taken:
@@ -198,11 +202,14 @@ def _target_names(options: DataOptions) -> tuple[str, ...]:
     return (target,) if isinstance(target, str) else target or ()
 
 
-def _named(table: Table, column: Column | None) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+def _named(
+    table: Table, roles: Mapping[str, Column], key: str
+) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """The number of each row's client or edge, and their names in order; None where no column says so."""
+    column = roles.get(key)
     if column is None:
         return None, ()
-    table.check_complete(column, "data.client_column and data.edge_column")
+    table.check_complete(column, f"data.{key}")
     texts = [str(text) for text in column.texts]
     names = sorted_names(set(texts))
     return numbered(texts, names), names

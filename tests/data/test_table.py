@@ -297,6 +297,8 @@ def test_edges_of_the_data_may_have_different_numbers_of_clients(tmp_path: Path)
 
 EXAMPLES = [
     ("my.csv needs data.target=COLUMN, what to predict; its columns are age, sex,", {}, {"target": None}),
+    ("my.csv needs data.target=COLUMN, what to predict", {}, {"target": ()}),
+    ("data.target twice names the column 'sick': a column has one use.", {}, {"target": ("sick", "sick")}),
     ("data.target = 'sik' is not a column of my.csv: did you mean sick?", {}, {"target": "sik"}),
     ("data.drop = 'xyz' is not a column of my.csv: its columns are age, sex, sick.", {}, {"drop": ("xyz",)}),
     ("data.drop and data.target both name the column 'sick': a column has", {}, {"drop": ("sick",)}),
@@ -361,7 +363,10 @@ EXAMPLES = [
         {**PLAIN, "held": column(lambda row: row)},
         {"test_column": "held"},
     ),
-    ("column 'ward' has no value in line 2", {**PLAIN, "ward": [""] * ROWS}, {"client_column": "ward"}),
+    (
+        "column 'ward' has no value in line 2, and data.client_column needs one",
+        {**PLAIN, "ward": [""] * ROWS}, {"client_column": "ward"},
+    ),
     ("data.edge_column needs data.client_column", {}, {"edge_column": "sex"}),
     (
         "client 'w1' is under two edges, 'A' and 'C'",
