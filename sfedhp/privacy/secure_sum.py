@@ -142,10 +142,10 @@ class SecureSum:
                 masks.add(total, masks.mask(secret, form), -1)
             else:
                 self._remove_pairs(total, seat, secret, form)
-        if len(self.unsound) == len(self.offers):
-            self.unsound.clear()  # too few have told their shares
-            return None
-        return None if self.unsound else total
+        failed = bool(self.unsound)
+        if len(self.unsound) == len(self.offers) or len(revealed) <= self.threshold:
+            self.unsound.clear()  # too few have told their shares, or one that lied may be to blame
+        return None if failed else total
 
     def _remove_pairs(self, total: tuple[Words, Words], seat: int, secret: bytes, form: MaskedFormat) -> None:
         """Remove the masks that a lost member has in common with those that answered."""

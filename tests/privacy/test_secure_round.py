@@ -171,6 +171,17 @@ def test_a_member_whose_shares_give_no_secret_is_named(lost):
     assert case.server.unsound == {1}
 
 
+def test_a_member_cannot_blame_another_one():
+    """With no more shares than are needed, who told a wrong one may be the one that is wrong."""
+    case = Round()
+    case.offer(*range(5))
+    case.add(*range(5))
+    told = case.told(case.confirmed(*range(5)), 0, 2, 3)
+    told[0][1] = bytes(33)
+    assert case.server.unmasked(told, case.form) is None
+    assert not case.server.unsound
+
+
 def test_one_list_of_members_is_confirmed_alone():
     case = Round()
     case.offer(*range(5))
