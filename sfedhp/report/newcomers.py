@@ -29,7 +29,8 @@ def newcomers(facts: Facts) -> str:
 def newcomers_chart(records: Sequence[NewcomerRecord], run: str) -> Drawing:
     """Two markers for each newcomer: the model it started from, and its own."""
     metric = records[0].metric
-    title = f"{metric.heading} on the newcomers' test rows, before and after their own steps ({run})"
+    unit = ", %" if metric.percent else ""
+    title = f"{metric.title} on the newcomers' test rows, before and after their own steps{unit} ({run})"
     return category_chart(
         "newcomers",
         capitalized(title),

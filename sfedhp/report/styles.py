@@ -45,7 +45,8 @@ DARK: Final[Palette] = {
     "c6": "#b0a4f5",
     "c7": "#b5c0ca",
 }
-SERIES: Final = 8  # colors of series
+COLORS: Final = 8  # of series
+SERIES: Final = 4 * COLORS  # series that differ in color or dashes
 _DASHES: Final = ((), (7, 3), (2, 2.5), (9, 3, 2, 3), (4, 2), (12, 4), (1, 3), (6, 2, 1, 2, 1, 2))
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
@@ -61,6 +62,15 @@ class Style:
     opacity: float = 1.0  # of the fill
     size: float = 12.0  # of text
     bold: bool = False
+
+
+def _color(number: int) -> str:
+    return f"c{number % COLORS}"
+
+
+def _dash(number: int) -> tuple[float, ...]:
+    """The dashes of a series: with each turn of the colors, every color gets another pattern."""
+    return _DASHES[(number + 3 * (number // COLORS)) % COLORS]
 
 
 STYLES: Final[dict[str, Style]] = {
@@ -84,14 +94,14 @@ STYLES: Final[dict[str, Style]] = {
     "bar": Style(fill="c0", opacity=0.3),
     "bar-top": Style(stroke="c0", width=2),
     "hit": Style(),  # an invisible place for the pointer
-    **{f"line{each}": Style(stroke=f"c{each}", width=2, dash=_DASHES[each]) for each in range(SERIES)},
-    **{f"fill{each}": Style(fill=f"c{each}") for each in range(SERIES)},
-    **{f"band{each}": Style(fill=f"c{each}", opacity=0.16) for each in range(SERIES)},
+    **{f"line{each}": Style(stroke=_color(each), width=2, dash=_dash(each)) for each in range(SERIES)},
+    **{f"fill{each}": Style(fill=_color(each)) for each in range(SERIES)},
+    **{f"band{each}": Style(fill=_color(each), opacity=0.16) for each in range(SERIES)},
 }
 
 
 def series_style(kind: str, number: int) -> str:
-    """The name of the style of a series: `line`, `fill` or `band`; after eight series colors repeat."""
+    """The name of the style of a series: `line`, `fill` or `band`; colors repeat, with other dashes."""
     return f"{kind}{number % SERIES}"
 
 

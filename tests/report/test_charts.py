@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from sfedhp.algorithms import ALGORITHMS
 from sfedhp.report.axes import Scale, step_of, ticks
 from sfedhp.report.charts import Bar, Curve, bar_chart, category_chart, line_chart, rank_chart
 from sfedhp.report.drawing import Area, Line, Series, Target, Text, svg, svg_file
-from sfedhp.report.styles import DARK, LIGHT, STYLES
+from sfedhp.report.styles import DARK, LIGHT, STYLES, series_style
 
 
 def axis(drawing):
@@ -100,6 +101,11 @@ def test_colors_of_text_and_of_series_can_be_seen(palette):
             assert contrast(palette[name], palette[ground]) >= 4.5, name
         for number in range(8):
             assert contrast(palette[f"c{number}"], palette[ground]) >= 3, number
+
+
+def test_as_many_series_as_there_are_methods_can_be_told_apart():
+    lines = [STYLES[series_style("line", number)] for number in range(len(ALGORITHMS))]
+    assert len({(line.stroke, line.dash) for line in lines}) == len(lines)
 
 
 def test_every_style_of_a_drawing_is_defined():

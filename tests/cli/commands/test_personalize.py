@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from sfedhp.core.formats import digits
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.newcomers import adapt, newcomer_of, read_models
 from sfedhp.runs.tensor_files import read_metadata
@@ -249,7 +250,7 @@ def test_a_newcomer_with_a_table_of_numbers(sfedhp, here, target):
     metadata = json.loads(read_metadata(Path(found["model"]))["sfedhp"])
     assert metadata["metrics"] == {"rmse": found["after"], "test_rows": 10}
     said = sfedhp("personalize", "run", "data.source=newcomer.csv", "algorithm.personal_steps=50").stdout
-    assert f"before     RMSE {found['before']:.4g} on 10 test rows\n" in said
+    assert f"before     RMSE {digits(found['before'], 4)} on 10 test rows\n" in said
     predicted = sfedhp("predict", "--model", found["model"], "--data", "newcomer.csv")
     assert predicted.exit_code == 0, predicted.stderr
 
