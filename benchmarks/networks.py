@@ -3,6 +3,7 @@
 python benchmarks/networks.py
 python benchmarks/networks.py --models cnn,lstm --clients 20 --threads 1 --json
 python benchmarks/networks.py --device cuda --precision tf32
+python benchmarks/networks.py --record results/bench/networks-cpu.json
 
 The loop has a module and an optimizer for each client, and gets its mini-batches ready-made: what is
 compared is the arithmetic alone. Both sides take the same number of SGD steps from one model on the same
@@ -18,12 +19,14 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from sfedhp.bench.arena import circumstances, write_record
 from sfedhp.bench.worker import seconds_of
 from sfedhp.core.keys import key
 from sfedhp.core.types import Clock
@@ -92,11 +95,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="float32")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--record", type=Path, help="also write all rows as JSON, with machine and date")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     keep_freed_memory()  # as runs do; the loop has it too
+    rows = []
     for name in given.models.split(","):
         row = measure(name, given)
+        rows.append(row)
         if given.json:
             print(json.dumps(row), flush=True)
         else:
@@ -106,6 +112,8 @@ def main() -> None:
                 f"difference {row['difference']:.0e}  {row['path']}",
                 flush=True,
             )
+    if given.record:
+        write_record({**circumstances(given.device), "networks": rows}, given.record)
 
 
 def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import get_args
 
 from sfedhp.paper import STUDIES, Claim, Results, Row, read_records, read_results, read_studies
-from sfedhp.paper.agreement import GROUPS, agreement
+from sfedhp.paper.agreement import GROUPS, agreement, in_both
 from sfedhp.paper.beyond import last_five
 from sfedhp.paper.page import coverage
 from sfedhp.paper.published import METHOD_NAMES, TABLES, in_words, place_of
@@ -27,10 +27,12 @@ from sfedhp.paper.studies import MAIN_READING, OTHER_READING
 from sfedhp.paper.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
+import left
+import speed
 import tradeoff
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md", "docs/which-method.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/results.md", "docs/which-method.md", "docs/performance.md")
 GB = 1e9
 # As `sfedhp check model.name=dnn rounds=100`: 494 710 float32 weights, 20 clients, 4 edges, R = 20.
 MODEL, CLIENTS, EDGES, EDGE_ROUNDS, ROUNDS = 4 * 494_710, 20, 4, 20, 100
@@ -104,6 +106,11 @@ def short(results: Results) -> str:
                 near = " | ".join(str(found.within(points)) for points in (0.5, 1, 2, 2.5))
                 run = f"{len(found.rows)} of {found.wanted}"
                 lines.append(f"| `{reading}`, {group}, {whose} | {run} | {near} |")
+    for reading, found in zip(
+        (MAIN_READING, OTHER_READING), in_both(results.rows, OTHER_READING), strict=True
+    ):
+        near = " | ".join(str(found.within(points)) for points in (0.5, 1, 2, 2.5))
+        lines.append(f"| `{reading}`, the cells that ran with both | {len(found.rows)} | {near} |")
     return "\n\n".join([_wrap(coverage(results)), "\n".join(lines)])
 
 
@@ -300,6 +307,11 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "newcomers": newcomers,
     "runtime": runtime,
     "tiers": tiers,
+    "left": lambda results: left.table(left.left()),
+    "arenas": lambda results: speed.arenas(),
+    "populations": lambda results: speed.populations(),
+    "networks": lambda results: speed.networks(),
+    "stacks": lambda results: speed.stacks(),
 }
 
 

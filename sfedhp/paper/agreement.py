@@ -89,20 +89,41 @@ def sign_tables(rows: Sequence[Row], reading: str = MAIN_READING) -> list[TextTa
 
 
 def reading_table(rows: Sequence[Row]) -> TextTable:
-    """How near each reading of the paper is to its numbers."""
+    """How near each reading of the paper is to its numbers; then two readings on the cells that both have."""
     lines = []
     for reading in READINGS:
         for group, tables in GROUPS.items():
             for whose, methods in (("all methods", tuple(METHOD_NAMES)), ("sFedHP", ("sfedhp",))):
                 found = agreement(rows, tables, methods, reading=reading)
-                size = f"{statistics.fmean(map(abs, found.gaps)):.2f}" if found.gaps else "–"
-                lines.append((f"{reading}, {group}, {whose}", _run(found), size, *_shares(found)))
+                lines.append(_reading_line(f"{reading}, {group}, {whose}", found))
+    for other in READINGS:
+        pair = in_both(rows, other)
+        if other != MAIN_READING and pair[0].rows:
+            for reading, found in zip((MAIN_READING, other), pair, strict=True):
+                lines.append(_reading_line(f"{reading}, where {MAIN_READING} and {other} both ran", found))
     return TextTable(
         "Agreement by reading",
         ("cells of the paper", "run", "mean distance", *_within_heads()),
         tuple(lines),
-        "Best round. Cells within a number of points of the paper, and their share of those that were run.",
+        "Best round. Cells within a number of points of the paper, and their share of those that were run. "
+        "Readings did not run the same cells: only the last lines compare like with like.",
     )
+
+
+def in_both(rows: Sequence[Row], other: str) -> tuple[Agreement, Agreement]:
+    """The cells that ran under the main reading and another: by the main one, and by the other."""
+    held = [
+        {(row.table, row.variant, row.metric): row for row in agreement(rows, reading=reading).rows}
+        for reading in (MAIN_READING, other)
+    ]
+    both = [key for key in held[0] if key in held[1]]
+    main, beside = (Agreement(len(both), [cells[key] for key in both]) for cells in held)
+    return main, beside
+
+
+def _reading_line(name: str, found: Agreement) -> tuple[str, ...]:
+    size = f"{statistics.fmean(map(abs, found.gaps)):.2f}" if found.gaps else "–"
+    return (name, _run(found), size, *_shares(found))
 
 
 def _sign_line(name: str, found: Agreement) -> tuple[str, ...]:

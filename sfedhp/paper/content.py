@@ -23,3 +23,4 @@ class Content:
     surprises: Sequence[Surprise]
     tables: Sequence[TextTable]
     figures: Mapping[str, str]  # SVG by the name of the study; empty where nothing was run yet
+    made_on: str = ""  # a sentence on the devices that made the runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from sfedhp.core.files import write_text
@@ -72,6 +73,7 @@ def make_page(results: Results) -> Page:
             for name, lines in results.curves.items()
             if results.tables[name] in PANELS
         },
+        devices(results),
     )
 
 
@@ -84,13 +86,30 @@ def _tiles(results: Results) -> list[tuple[str, str]]:
     ]
 
 
+def devices(results: Results) -> str:
+    """Which devices made the runs, in a sentence; those of most runs first."""
+    every: Counter[str] = Counter()
+    for made in results.devices.values():
+        every.update(made)
+    parts = []
+    for device, count in every.most_common():
+        studies = [
+            name if made[device] == sum(made.values()) else f"{name} ({made[device]} of {sum(made.values())})"
+            for name, made in results.devices.items()
+            if made.get(device)
+        ]
+        words = f": {', '.join(studies)}" if parts else ""
+        parts.append(f"{count} on {'a CPU' if device == 'cpu' else device}{words}")
+    return f"Runs by the device that made them: {'; '.join(parts)}." if parts else ""
+
+
 def coverage(results: Results) -> str:
     """What was run under the main reading, in a sentence."""
     found = agreement(results.rows)
     seeds = sorted({row.seeds for row in found.rows})
     spread = "no" if not seeds else f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"Under the reading {MAIN_READING}, {len(found.rows)} of the paper's {found.wanted} cells were run "
-        f"with {spread} seeds; {found.missing} are not run yet. "
+        f"Under the reading {MAIN_READING} (every edge holds all ten labels), {len(found.rows)} of the "
+        f"paper's {found.wanted} cells were run with {spread} seeds; {found.missing} are not run yet. "
         f"{found.within(2.5)} are within 2.5 points of the paper, {found.within(1)} within 1."
     )

@@ -8,8 +8,8 @@ from typing import Final, get_args
 
 from sfedhp.paper.content import Content
 from sfedhp.paper.figures import title
-from sfedhp.paper.page_markdown import EXPLANATION, PICTURES, anchor, head_of
-from sfedhp.paper.studies import OTHER_READING, READINGS
+from sfedhp.paper.page_markdown import EXPLANATION, PICTURES, anchor, head_of, short_name
+from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
 from sfedhp.paper.tables import NOT_RUN, TextTable
 from sfedhp.paper.verdicts import RULE, Cell, Claim, Verdict
 
@@ -23,8 +23,9 @@ header p { margin: 0; max-width: 52rem; color: #cbd5e1 }
 main { max-width: 75rem; margin: auto; padding: 1rem 1.5rem 4rem }
 h2 { font-size: 1.5rem; margin: 3rem 0 1rem; letter-spacing: -.01em }
 h3 { font-size: 1.1rem; margin: 1.5rem 0 .4rem }
-.tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: 1.6rem }
-.tile { background: #1e293b; border-radius: .7rem; padding: .8rem 1.2rem; min-width: 9rem }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem }
+.tiles { margin-top: 1.6rem }
+.tile { background: #1e293b; border-radius: .7rem; padding: .8rem 1.1rem }
 .tile b { display: block; font-size: 1.7rem; line-height: 1.2 }
 .tile span { color: #94a3b8; font-size: .85rem }
 .card { background: white; border: 1px solid var(--line); border-radius: .8rem; padding: 1rem 1.4rem }
@@ -49,6 +50,17 @@ details { margin: .5rem 0; padding: 0 1.2rem }
 summary { cursor: pointer; padding: .7rem 0; font-weight: 600 } details[open] { padding-bottom: 1rem }
 summary .pill { float: right } .note { color: var(--soft); font-size: .88rem }
 svg { max-width: 100%; height: auto }
+.claims td { vertical-align: baseline }
+@media (max-width: 40rem) {
+  header { padding: 2rem 1rem 1.6rem } header h1 { font-size: 1.5rem } main { padding: .5rem .8rem 3rem }
+  .card { padding: .7rem .9rem } .tile b { font-size: 1.3rem } td, th { padding: .3rem .5rem }
+  .pair { grid-template-columns: 1fr }
+  .claims thead { display: none } .claims tr { display: grid; grid-template-columns: 1fr auto }
+  .claims tr { gap: .1rem .6rem; padding: .6rem 0; border-bottom: 1px solid var(--line) }
+  .claims td { border: 0; padding: 0 } .claims td:nth-child(n + 3) { grid-column: 1 / -1; font-size: .85rem }
+  .claims td:nth-child(4)::before { content: attr(data-head) ": " } .drawing { overflow-x: auto }
+  .drawing svg { min-width: 38rem }
+}
 @media print { body { background: white } header { -webkit-print-color-adjust: exact } }
 """
 # Links to what is folded open it.
@@ -85,7 +97,7 @@ def to_html(page: Content) -> str:
         "<h2>How to read this</h2>",
         f'<div class="card"><p>{escape(EXPLANATION)}</p><ul>',
         *(f"<li><b>{name}</b>: {escape(words)}</li>" for name, words in READINGS.items()),
-        f"</ul><p>{escape(RULE)}</p></div>",
+        f"</ul><p>{escape(RULE)}</p><p>{escape(page.made_on)}</p></div>",
         "<h2>The claims, one by one</h2>",
         *(_claim(claim, beside) for claim, beside in zip(page.claims, page.claims_beside, strict=True)),
         "<h2>Tables</h2>",
@@ -121,17 +133,25 @@ def _summary(page: Content) -> str:
     rows = "".join(
         f'<tr><td><a href="#{anchor(claim.title)}">{escape(claim.title)}</a></td>'
         f'<td class="words">{_pill(claim.verdict)}</td><td class="words">{escape(claim.number)}</td>'
-        f'<td class="words faint">{_pill(beside.verdict)}</td><td class="words">{_places(claim)}</td></tr>'
+        f'<td class="words faint" data-head="{OTHER_READING}">{_pill(beside.verdict)}</td>'
+        f'<td class="words">{_places(claim)}</td></tr>'
         for claim, beside in zip(page.claims, page.claims_beside, strict=True)
     )
     heads = "".join(
         f'<th class="words">{head}</th>' for head in ("claim", "verdict", "number", OTHER_READING, "cells")
     )
-    return f'<div class="card wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    note = (
+        f"Verdicts are those of the reading {MAIN_READING}: {READINGS[MAIN_READING]}. The column "
+        f"{OTHER_READING} has them by the other reading: {READINGS[OTHER_READING]}."
+    )
+    return (
+        '<div class="card wide"><table class="claims"><thead><tr>'
+        f'{heads}</tr></thead><tbody>{rows}</tbody></table><p class="note">{escape(note)}</p></div>'
+    )
 
 
 def _places(claim: Claim) -> str:
-    return " ".join(f'<a href="#{anchor(head_of(place))}">{place}</a>' for place in claim.places)
+    return " ".join(f'<a href="#{anchor(head_of(place))}">{short_name(place)}</a>' for place in claim.places)
 
 
 def _pill(word: str) -> str:
@@ -164,7 +184,7 @@ def _picture(words: str, drawing: str) -> str:
 
 def _inline(drawing: str) -> str:
     """A drawing as an element of the page."""
-    return drawing[drawing.index("<svg") :] if drawing else ""
+    return f'<div class="drawing">{drawing[drawing.index("<svg") :]}</div>' if drawing else ""
 
 
 def _fold(head: str, body: str) -> str:

@@ -46,6 +46,7 @@ def to_markdown(page: Content) -> str:
         f"judged by it, and `{OTHER_READING}` is shown beside:",
         "\n".join(f"- **{name}**: {words}" for name, words in READINGS.items()),
         RULE,
+        *([page.made_on] if page.made_on else []),
         "## The claims, one by one",
         *(_claim(claim, beside) for claim, beside in zip(page.claims, page.claims_beside, strict=True)),
         "## Tables",
@@ -71,14 +72,15 @@ def _summary(page: Content) -> str:
         *(
             f"| [{claim.title}](#{anchor(claim.title)}) | **{claim.verdict}** | {claim.number} "
             f"| {beside.verdict} | "
-            f"{', '.join(f'[{_short(place)}](#{anchor(head_of(place))})' for place in claim.places)} |"
+            f"{', '.join(f'[{short_name(place)}](#{anchor(head_of(place))})' for place in claim.places)} |"
             for claim, beside in zip(page.claims, page.claims_beside, strict=True)
         ),
     ]
     return "\n".join(rows)
 
 
-def _short(place: str) -> str:
+def short_name(place: str) -> str:
+    """A table or figure in two letters: T1, F3."""
     return re.sub(r"^(table|fig)(\d)$", lambda found: {"table": "T", "fig": "F"}[found[1]] + found[2], place)
 
 

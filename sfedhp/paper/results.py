@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ class Results:
     table_curves: Mapping[str, Sequence[Curve]]  # by study that is a table
     claims: Sequence[Claim]  # every claim of the paper with its verdict, by the main reading
     claims_beside: Sequence[Claim]  # the same by the other reading
+    devices: Mapping[str, Mapping[str, int]]  # by study: how many of its runs each device made
 
     @property
     def rows(self) -> list[Row]:
@@ -110,6 +112,10 @@ def read_results(studies: Sequence[Study], records: str | Path | None = None) ->
         {name: lines for name, lines in every.items() if name not in figures},
         main,
         beside,
+        {
+            study.name: Counter(each.versions["device"] for each in known if each.study == study.name)
+            for study in studies
+        },
     )
 
 

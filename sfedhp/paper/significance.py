@@ -27,8 +27,8 @@ class Difference:
 def difference(
     left: Mapping[int, float], right: Mapping[int, float], margin: float = 0.0
 ) -> Difference | None:
-    """Left − right over the seeds that both have, tested against a margin; None if they have none in "
-    "common."""
+    """Left − right over the seeds that both have, tested against a margin; None if they have none in
+    common."""
     gaps = [value - right[seed] for seed, value in left.items() if seed in right]
     if not gaps:
         return None
@@ -43,11 +43,17 @@ def half_width(values: Sequence[float]) -> float | None:
     return critical_value(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected by Holm's method; in the order given."""
-    corrected, highest = [0.0] * len(p_values), 0.0
+def holm(p_values: Sequence[float], planned: int = 0) -> list[float]:
+    """p-values of several tests, corrected by Holm's method; in the order given.
+
+    Args:
+        p_values: of the tests that were made.
+        planned: how many tests there will be; those not made yet count as if they had p = 1. So what is
+            significant now stays so when they are made.
+    """
+    corrected, highest, tests = [0.0] * len(p_values), 0.0, max(planned, len(p_values))
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        highest = max(highest, min(1.0, (tests - rank) * p_values[place]))
         corrected[place] = highest
     return corrected
 

@@ -3,7 +3,7 @@
 Every claim is a list of cells, each of which says "this difference is above this margin". A cell is
 
 - **true** or **false** if the difference is significantly above or below the margin: a paired t-test over
-  seeds, with Holm's correction over the cells of the claim;
+  seeds, with Holm's correction over the cells of the claim, those not run yet too;
 - **level** if it is neither, and the 95 % interval lies within a bound that is named;
 - **not decided** otherwise.
 
@@ -25,10 +25,10 @@ Verdict = Literal["holds", "holds partly", "does not hold", "not decided", "not 
 BOUND: Final = 0.5  # points within which two accuracies are level
 RULE: Final = (
     f"A comparison is true or false if a paired t-test over seeds says so (p < {LEVEL} after Holm's "
-    "correction over all comparisons of the claim). It is level if neither, and the 95 % interval of the "
-    f"difference lies within ±{BOUND} points. Otherwise it is not decided. A claim holds if all its "
-    "comparisons are true, and does not hold if one is false. It holds partly if the others are level. "
-    "Otherwise it is not decided."
+    "correction over all comparisons of the claim, those not run yet too). It is level if neither, and the "
+    f"95 % interval of the difference lies within ±{BOUND} points. Otherwise it is not decided. A claim "
+    "holds if all its comparisons are true, and does not hold if one is false. It holds partly if the others "
+    "are level. Otherwise it is not decided."
 )
 
 
@@ -114,7 +114,7 @@ def judge_cells(
 
 def _decide(cells: Sequence[Cell]) -> list[Cell]:
     p_values = [None if cell.difference is None else cell.difference.p for cell in cells]
-    corrected = iter(holm([p for p in p_values if p is not None]))
+    corrected = iter(holm([p for p in p_values if p is not None], planned=len(cells)))
     both = [(cell, p if p is None else next(corrected)) for cell, p in zip(cells, p_values, strict=True)]
     return [replace(cell, outcome=_outcome(cell, p), p=p) for cell, p in both]
 

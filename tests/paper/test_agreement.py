@@ -46,6 +46,13 @@ def test_readings_stand_side_by_side(found, study, made):
     )
     assert lines["as-written, tables 2–5, all methods"][:3] == ("1 of 108", "4.37", "0 (0 %)")
     assert lines["neighbouring, tables 6–7 (CIFAR-10), sFedHP"] == ("0 of 20", *5 * "–")
+    # No cell ran under two readings; then one does, and the others are left out of the comparison.
+    assert not any("both ran" in name for name in lines)
+    beside = study("table2-as-written", reading="as-written", sfedhp=[experiment(client_proximity=20.0)])
+    table = reading_table(found + rows([beside], [made(beside, "sfedhp", 0, gm=[96.0, 92.0])]))
+    lines = {line[0]: line[1:] for line in table.lines}
+    assert lines["balanced, where balanced and as-written both ran"][:2] == ("1 of 1", "3.07")
+    assert lines["as-written, where balanced and as-written both ran"][:2] == ("1 of 1", "1.07")
 
 
 def test_cells_far_from_the_papers_are_listed_by_reading(found):

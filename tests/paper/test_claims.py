@@ -137,7 +137,9 @@ def test_a_personalized_model_half_a_point_below_is_still_state_of_the_art(study
         ]
         return judge(rows([main], records), {})[PERSONAL].cells[1].outcome
 
-    assert [claim(gap) for gap in (0.3, 0.5, 0.8, -3.0)] == ["true", "not decided", "false", "true"]
+    # A difference of four seeds is corrected for all 24 comparisons, though only one was run.
+    gaps = (0.0, 0.4, 0.5, 1.0, -3.0)
+    assert [claim(gap) for gap in gaps] == ["true", "not decided", "not decided", "false", "true"]
 
 
 def test_of_every_method_the_row_that_is_best_on_validation_data_is_compared(study, made):

@@ -1,13 +1,14 @@
 import re
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from sfedhp.core.errors import InputError
 from sfedhp.paper import figures, pictures
 from sfedhp.paper.curves import Curve
-from sfedhp.paper.page import Page
+from sfedhp.paper.page import Page, devices
 from sfedhp.paper.rows import rows
 from sfedhp.paper.surprises import Surprise
 from sfedhp.paper.tables import NOT_RUN, TextTable, claims_table
@@ -89,6 +90,14 @@ def test_the_terminal_has_the_verdicts_of_both_readings():
         ("A claim", "holds", "true in 2 of 2; +1.0 to +1.0 points", "not run yet"),
         ("Another", "not run yet", "1 of 1 not run yet", "holds"),
     )
+
+
+def test_the_page_says_which_device_made_the_runs():
+    made = {"fig2": {"cpu": 12}, "table2": {"NVIDIA H200": 40, "cpu": 6}, "fig3": {}}
+    assert devices(SimpleNamespace(devices=made)) == (
+        "Runs by the device that made them: 40 on NVIDIA H200; 18 on a CPU: fig2, table2 (6 of 46)."
+    )
+    assert devices(SimpleNamespace(devices={"fig3": {}})) == ""
 
 
 def test_a_figure_is_the_same_text_from_the_same_records():

@@ -63,6 +63,9 @@ def test_holms_correction_of_a_textbook():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+    # Two of four tests are made: what is significant stays so, whatever the others say.
+    assert holm([0.01, 0.02], planned=4) == pytest.approx([0.04, 0.06])
+    assert holm([0.01, 0.02], planned=4) == pytest.approx(holm([0.01, 0.02, 1.0, 1.0])[:2])
 
 
 def test_holms_correction_controls_what_is_rejected_by_chance():

@@ -188,7 +188,7 @@ def decide(cells: list[tuple[Comparison, float, float | None]]) -> tuple[str, li
     tested = sorted((cell for cell, _, _ in cells if cell.raw is not None), key=lambda cell: cell.raw or 0.0)
     before = 0.0
     for place, cell in enumerate(tested):
-        before = cell.corrected = max(before, min(1.0, (cell.raw or 0.0) * (len(tested) - place)))
+        before = cell.corrected = max(before, min(1.0, (cell.raw or 0.0) * (len(cells) - place)))
     for cell, margin, bound in cells:
         if cell.mean is None:
             continue
