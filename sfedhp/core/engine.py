@@ -28,8 +28,8 @@ class EngineOptions:
     devices: Annotated[
         str,
         Help(
-            "devices of a sweep, a process for each, such as cuda:0,cuda:1; auto: all GPUs, or all cores; "
-            "empty: this process on `device`"
+            "a process for each of these devices, such as cuda:0,cuda:1; auto: all GPUs, or all cores. They "
+            "divide the runs of a sweep, or the edges of a run; empty: this process on `device`"
         ),
     ] = ""
     precision: Annotated[

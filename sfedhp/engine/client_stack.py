@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import Factored, SliceWriter, dense
+from sfedhp.core.scalars import on_device
 from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.links import Delivery, Links
@@ -74,6 +76,14 @@ class ClientStack:
         """The same function applied to every tensor of the stack: a slice, a choice, a copy."""
         factors = None if self.factors is None else function(self.factors)
         return replace(self, task=self.task.map(function), ids=function(self.ids), factors=factors)
+
+    def to(self, device: torch.device) -> ClientStack:
+        """The same on a device; on another one with a network of its own."""
+        if self.ids.device == device:
+            return self
+        moved = self.map(lambda tensor: tensor.to(device))
+        task = replace(moved.task, network=moved.task.network.to(device))
+        return replace(moved, task=task, algorithm=on_device(self.algorithm, device))
 
     def request(self, received: Tensor, clients: ClientState) -> Request:
         """What all clients of the stack are asked to work on."""

@@ -51,6 +51,8 @@ from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry, Ledger
 from sfedhp.wire.link import Link
 
+WorkerFactory = Callable[["Simulator"], AbstractContextManager[Worker]]
+
 
 @dataclass
 class Simulator:
@@ -80,7 +82,7 @@ class Simulator:
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
     graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done
     # Makes the worker that does the members' part of a round, for the time of a run; None: this process does.
-    worker_factory: Callable[[Simulator], AbstractContextManager[Worker]] | None = None
+    worker_factory: WorkerFactory | None = None
     graph_status: GraphStatus = field(default=GraphStatus(), init=False)
 
     def __post_init__(self) -> None:

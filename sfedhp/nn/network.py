@@ -79,6 +79,12 @@ class Network:
         values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return join(values, self.weights), join(values, self.buffers)
 
+    def to(self, device: torch.device) -> Network:
+        """A copy on a device."""
+        network = copy.deepcopy(self)
+        network.module.to(device)
+        return network
+
     def fixed(self) -> dict[str, Tensor]:
         """Frozen parameters and buffers that are not statistics, by name."""
         values = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}

@@ -7,7 +7,6 @@ with runs that an earlier command has finished.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import queue
 import signal
 from collections.abc import Callable, Sequence
@@ -21,44 +20,10 @@ import torch
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.engine.memory import keep_freed_memory
-from sfedhp.runs.environment import device_of
+from sfedhp.runs.environment import devices_of
 from sfedhp.runs.loop import Report, Stop
 
-AUTO: Final = "auto"
 _POLL: Final = 0.2  # s
-
-
-def devices_of(option: str) -> tuple[str, ...]:
-    """The devices that `engine.devices` names, one for each process.
-
-    Args:
-        option: names with commas between, each as often as processes share it; "auto": every GPU here, or
-            where there is none one process for each core; empty: no processes.
-
-    Raises:
-        InputError: a device is not there.
-    """
-    if option == AUTO:
-        if count := torch.cuda.device_count():
-            return tuple(f"cuda:{index}" for index in range(count))
-        return ("cpu",) * _cores()
-    names = tuple(name.strip() for name in option.split(",") if name.strip())
-    for name in set(names):
-        device_of(name)
-    return names
-
-
-def check_single(experiment: Experiment) -> None:
-    """Refuse `engine.devices` for a run alone.
-
-    Raises:
-        InputError: says what to do instead.
-    """
-    if experiment.engine.devices:
-        raise InputError(
-            f"engine.devices = {experiment.engine.devices} divides the runs of a sweep, and this is one run: "
-            f"leave it out, or use engine.kind = ray to divide the clients of a run."
-        )
 
 
 def sweep_on_devices(
@@ -188,7 +153,3 @@ def _work(
         except Exception as error:  # any failure ends the sweep, and is raised where it was started
             said.put(("error", str(error) or type(error).__name__))
             return
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy
 import safetensors
@@ -13,6 +14,8 @@ import torch
 from sfedhp._version import __version__
 from sfedhp.core.errors import InputError
 
+_AUTO: Final = "auto"
+
 
 def device_of(name: str) -> torch.device:
     """The device of this name; "auto" is a GPU where there is one.
@@ -20,7 +23,7 @@ def device_of(name: str) -> torch.device:
     Raises:
         InputError: there is no such device here.
     """
-    if name == "auto":
+    if name == _AUTO:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
@@ -28,6 +31,30 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise InputError(f"device = {name!r} is not available here: use cpu, or auto.") from None
     return device
+
+
+def devices_of(option: str) -> tuple[str, ...]:
+    """The devices that `engine.devices` names, one for each process.
+
+    Args:
+        option: names with commas between, each as often as processes share it; "auto": every GPU here, or
+            where there is none one process for each core; empty: no processes.
+
+    Raises:
+        InputError: a device is not there.
+    """
+    if option == _AUTO:
+        if count := torch.cuda.device_count():
+            return tuple(f"cuda:{index}" for index in range(count))
+        return ("cpu",) * _cores()
+    names = tuple(name.strip() for name in option.split(",") if name.strip())
+    for name in set(names):
+        device_of(name)
+    return names
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions(device: torch.device) -> dict[str, str]:

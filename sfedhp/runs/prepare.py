@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
-from sfedhp.engine.ray import check_reachable, on_ray
 from sfedhp.engine.seats import Seats
 from sfedhp.engine.secure import exchanges
 from sfedhp.engine.simulator import Simulator
@@ -43,7 +41,7 @@ from sfedhp.runs.build import (
     stacked_rows,
     units_of_runs,
 )
-from sfedhp.runs.environment import device_of
+from sfedhp.runs.engine import check_engine, check_engine_of_stack, device_of_engine, worker_factory
 from sfedhp.runs.evaluation import Clients, Evaluator
 from sfedhp.runs.federation import Data, federation_of, with_data_of
 from sfedhp.runs.method_options import check_used, secure_options, with_schedule
@@ -91,8 +89,7 @@ def prepare(experiment: Experiment, data: Data | None = None, model: Model | Non
         InputError: the experiment cannot be run as it is.
     """
     check_used(experiment)
-    if experiment.engine.kind == "ray":
-        check_reachable(experiment.engine.address)
+    check_engine(experiment.engine)
     federation, experiment = federation_of(experiment, data)
     return _assemble([_build_parts(experiment, federation, model)], stacked=False)
 
@@ -105,10 +102,7 @@ def prepare_stack(
     Raises:
         InputError: an experiment cannot be run as it is, or not in a stack.
     """
-    if experiments[0].engine.kind == "ray":
-        raise InputError(
-            "engine.kind = ray runs one experiment at a time: sweep with --at-once 1, or without Ray."
-        )
+    check_engine_of_stack(experiments[0].engine)
     # Runs of one seed hold the same rows: they are read and divided once.
     divided: dict[Hashable, tuple[Federation, Experiment]] = {}
     parts = []
@@ -200,7 +194,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     experiment, federation, network = parts[0].experiment, parts[0].federation, parts[0].network
     for part in parts[1:]:
         network.check_fixed(part.network)
-    if (device := _device(experiment)).type == "cpu":
+    if (device := device_of_engine(experiment)).type == "cpu":
         keep_freed_memory()
     network.module.to(device)
 
@@ -218,7 +212,6 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
     algorithm = merge_algorithms([part.experiment.algorithm for part in parts])
     # What memory decided is recorded: a run that is resumed with less of it still computes the same bits.
     engine = replace(experiment.engine, clients_at_once=_clients_at_once(experiment, task, len(parts)))
-    ray = partial(on_ray, address=engine.address, actors=engine.actors)
     turns = exchanges(experiment.secure)
     factors = [factors_of(experiment.attack, part.experiment.seed, part.clients) for part in parts]
     simulator = Simulator(
@@ -238,7 +231,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
         schedule=experiment.schedule,
         secure=secure_options(experiment),
         privacy=experiment.privacy,
-        worker_factory=ray if engine.kind == "ray" else None,
+        worker_factory=None if stacked else worker_factory(engine),
     )
 
     pooled, seats = None, simulator.seats
@@ -286,15 +279,3 @@ def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:
     row = task.inputs[(0,) * len(task.lead)][:1]
     fit = clients_that_fit(task.network, row, min(experiment.batch_size or rows, rows), runs)
     return min(fit, task.lead[-2:].numel())
-
-
-def _device(experiment: Experiment) -> torch.device:
-    """The device on which this process computes."""
-    if experiment.engine.kind == "process":
-        return device_of(experiment.device)
-    if experiment.device not in ("auto", "cpu"):
-        raise InputError(
-            f"engine.kind = ray computes on CPUs alone: set device = cpu instead of {experiment.device}, or "
-            f"engine.kind = process."
-        )
-    return torch.device("cpu")

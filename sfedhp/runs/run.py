@@ -13,7 +13,6 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model
 from sfedhp.runs.compatibility import check_data_and_model, check_method, check_not_diverged, check_settings
-from sfedhp.runs.devices import check_single
 from sfedhp.runs.federation import Data
 from sfedhp.runs.loop import Report, RunInStack, Stop, drive, save_checkpoint
 from sfedhp.runs.prepare import FROM_PYTHON, Prepared, prepare
@@ -59,7 +58,6 @@ def run(
     if folder is not None:
         folders.check_vacant(folder)
     experiment = experiment or Experiment()
-    check_single(experiment)
     prepared = prepare(experiment, data, model)
     return raise_if_diverged(start(prepared, folder, report, stop))
 

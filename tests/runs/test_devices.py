@@ -8,7 +8,7 @@ import pytest
 
 import sfedhp
 from sfedhp.core.errors import InputError
-from sfedhp.runs.devices import devices_of
+from sfedhp.runs.environment import devices_of
 from sfedhp.runs.sweep import sweep
 
 
@@ -73,5 +73,18 @@ def test_devices_by_name():
 def test_what_processes_cannot_find_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="a folder for each run"):
         sweep(experiments("cpu,cpu", 0, 1))
-    with pytest.raises(InputError, match="this is one run"):
-        sfedhp.run(experiments("auto", 0)[0])
+    with pytest.raises(InputError, match="gpu7"):
+        sfedhp.run(experiments("cpu,gpu7", 0)[0])
+
+
+def test_one_run_is_divided_between_processes(tmp_path: Path):
+    divided = replace(experiments("cpu,cpu", 0)[0], edges=2, dtype="float64", algorithm=sfedhp.SFedHP())
+    found = sfedhp.run(divided, out=tmp_path / "divided")
+    alone = sfedhp.run(replace(divided, engine=sfedhp.EngineOptions()), out=tmp_path / "alone")
+    for own, other in zip(rows(tmp_path / "divided"), rows(tmp_path / "alone"), strict=True):
+        assert own == pytest.approx(other, rel=1e-9)
+    environment = json.loads((tmp_path / "divided" / "environment.json").read_text())
+    assert "2 processes on cpu, cpu" in json.dumps(environment)
+    for mine, theirs in zip(found.edge_models, alone.edge_models, strict=True):
+        for name, value in mine.state_dict().items():
+            assert value == pytest.approx(theirs.state_dict()[name], rel=1e-9, abs=1e-12)

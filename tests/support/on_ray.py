@@ -263,7 +263,7 @@ def test_a_cluster_is_joined_and_may_lose_a_machine(machine, tmp_path, address):
 @pytest.mark.slow
 def test_torch_is_told_how_many_threads_it_has():
     ray = sys.modules["ray"]
-    actor = ray.remote(num_cpus=1)(Actor).remote(1)
+    actor = ray.remote(num_cpus=1)(Actor).remote(1, "cpu")
     threads = ray.get(actor.__ray_call__.remote(lambda self: torch.get_num_threads()))
     ray.kill(actor)
     assert threads == 1

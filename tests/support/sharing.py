@@ -7,7 +7,7 @@ import torch
 
 from sfedhp.checks.problem import leaves
 from sfedhp.engine.cuda_graphs import GraphStatus
-from sfedhp.engine.ray.shares import Share, SharedWorker, clients_of, split_evenly
+from sfedhp.engine.shares import Share, SharedWorker, clients_of, split_evenly
 
 ROUNDS = 3
 

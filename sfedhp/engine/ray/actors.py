@@ -19,7 +19,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.cuda_graphs import GraphStatus
 from sfedhp.engine.memory import keep_freed_memory
-from sfedhp.engine.ray.shares import Share, SharedWorker, clients_of, split_evenly
+from sfedhp.engine.shares import Share, SharedWorker, clients_of, split_evenly
 from sfedhp.engine.simulator import Simulator
 
 # Send no usage statistics; do not print errors of actors, which are raised here once.
@@ -39,9 +39,10 @@ class Actor:
     it again from the process that runs the simulation.
     """
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int, device: str):
         torch.set_num_threads(threads)
         keep_freed_memory()
+        self._device = torch.device(device)  # "cuda" is the GPU that Ray gave this process
         self._share: Share | None = None
 
     def work(self, data: list[Any], method: str, turn: int, trees: Any) -> Any:
@@ -54,7 +55,7 @@ class Actor:
 
     def _load(self, data: list[Any]) -> Share:
         if self._share is None:
-            self._share = Share(importlib.import_module("ray").get(data[0]))
+            self._share = Share(importlib.import_module("ray").get(data[0]), self._device)
         return self._share
 
 
@@ -111,30 +112,38 @@ def _current_cluster() -> str:
 def on_ray(simulator: Simulator, address: str, actors: int) -> Iterator[SharedWorker]:
     """A worker that does the members' part of rounds on actors of a Ray cluster.
 
-    The actors end with the block, the cluster stays. A Ray that is started here ends with this process.
+    They compute on GPUs of the cluster where the simulator has one, and on CPUs where it has not. They end
+    with the block, the cluster stays. A Ray that is started here ends with this process.
 
     Args:
         simulator: whose members are divided between the actors.
         address: of the cluster; "auto": one that this machine is part of; "": a new one on this machine.
-        actors: how many; 0: one for each edge, at most one for each CPU.
+        actors: how many; 0: one for each edge, at most one for each CPU, and for each GPU where they use one.
 
     Raises:
         InputError: there is no such cluster, or it has no room.
     """
-    ray = _connect(address)
-    cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    ray, device = _connect(address), simulator.initial.device
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus, gpus = ([int(node.get(kind, 0)) for node in nodes] for kind in ("CPU", "GPU"))
     if max(actors, 1) > sum(cpus):
         raise InputError(
             f"engine.actors = {actors} is more than the {sum(cpus)} CPUs of the Ray cluster: lower it, or "
             f"add machines."
         )
-    count = min(simulator.members, actors or simulator.seats.edges, sum(cpus))
+    if device.type == "cuda" and not sum(gpus):
+        raise InputError("No machine of the Ray cluster has a GPU: set device = cpu, or add one that has.")
+    most = sum(gpus) if device.type == "cuda" and not actors else sum(cpus)
+    count = min(simulator.members, actors or simulator.seats.edges, most)
     slices, stack = split_evenly(simulator.members, count), simulator.client_stack
-    pool = ActorPool(ray, _cpus_for_each(count, cpus), [clients_of(stack, part) for part in slices])
+    shares = [clients_of(stack, part) for part in slices]
+    share_of_gpu = _gpu_for_each(count, sum(gpus)) if device.type == "cuda" else 0.0
+    pool = ActorPool(ray, _cpus_for_each(count, cpus), shares, share_of_gpu)
     try:
         pool.wait_ready(range(count))
-        status = GraphStatus.off(f"the work is done by {count} Ray actors")
-        yield SharedWorker(simulator.algorithm.tiers, slices, pool.call, status)
+        on = " on GPUs" if share_of_gpu else ""
+        status = GraphStatus.off(f"the work is done by {count} Ray actors{on}")
+        yield SharedWorker(simulator.algorithm.tiers, slices, pool.call, status, device)
     finally:
         pool.close()
 
@@ -145,10 +154,10 @@ class ActorPool:
     Ray's own retries give up within seconds, before Ray knows that a machine is gone.
     """
 
-    def __init__(self, ray: Any, threads: int, shares: list[ClientStack]):
+    def __init__(self, ray: Any, threads: int, shares: list[ClientStack], share_of_gpu: float = 0.0):
         self._ray, self._threads = ray, threads
-        kind = ray.remote(num_cpus=threads, max_restarts=-1)(Actor)
-        self._actors = [kind.remote(threads) for _ in shares]
+        kind = ray.remote(num_cpus=threads, num_gpus=share_of_gpu, max_restarts=-1)(Actor)
+        self._actors = [kind.remote(threads, "cuda" if share_of_gpu else "cpu") for _ in shares]
         # In lists, because Ray would fetch a bare reference for every call.
         self._data = [[ray.put(each)] for each in shares]
         self._last_error = ""
@@ -249,6 +258,11 @@ def _first_line(error: Exception) -> str:
 def _cpus_for_each(actors: int, cpus: list[int]) -> int:
     """The most CPUs that every actor can have; `cpus` are those of each machine."""
     return max(each for each in range(1, max(cpus) + 1) if sum(count // each for count in cpus) >= actors)
+
+
+def _gpu_for_each(actors: int, gpus: int) -> float:
+    """The part of a GPU that every actor gets, so that all find a place: 1, ½, ⅓ …"""
+    return 1 / -(-actors // gpus)
 
 
 def _print_errors_to_stderr() -> None:

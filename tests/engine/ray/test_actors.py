@@ -1,6 +1,7 @@
 """Actors of Ray: hired, replaced and dismissed; a stand-in for Ray, then a real one."""
 
 import importlib.util
+import itertools
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.ray import actors, check_reachable, on_ray
+from sfedhp.engine.ray.actors import Actor
 from sfedhp.runs.prepare import prepare, prepare_stack
 from tests.support.paths import ROOT
 from tests.support.sharing import check_same, through
@@ -44,7 +46,8 @@ class Stand:
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, cpus=(2, 2), room=True, found=None, **failures):
+    def __init__(self, cpus=(2, 2), gpus=(0, 0), room=True, found=None, **failures):
+        self.gpus = gpus
         self.cpus, self.room, self.found, self.greeted = cpus, room, found, []
         self.failures = {name: list(errors) for name, errors in failures.items()}  # by what is called
         self.options, self.killed, self.given, self.asked = None, 0, None, []
@@ -70,7 +73,10 @@ class Stand:
         self.greeted.append(address)
 
     def nodes(self):
-        alive = [{"Alive": True, "Resources": {"CPU": float(count)}} for count in self.cpus]
+        alive = [
+            {"Alive": True, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
+            for cpus, gpus in itertools.zip_longest(self.cpus, self.gpus, fillvalue=0)
+        ]
         return [*alive, {"Alive": True, "Resources": {}}, {"Alive": False, "Resources": {"CPU": 9.0}}]
 
     def remote(self, **options):
@@ -140,7 +146,7 @@ def test_actors_are_hired_and_dismissed(case, stand, count, hired, threads):
         torch.set_num_threads(before)
     assert str(spread.graph_status) == f"no: the work is done by {hired} Ray actors"
     assert ray.killed == hired
-    assert ray.options == {"num_cpus": threads, "max_restarts": -1}
+    assert ray.options == {"num_cpus": threads, "num_gpus": 0.0, "max_restarts": -1}
     assert ray.given["address"] == "local"
     assert not ray.given["include_dashboard"]
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
@@ -240,6 +246,45 @@ def test_every_actor_gets_what_its_machine_has():
     assert actors._cpus_for_each(4, [2, 1, 0, 1]) == 1
 
 
+def test_actors_divide_the_gpus():
+    assert actors._gpu_for_each(2, 4) == 1
+    assert actors._gpu_for_each(4, 4) == 1
+    assert actors._gpu_for_each(4, 2) == 0.5
+    assert actors._gpu_for_each(5, 2) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("count", "hired", "part"), [(0, 2, 1.0), (3, 3, 0.5)])
+def test_actors_ask_for_gpus_where_the_run_has_one(case, stand, monkeypatch, count, hired, part):
+    ray = stand(gpus=(1, 1))
+    # There is no GPU here: what an actor is told is kept, and its share computes on the CPU.
+    told: list[str] = []
+    monkeypatch.setattr(actors, "Actor", lambda threads, device: told.append(device) or Actor(threads, "cpu"))
+    simulator = case.simulator(SFedHP(edge_rounds=2))
+    gpu = SimpleNamespace(type="cuda")
+    with on_ray(OnGpu(simulator, gpu), "", count) as worker:
+        assert worker.device is gpu
+        assert str(worker.status) == f"no: the work is done by {hired} Ray actors on GPUs"
+    assert told == ["cuda"] * hired
+    assert ray.options["num_gpus"] == part
+
+
+def test_a_cluster_without_gpus_is_refused_where_the_run_has_one(case, stand):
+    stand()
+    simulator = OnGpu(case.simulator(SFedHP(edge_rounds=2)), SimpleNamespace(type="cuda"))
+    with pytest.raises(InputError, match="No machine of the Ray cluster has a GPU"), on_ray(simulator, "", 0):
+        pass
+
+
+class OnGpu:
+    """A simulator that says that it is on a GPU."""
+
+    def __init__(self, simulator, device):
+        self._simulator, self.initial = simulator, SimpleNamespace(device=device)
+
+    def __getattr__(self, name):
+        return getattr(self._simulator, name)
+
+
 def test_ray_must_be_installed(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'sfedhp\[ray\]'"):
@@ -307,8 +352,9 @@ def test_what_ray_does_not_do_is_refused(monkeypatch):
     experiment = Experiment(engine=EngineOptions(kind="ray"))
     with pytest.raises(InputError, match="one experiment at a time"):
         prepare_stack([experiment, replace(experiment, seed=1)])
-    with pytest.raises(InputError, match="set device = cpu instead of cuda"):
-        prepare(replace(experiment, device="cuda"))
+    both = EngineOptions(kind="ray", devices="cpu,cpu")
+    with pytest.raises(InputError, match="leave one of them out"):
+        prepare(replace(experiment, engine=both))
     assert prepare(experiment).simulator.initial.device.type == "cpu"
 
 

@@ -12,7 +12,7 @@ from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAV
 from sfedhp.checks.problem import EDGES
 from sfedhp.core.factored import Factored
 from sfedhp.core.trees import without_repeats
-from sfedhp.engine.ray.shares import clients_of, split_evenly
+from sfedhp.engine.shares import clients_of, split_evenly
 from sfedhp.nn.network import Network
 from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction

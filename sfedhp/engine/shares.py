@@ -8,15 +8,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack
-from sfedhp.engine.cuda_graphs import GraphStatus
+from sfedhp.engine.cuda_graphs import GraphStatus, Recorder
 from sfedhp.engine.edge_rounds import run_edge_rounds
 from sfedhp.engine.links import Base
-from sfedhp.engine.ray.packing import concatenate, pack, unpack
+from sfedhp.engine.packing import CPU, concatenate, pack, unpack
 from sfedhp.engine.slices import Slice
 from sfedhp.engine.state import ClientState
 
@@ -28,8 +29,8 @@ def split_evenly(members: int, count: int) -> list[Slice]:
 
 
 def clients_of(stack: ClientStack, part: Slice) -> ClientStack:
-    """The clients of some members of the cloud, as copies: nothing of the others goes with them."""
-    return stack.map(lambda tensor: part.cut(tensor).clone())
+    """The clients of some members of the cloud, as copies on the CPU that hold nothing of the others."""
+    return stack.map(lambda tensor: part.cut(tensor).clone()).to(CPU)
 
 
 class Share:
@@ -39,16 +40,18 @@ class Share:
     this share or by one that replaces it, and gives the same.
     """
 
-    def __init__(self, clients: ClientStack):
-        self._clients = clients
+    def __init__(self, clients: ClientStack, device: torch.device = CPU):
+        self._clients, self._device = clients.to(device), device
+        obstacle = "" if device.type == "cuda" else f"the device is a {device.type}"
+        self._recorder = Recorder(partial(run_edge_rounds, self._clients), device, obstacle)
 
     def edge_rounds(self, turn: int, trees: Any) -> Any:
         """The edge rounds of this share's edges; arguments and result are packed."""
-        return pack(run_edge_rounds(self._clients, turn, *unpack(trees)))
+        return pack(self._recorder(turn, *unpack(trees, self._device)))
 
     def client_steps(self, turn: int, trees: Any) -> Any:
         """The steps of this share's clients, or of those drawn; arguments and result are packed."""
-        received, clients, rows = unpack(trees)
+        received, clients, rows = unpack(trees, self._device)
         stack = self._clients
         if isinstance(rows, Tensor):
             stack = stack.map(lambda tensor: tensor[rows])
@@ -67,6 +70,7 @@ class SharedWorker:
     slices: Sequence[Slice]  # the members of each share
     call: CallShares
     status: GraphStatus
+    device: torch.device = CPU  # of the process that runs the simulation
 
     def __call__(self, turn: int, *trees: Any) -> Any:
         """What the simulator itself would compute: `run_edge_rounds`, or the clients' steps."""
@@ -93,7 +97,7 @@ class SharedWorker:
 
     def _joined(self, method: str, turn: int, calls: dict[int, Any]) -> Any:
         """What a method of `Share` returns for all members."""
-        return concatenate([unpack(result) for result in self.call(method, turn, calls)])
+        return concatenate([unpack(result, self.device) for result in self.call(method, turn, calls)])
 
 
 def _pick(part: Slice, rows: Tensor, tensor: Tensor) -> Tensor:

@@ -1,13 +1,14 @@
 """Trees of tensors as they travel between processes, and the joining of what several processes return.
 
-Arrays travel through Ray's shared memory without a copy, and rows that a tensor repeats travel once.
+Arrays travel through Ray's shared memory without a copy, and rows that a tensor repeats travel once. What was
+on a GPU travels through the host's memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.trees import Tree, tree_map, without_repeats
 from sfedhp.core.types import tuple_like
+
+CPU: Final = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,16 @@ def pack(tree: Tree) -> Tree:
     def to_array(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        return Packed(without_repeats(leaf).detach().contiguous().numpy(), leaf.shape)
+        return Packed(without_repeats(leaf).detach().cpu().contiguous().numpy(), leaf.shape)
 
     return tree_map(to_array, tree)
 
 
-def unpack(tree: Tree) -> Tree:
-    """The tree that was packed, as copies: the arrays of Ray's shared memory are read-only."""
+def unpack(tree: Tree, device: torch.device = CPU) -> Tree:
+    """The tree that was packed, as copies on a device: the arrays of Ray's shared memory are read-only."""
 
     def to_tensor(leaf: Any) -> Any:
-        return torch.tensor(leaf.rows).expand(leaf.shape) if isinstance(leaf, Packed) else leaf
+        return torch.tensor(leaf.rows, device=device).expand(leaf.shape) if isinstance(leaf, Packed) else leaf
 
     return tree_map(to_tensor, tree)
 

@@ -7,7 +7,7 @@ import torch
 
 from sfedhp.checks.problem import leaves
 from sfedhp.core.factored import Factored, Layer, dense
-from sfedhp.engine.ray.packing import concatenate, pack, unpack
+from sfedhp.engine.packing import concatenate, pack, unpack
 from tests.support.sharing import through
 
 
