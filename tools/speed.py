@@ -121,15 +121,14 @@ def draw() -> str:
 
         figure = Figure(figsize=(8, 0.6 + 0.34 * len(bars)), layout="constrained")
         axes = figure.add_subplot()
-        for place, (label, side, seconds) in enumerate(bars):
+        for place, (_, side, seconds) in enumerate(bars):
             axes.barh(place, seconds, color=_COLORS.get(side, _RIVAL), height=0.72)
             axes.text(seconds * 1.06, place, f"{seconds:.3g} s", va="center", fontsize=8)
-            del label
         axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
         axes.invert_yaxis()
         axes.set(xscale="log", xlabel="seconds of a round (log scale); less is better")
-        low, high = axes.get_xlim()
-        axes.set_xlim(low, high * 1.6)
+        sizes = [seconds for _, _, seconds in bars]
+        axes.set_xlim(min(sizes) / 4, max(sizes) * 3)
         axes.grid(axis="x", alpha=0.3)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

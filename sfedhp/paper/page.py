@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from sfedhp.core.files import write_text
@@ -73,7 +74,7 @@ def make_page(results: Results) -> Page:
             for name, lines in results.curves.items()
             if results.tables[name] in PANELS
         },
-        devices(results),
+        devices(results.devices),
     )
 
 
@@ -86,16 +87,16 @@ def _tiles(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def devices(results: Results) -> str:
+def devices(made_by_study: Mapping[str, Mapping[str, int]]) -> str:
     """Which devices made the runs, in a sentence; those of most runs first."""
     every: Counter[str] = Counter()
-    for made in results.devices.values():
+    for made in made_by_study.values():
         every.update(made)
-    parts = []
+    parts: list[str] = []
     for device, count in every.most_common():
         studies = [
             name if made[device] == sum(made.values()) else f"{name} ({made[device]} of {sum(made.values())})"
-            for name, made in results.devices.items()
+            for name, made in made_by_study.items()
             if made.get(device)
         ]
         words = f": {', '.join(studies)}" if parts else ""

@@ -83,7 +83,7 @@ _CLASSES: Final = {
 def to_html(page: Content) -> str:
     """The page; what is not for the first two minutes is folded."""
     body = [
-        "<h2>The paper's claims</h2>",
+        "<h2>The claims</h2>",
         _summary(page),
         "<h2>Ours − paper</h2>",
         *(f'<div class="card"><h3>{escape(table.title)}</h3>{_table(table)}</div>' for table in page.signs),
@@ -131,7 +131,7 @@ def _tiles(page: Content) -> str:
 
 def _summary(page: Content) -> str:
     rows = "".join(
-        f'<tr><td><a href="#{anchor(claim.title)}">{escape(claim.title)}</a></td>'
+        f'<tr><td><a href="#{anchor(claim.title)}">{escape(claim.name)}</a></td>'
         f'<td class="words">{_pill(claim.verdict)}</td><td class="words">{escape(claim.number)}</td>'
         f'<td class="words faint" data-head="{OTHER_READING}">{_pill(beside.verdict)}</td>'
         f'<td class="words">{_places(claim)}</td></tr>'

@@ -70,7 +70,7 @@ def _summary(page: Content) -> str:
         f"| claim | verdict | number | {OTHER_READING} | cells |",
         "| --- | --- | --- | --- | --- |",
         *(
-            f"| [{claim.title}](#{anchor(claim.title)}) | **{claim.verdict}** | {claim.number} "
+            f"| [{claim.name}](#{anchor(claim.title)}) | **{claim.verdict}** | {claim.number} "
             f"| {beside.verdict} | "
             f"{', '.join(f'[{short_name(place)}](#{anchor(head_of(place))})' for place in claim.places)} |"
             for claim, beside in zip(page.claims, page.claims_beside, strict=True)

@@ -75,10 +75,7 @@ def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
             and any((row.table, row.variant) == (each.table, each.variant) for each in local)
         ]
         if local:
-            ranges = [
-                f"{min(row.ours_tail for row in some):.0f} to {max(row.ours_tail for row in some):.0f} %"
-                for some in (local, averaged)
-            ]
+            ranges = [_range([row.ours_tail for row in some]) for some in (local, averaged)]
             text += (
                 f"Table 1's rows that were run ({reading}) have {ranges[0]} with local statistics and "
                 f"{ranges[1]} with averaged ones."
@@ -99,8 +96,10 @@ def _even_steps(results: Results, drawn: bool) -> Surprise:
         return Surprise(title, f"{text} (not run yet).", "even-k", "")
     means = {int(curve.strength): statistics.fmean(curve.tails("gm").values()) for curve in curves}
     even, odd = ([end for steps, end in means.items() if steps % 2 == rest] for rest in (0, 1))
-    text += (
-        f": {min(even):.0f} to {max(even):.0f} % with an even K up to 9, {min(odd):.0f} to {max(odd):.0f} % "
-        "with an odd one."
-    )
+    text += f": {_range(even)} with an even K up to {max(means)}, {_range(odd)} with an odd one."
     return Surprise(title, text, "even-k", even_steps(curves) if drawn else "")
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"

@@ -7,7 +7,7 @@ from typing import Final
 
 from sfedhp.paper.published import METHOD_NAMES, TABLES, in_words, overview, place_of
 from sfedhp.paper.rows import Row, table1_rows
-from sfedhp.paper.verdicts import BOUND, Cell, Claim, compare, judge_cells
+from sfedhp.paper.verdicts import BOUND, OURS, Cell, Claim, compare, judge_cells
 
 _OTHERS: Final = ("fedavg", "hierfavg", "fedprox", "pfedme")  # of Table 1
 _PERSONAL: Final = ("perfedavg", "pfedme", "heurfedamp", "pfedgp")  # with personalized models
@@ -75,7 +75,7 @@ def best_tuned(rows: Sequence[Row]) -> Claim:
         ]
     return judge_cells(
         "Best global model, every method at its best λ",
-        "Not the paper's: the same with every method's best row instead of the paper's choice.",
+        f"{OURS}: the same with every method's best row instead of the paper's choice.",
         "Tables 2 to 7: of every method the row of the paper's grid with the highest validation accuracy "
         f"(mean of the last five evaluations). {_COUNTS}.",
         tuple(TABLES),
@@ -95,7 +95,7 @@ def equal_work(rows: Sequence[Row]) -> Claim:
             cells.append(_against(table, ours, rival, ("sfedhp", words)))
     return judge_cells(
         "Best global model at equal work",
-        "Not the paper's, but fair: sFedHP's global model is above FedAvg and HierFAVG with as many gradient "
+        f"{OURS}, but fair: sFedHP's global model is above FedAvg and HierFAVG with as many gradient "
         "steps, and above pFedMe at the matched λ̄ = λ/2.",
         f"Table 1's sFedHP row against the three. {_COUNTS}.",
         tuple(TABLES),
@@ -114,7 +114,7 @@ def best_averaged(rows: Sequence[Row]) -> Claim:
     ]
     return judge_cells(
         "Best global model with averaged batch-norm statistics",
-        "Not the paper's: the same on CIFAR-10 with the mean of all clients' batch-norm statistics, which is "
+        f"{OURS}: the same on CIFAR-10 with the mean of all clients' batch-norm statistics, which is "
         "one model for all clients.",
         f"As Table 1, CIFAR-10. {_COUNTS}, with averaged statistics.",
         ("table6", "table7"),

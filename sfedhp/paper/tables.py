@@ -60,10 +60,10 @@ def text_tables(rows: Sequence[Row], tables: Iterable[str], *, whole: bool = Tru
 def claims_table(claims: Sequence[Claim], beside: Sequence[Claim]) -> TextTable:
     """A line for each claim, with its verdict under another reading beside."""
     return TextTable(
-        "The paper's claims",
+        "The claims",
         ("claim", "verdict", "number", OTHER_READING),
         tuple(
-            (claim.title, claim.verdict, claim.number, other.verdict)
+            (claim.name, claim.verdict, claim.number, other.verdict)
             for claim, other in zip(claims, beside, strict=True)
         ),
         text_columns=3,

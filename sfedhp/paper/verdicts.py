@@ -22,6 +22,7 @@ from sfedhp.paper.significance import LEVEL, Difference, difference, format_p, h
 Outcome = Literal["true", "false", "level", "not decided", "not run yet"]
 Verdict = Literal["holds", "holds partly", "does not hold", "not decided", "not run yet"]
 
+OURS: Final = "Not the paper's"  # how the statement of a claim begins that we added to its own
 BOUND: Final = 0.5  # points within which two accuracies are level
 RULE: Final = (
     f"A comparison is true or false if a paired t-test over seeds says so (p < {LEVEL} after Holm's "
@@ -66,6 +67,11 @@ class Claim:
     verdict: Verdict
     number: str  # what to remember
     findings: tuple[str, ...] = ()  # more lines
+
+    @property
+    def name(self) -> str:
+        """The title, and whether the paper does not claim it."""
+        return f"{self.title} (not the paper's)" if self.statement.startswith(OURS) else self.title
 
 
 def compare(

@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from sfedhp.engine import processes
 from sfedhp.engine.packing import pack
 from sfedhp.engine.processes import on_processes
 from sfedhp.engine.shares import clients_of, split_evenly
-from tests.support.sharing import check_same
+from tests.support.sharing import everything
 
 
 def die_in_the_second_round(clock, ids):
@@ -23,17 +24,19 @@ def die_in_the_second_round(clock, ids):
 
 
 def test_processes_give_the_same_as_one_and_a_lost_one_is_named(case):
-    def factory(simulator):
-        return on_processes(simulator, ("cpu", "cpu"))
-
     method = SFedHP(edge_rounds=2)
-    spread = case.simulator(method, worker_factory=factory)
-    check_same(spread, case.simulator(method))
+    spread = case.simulator(
+        method,
+        lost=die_in_the_second_round,
+        worker_factory=lambda simulator: on_processes(simulator, ("cpu", "cpu")),
+    )
+    rounds, alone = spread.run(2), case.simulator(method).run(1)
+    for mine, theirs in zip(everything(next(rounds)), everything(next(alone)), strict=True):
+        assert mine.shape == theirs.shape
+        assert (mine - theirs).norm() <= 1e-9 * theirs.norm()
     assert str(spread.graph_status) == "no: the work is done by 2 processes on cpu, cpu"
-    dying = case.simulator(method, lost=die_in_the_second_round, worker_factory=factory).run(2)
-    next(dying)
     with pytest.raises(InputError, match=r"^The process on cpu ended with exit code -9: .*`sfedhp resume`"):
-        next(dying)
+        next(rounds)
 
 
 class Pipe:
@@ -67,7 +70,7 @@ def fail(clock, ids):
     ],
 )
 def test_an_error_of_the_work_is_told(case, monkeypatch, lost, answer):
-    monkeypatch.setattr(processes.signal, "signal", lambda *words: None)
+    monkeypatch.setattr(signal, "signal", lambda *words: None)
     monkeypatch.setattr(processes, "keep_freed_memory", lambda: None)
     simulator = case.simulator(SFedHP(edge_rounds=1), lost=lost)
     (part,) = split_evenly(simulator.members, 1)
@@ -87,7 +90,7 @@ def test_an_error_of_the_work_is_told(case, monkeypatch, lost, answer):
     ],
 )
 def test_an_error_is_raised_where_the_run_was_started(answer, kind, words):
-    pool = object.__new__(processes.ProcessPool)
+    pool: Any = object.__new__(processes.ProcessPool)
     pool._devices, pool._pipes = ("cuda:0", "cuda:1"), [Pipe(), Pipe(answer)]
     with pytest.raises(kind, match=words):
         pool.call("edge_rounds", 0, {1: ()})

@@ -55,6 +55,8 @@ def test_nothing_is_claimed_of_what_was_not_run():
     assert {claim.verdict for claim in claims} == {"not run yet"}
     assert len(claims) == 17
     assert len({claim.title for claim in claims}) == 17
+    added = [claims[place] for place in (TUNED, EQUAL, AVERAGED)]
+    assert [claim for claim in claims if claim.name.endswith("(not the paper's)")] == added
     assert claims[BEST].number == "24 of 24 not run yet"
     assert claims[MARGINS].number == "24 of 24 not run yet"
 

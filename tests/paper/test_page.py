@@ -1,7 +1,6 @@
 import re
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -94,10 +93,10 @@ def test_the_terminal_has_the_verdicts_of_both_readings():
 
 def test_the_page_says_which_device_made_the_runs():
     made = {"fig2": {"cpu": 12}, "table2": {"NVIDIA H200": 40, "cpu": 6}, "fig3": {}}
-    assert devices(SimpleNamespace(devices=made)) == (
+    assert devices(made) == (
         "Runs by the device that made them: 40 on NVIDIA H200; 18 on a CPU: fig2, table2 (6 of 46)."
     )
-    assert devices(SimpleNamespace(devices={"fig3": {}})) == ""
+    assert devices({"fig3": {}}) == ""
 
 
 def test_a_figure_is_the_same_text_from_the_same_records():

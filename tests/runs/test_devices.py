@@ -86,5 +86,7 @@ def test_one_run_is_divided_between_processes(tmp_path: Path):
     environment = json.loads((tmp_path / "divided" / "environment.json").read_text())
     assert "2 processes on cpu, cpu" in json.dumps(environment)
     for mine, theirs in zip(found.edge_models, alone.edge_models, strict=True):
+        assert mine is not None
+        assert theirs is not None
         for name, value in mine.state_dict().items():
             assert value == pytest.approx(theirs.state_dict()[name], rel=1e-9, abs=1e-12)

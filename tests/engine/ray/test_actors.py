@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import coverage
 import pytest
@@ -258,11 +259,15 @@ def test_actors_ask_for_gpus_where_the_run_has_one(case, stand, monkeypatch, cou
     ray = stand(gpus=(1, 1))
     # There is no GPU here: what an actor is told is kept, and its share computes on the CPU.
     told: list[str] = []
-    monkeypatch.setattr(actors, "Actor", lambda threads, device: told.append(device) or Actor(threads, "cpu"))
-    simulator = case.simulator(SFedHP(edge_rounds=2))
-    gpu = SimpleNamespace(type="cuda")
-    with on_ray(OnGpu(simulator, gpu), "", count) as worker:
-        assert worker.device is gpu
+
+    def hire(threads, device):
+        told.append(device)
+        return Actor(threads, "cpu")
+
+    monkeypatch.setattr(actors, "Actor", hire)
+    simulator: Any = OnGpu(case.simulator(SFedHP(edge_rounds=2)))
+    with on_ray(simulator, "", count) as worker:
+        assert worker.device.type == "cuda"
         assert str(worker.status) == f"no: the work is done by {hired} Ray actors on GPUs"
     assert told == ["cuda"] * hired
     assert ray.options["num_gpus"] == part
@@ -270,7 +275,7 @@ def test_actors_ask_for_gpus_where_the_run_has_one(case, stand, monkeypatch, cou
 
 def test_a_cluster_without_gpus_is_refused_where_the_run_has_one(case, stand):
     stand()
-    simulator = OnGpu(case.simulator(SFedHP(edge_rounds=2)), SimpleNamespace(type="cuda"))
+    simulator: Any = OnGpu(case.simulator(SFedHP(edge_rounds=2)))
     with pytest.raises(InputError, match="No machine of the Ray cluster has a GPU"), on_ray(simulator, "", 0):
         pass
 
@@ -278,8 +283,8 @@ def test_a_cluster_without_gpus_is_refused_where_the_run_has_one(case, stand):
 class OnGpu:
     """A simulator that says that it is on a GPU."""
 
-    def __init__(self, simulator, device):
-        self._simulator, self.initial = simulator, SimpleNamespace(device=device)
+    def __init__(self, simulator):
+        self._simulator, self.initial = simulator, SimpleNamespace(device=SimpleNamespace(type="cuda"))
 
     def __getattr__(self, name):
         return getattr(self._simulator, name)
