@@ -9,10 +9,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Error
 from prometheus_client.parser import text_string_to_metric_families
 
 from sfedhp.core.errors import InputError
+from sfedhp.deploy.loopback import _Handler
 from sfedhp.report.watch import Watcher, seconds_left, state_of_runs, watch
+from tests.support.browser import EVIL
 from tests.support.run_folders import write_run
 
 
@@ -138,7 +141,15 @@ class Hostile(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_hostile_page_gets_nothing(browser, serve, tmp_path):
+@pytest.fixture
+def answered(monkeypatch):
+    """The status of every answer of a server in this process."""
+    found = []
+    monkeypatch.setattr(_Handler, "log_request", lambda handler, code="-", size="-": found.append(int(code)))
+    return found
+
+
+def test_a_hostile_page_gets_nothing(browser, serve, answered, tmp_path):
     server = serve(write_run(tmp_path / "one"))
     Hostile.target = server.address
     other = HTTPServer(("127.0.0.1", 0), Hostile)
@@ -153,9 +164,19 @@ def test_a_hostile_page_gets_nothing(browser, serve, tmp_path):
                 assert found["post"] == "refused"
                 for frame in opened.page.frames[1:]:
                     assert frame.locator(".sentence").count() == 0
+        assert len(answered) >= 8
+        assert set(answered) == {403, 501}  # 501: nothing can be written
     finally:
         other.shutdown()
         other.server_close()
+
+
+def test_a_name_that_leads_to_this_machine_gets_nothing(browser, serve, answered, tmp_path):
+    server = serve(write_run(tmp_path / "one"))
+    nothing = pytest.raises(Error, match="ERR_HTTP_RESPONSE_CODE_FAILURE")
+    with browser.open("about:blank") as opened, nothing:
+        opened.page.goto(f"http://{EVIL}:{server.port}/")
+    assert set(answered) == {403}
 
 
 def test_requests_for_other_hosts_from_elsewhere_and_to_write_are_refused(serve, tmp_path):

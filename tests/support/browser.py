@@ -59,6 +59,8 @@ _CHART_TEXT = """
 }
 """
 
+EVIL = "evil.example"  # a name of somebody else that leads to this machine
+_NAMES = f"MAP {EVIL} 127.0.0.1"
 _TIMEOUT = 300_000.0  # ms; a busy machine is no failure
 
 
@@ -124,7 +126,7 @@ class Browser:
             executable_path=self._path,
             timeout=_TIMEOUT,
             chromium_sandbox=False,
-            args=["--disable-gpu", "--disable-background-networking"],
+            args=["--disable-gpu", "--disable-background-networking", f"--host-resolver-rules={_NAMES}"],
         )
         return self
 
