@@ -16,6 +16,7 @@ from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 from sfedhp.deploy.site import SERVER, read_site
+from sfedhp.runs.hints import SeenClasses
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import read_rows
 
@@ -83,6 +84,20 @@ class LocalFederation:
         server = read_site(kit).role != "client"
         env = environment(os.getpid(), self._data.get(kit.name), server)
         return ManagedProcess(kit.name, command(workspace), kit, env)
+
+
+def classes_of_kits(kits: Path) -> dict[str, SeenClasses]:
+    """The classes of all clients' test rows, and those predicted, by kind of model.
+
+    Clients write them into their own status. They send them to no server; on one machine all can be read.
+    """
+    found: dict[str, SeenClasses] = {}
+    for run in kits.glob("*/run"):
+        status = read_status(run) or {}
+        for kind, (held, predicted) in status.get("classes", {}).items():
+            own = SeenClasses(set(held), set(predicted))
+            found[kind] = found[kind] | own if kind in found else own
+    return found
 
 
 def on_loopback(file: FederationFile, edges: int) -> FederationFile:

@@ -6,7 +6,8 @@ The rules are in docs/concepts.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 from sfedhp.core.formats import listed
 from sfedhp.nn.problems import Metric, main_metric
@@ -18,6 +19,23 @@ _RISE: Final = 1.0  # points of a percentage, or percent of an error
 _ADVICE: Final = "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)"
 
 
+class SeenClasses(NamedTuple):
+    """The classes that occur in test rows, and those that a kind of model predicts for them."""
+
+    held: AbstractSet[int]
+    predicted: AbstractSet[int]
+
+    @classmethod
+    def of(cls, confusion: Matrix) -> SeenClasses:
+        """Those of a confusion matrix."""
+        columns = enumerate(zip(*confusion, strict=True))
+        held = {label for label, row in enumerate(confusion) if any(row)}
+        return cls(held, {label for label, column in columns if any(column)})
+
+    def __or__(self, other: SeenClasses) -> SeenClasses:
+        return SeenClasses(self.held | other.held, self.predicted | other.predicted)
+
+
 def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list[str]:
     """What to tell the user about a run that did not diverge, one sentence each.
 
@@ -26,25 +44,34 @@ def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list
         scores: of its last state, where they are known.
         finished: whether all rounds are done; while some are left, accuracy may well be rising.
     """
-    names = [row["name"] for row in scores.classes if "name" in row] if scores is not None else []
-    found = [one_class(scores.confusion, names) if scores is not None else None, never_moved(rows)]
+    classes, names = {}, []
+    if scores is not None:
+        classes = {kind: SeenClasses.of(matrix) for kind, matrix in scores.confusion.items()}
+        names = [row["name"] for row in scores.classes if "name" in row]
+    return hints_of_classes(rows, classes, names, finished=finished)
+
+
+def hints_of_classes(
+    rows: Sequence[Row], classes: Mapping[str, SeenClasses], names: Sequence[str] = (), *, finished: bool
+) -> list[str]:
+    """The same where the classes that each kind of model predicts are known, and no other scores."""
+    found = [one_class(classes, names), never_moved(rows)]
     if finished:
         found.append(still_rising(rows))
     return [sentence for sentence in found if sentence is not None]
 
 
-def one_class(confusion: Mapping[str, Matrix], names: Sequence[str] = ()) -> str | None:
+def one_class(classes: Mapping[str, SeenClasses], names: Sequence[str] = ()) -> str | None:
     """A kind of model predicts the same class for every test row, although these have several classes.
 
     Args:
-        confusion: by kind of model.
+        classes: by kind of model.
         names: of the classes, where they have some.
     """
     named = []
-    for kind, matrix in confusion.items():
-        predicted = [label for label, column in enumerate(zip(*matrix, strict=True)) if any(column)]
-        if len(predicted) == 1 and sum(any(row) for row in matrix) > 1:
-            label = predicted[0]
+    for kind, (held, predicted) in classes.items():
+        if len(predicted) == 1 and len(held) > 1:
+            (label,) = predicted
             named.append(f"{kind.upper()} (class {names[label] if names else label})")
     return f"All predictions of {listed(named)} are one class: {_ADVICE}." if named else None
 

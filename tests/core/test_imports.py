@@ -13,10 +13,19 @@ def test_an_object_is_imported_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("no_such_module:f", "ModuleNotFoundError"), ("math:nothing", "AttributeError")]
+    ("name", "reason", "remedy"),
+    [
+        (
+            "no_such_module:f",
+            "ModuleNotFoundError",
+            ": start the command where no_such_module.py is, or name its folder in PYTHONPATH",
+        ),
+        ("math:nothing", "AttributeError", ""),
+    ],
 )
-def test_what_cannot_be_imported_is_refused(name, reason):
-    with pytest.raises(InputError, match=rf"^loss\.name = '{name}' cannot be imported \({reason}: .*\)\.$"):
+def test_what_cannot_be_imported_is_refused(name, reason, remedy):
+    message = rf"^loss\.name = '{name}' cannot be imported \({reason}: .*\){remedy}\.$"
+    with pytest.raises(InputError, match=message):
         import_named("loss.name", name)
 
 

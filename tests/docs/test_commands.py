@@ -70,6 +70,8 @@ WRITES_DATA = "python tools/scikit_sets.py --write sets"  # for the commands aft
 SCRIPTS = {
     "tools/compare_bits.py": ["record", str(ROOT), "hashes.json", "--only", "fedavg,sfedhp", "--no-deploy"],
     "benchmarks/deployment.py": [],
+    "benchmarks/stack_width.py": ["--methods", "fedavg", "--models", "mlr", "--rounds", "1"],
+    "benchmarks/unequal_clients.py": [],
 }
 NEED_A_GPU = ("benchmarks/stack.py",)
 

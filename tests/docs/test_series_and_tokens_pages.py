@@ -56,7 +56,7 @@ def test_the_figures_of_scikit_learn_beside_them(tmp_path: Path) -> None:
     guesses = [inputs[test, -1], LinearRegression().fit(inputs[~test], targets[~test]).predict(inputs[test])]
     errors = [float(np.sqrt(((guess - targets[test]) ** 2).mean())) for guess in guesses]
     text = " ".join((DOCS / "time-series.md").read_text(encoding="utf-8").split())
-    stated = re.search(r"an RMSE of ([\d.]+); a linear model .*? in one place\) ([\d.]+)\.", text)
+    stated = re.search(r"an RMSE of ([\d.]+), and a linear model .*? in one place\) ([\d.]+)\.", text)
     assert stated is not None
     assert errors == pytest.approx([float(figure) for figure in stated.groups()], abs=2e-3)
 

@@ -14,6 +14,7 @@ RESULTS = ROOT / "results"
 
 
 @pytest.mark.skipif(not os.environ.get("SFEDHP_DATA"), reason="SFEDHP_DATA names no folder with MNIST")
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rounds", [20, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_first_rounds_of_a_recorded_cell_come_again(rounds):
     recorded = read_records(RESULTS, ["table2-neighbouring"])

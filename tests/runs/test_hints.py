@@ -2,7 +2,8 @@
 
 import pytest
 
-from sfedhp.runs.hints import hints, never_moved, one_class, still_rising
+from sfedhp.runs.hints import SeenClasses, hints, hints_of_classes, never_moved, still_rising
+from sfedhp.runs.hints import one_class as one_class_of
 from sfedhp.runs.scores import Scores
 
 
@@ -14,6 +15,10 @@ def history(*accuracies, kind="gm", **others):
         | {name: values[number - 1] for name, values in columns.items() if values[number - 1]}
         for number in range(1, len(accuracies) + 1)
     ]
+
+
+def one_class(confusion):
+    return one_class_of({kind: SeenClasses.of(matrix) for kind, matrix in confusion.items()})
 
 
 def test_one_class_for_every_row():
@@ -92,3 +97,17 @@ def test_every_rule_is_asked():
         still_rising(rows),
     ]
     assert hints(history(50, 60, 60.5), Scores(3, [], [], {"gm": [[2, 1], [0, 3]]}), finished=True) == []
+
+
+def test_classes_without_scores():
+    """As in a deployment, where each client knows those of its own rows."""
+    rows = history(50, 50)
+    first, second = SeenClasses({0}, {1}), SeenClasses({1}, {1})
+    assert first | second == SeenClasses({0, 1}, {1})
+    found = hints_of_classes(rows, {"gm": first | second}, ["ill", "well"], finished=False)
+    assert found == [
+        "All predictions of GM (class well) are one class: "
+        "check the scale of the inputs (data.scale) and the rates (`sfedhp check`).",
+        never_moved(rows),
+    ]
+    assert hints_of_classes(rows, {"gm": first}, finished=False) == [never_moved(rows)]

@@ -20,9 +20,9 @@ from sfedhp.cli.output.federation import status_line, status_table
 from sfedhp.cli.paths import new_folder
 from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
-from sfedhp.deploy.local import LocalFederation, on_loopback
+from sfedhp.deploy.local import LocalFederation, classes_of_kits, on_loopback
 from sfedhp.nn.problems import problem_of
-from sfedhp.runs.hints import hints
+from sfedhp.runs.hints import hints_of_classes
 from sfedhp.runs.records import summarize
 
 
@@ -88,7 +88,10 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
         results().print(status_line(final) if final else "Nothing was done.", soft_wrap=True)
         results().print(f"Records and models: {kits}", soft_wrap=True)
     if not final.get("trouble"):
-        print_notes(hints(rows, None, finished=bool(final.get("finished"))))
+        schema = layout.cloud.schema
+        names = schema.class_names if schema is not None else ()
+        finished = bool(final.get("finished"))
+        print_notes(hints_of_classes(rows, classes_of_kits(kits), names, finished=finished))
     if stopped is not None:
         raise click.exceptions.Exit(128 + stopped)
     if final.get("trouble"):

@@ -223,14 +223,14 @@ class ClientRole:
         if personal is not None:
             evaluated = {"pm": (personal, own), **evaluated}
         algorithm, task = self.site.experiment.algorithm, self._task
-
-        def counted(model: tuple[Any, Tensor], rows: Rows) -> Any:
-            return count(algorithm, *model, task, rows, self._counting)
-
-        found: dict[str, Any] = {
-            name: {kind: counted(model, rows) for kind, model in evaluated.items()}
+        counting = self._counting
+        counted = {
+            name: {kind: count(algorithm, model, task, rows, counting) for kind, model in evaluated.items()}
             for name, rows in (("test", self._test), ("validation", self._validation))
             if int(rows.sizes)
+        }
+        found: dict[str, Any] = {
+            name: {kind: each.report for kind, each in kinds.items()} for name, kinds in counted.items()
         }
         if personal is not None:
             self._save_model(personal, int(request.clock.cloud_round), found.get("test", {}).get("pm"))
@@ -242,8 +242,9 @@ class ClientRole:
         trained = evaluated.get("gm") or evaluated.get("pm")
         if trained is not None:
             rows = Rows(task.inputs, task.labels, task.sizes)
-            found["train"] = {"loss": counted(trained, rows)}
+            found["train"] = {"loss": count(algorithm, trained, task, rows, counting).report}
         self._figures.scored([found])
+        self._figures.predicted({kind: each.classes for kind, each in counted.get("test", {}).items()})
         self._write_status(int(request.clock.cloud_round))
         return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.nn.problems import Metric
+from sfedhp.runs.hints import SeenClasses
 from sfedhp.runs.metrics import KINDS, ClientReport, metrics_of_reports
 from sfedhp.wire.direction import Direction
 
@@ -26,6 +27,7 @@ class Figures:
         self._metric, self._up = metric, up
         self._row: dict[str, Any] = {}
         self._sent: Counter[str] = Counter()  # since the role was started
+        self._classes: dict[str, list[list[int]]] = {}  # held and predicted, by kind of model
 
     def scored(self, reports: Sequence[ClientReport]) -> None:
         """Keep the main figure of each kind of model on these clients' rows, where it is known."""
@@ -33,6 +35,12 @@ class Figures:
         columns = [self._metric.column(kind) for kind in KINDS]
         known = {name: found[name] for name in columns if math.isfinite(found.get(name, math.nan))}
         self._row = {name: value for name, value in self._row.items() if name not in columns} | known
+
+    def predicted(self, classes: Mapping[str, SeenClasses | None]) -> None:
+        """Keep which classes each kind of model predicts for a client's test rows. No server learns them."""
+        self._classes = {
+            kind: [sorted(each.held), sorted(each.predicted)] for kind, each in classes.items() if each
+        }
 
     def trained(self, seconds: float, missing: Mapping[str, int] | None = None) -> None:
         """Keep how long the last round took, and which members missed how many of its requests."""
@@ -46,4 +54,5 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """As entries of a status."""
-        return {"row": self._row, "sent": dict(self._sent)}
+        classes = {"classes": self._classes} if self._classes else {}
+        return {"row": self._row, "sent": dict(self._sent), **classes}

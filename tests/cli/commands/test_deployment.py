@@ -20,6 +20,7 @@ from rich.table import Table
 
 from sfedhp.cli import main
 from sfedhp.cli.output.federation import status_line, status_table
+from sfedhp.runs.hints import SeenClasses
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
@@ -285,18 +286,22 @@ def test_what_is_said_at_the_end(sfedhp, played):
     assert "Records and models: runs/deploy-sfedhp-" in result.stdout
 
 
-def test_a_deployment_says_what_a_run_says(sfedhp, played, here):
+def test_a_deployment_says_what_a_run_says(sfedhp, played, here, monkeypatch):
     inputs = np.random.default_rng(0).normal(size=(60, 4)) * [1, 1, 1e4, 1]
     client = np.arange(60) // 2 % 3
     names, edges = np.array(["a", "b", "c"])[client], np.array(["n", "s", "s"])[client]
     np.savez(here / "raw.npz", inputs=inputs, labels=np.arange(60) % 2, client=names, edge=edges)
     rows = [{"round": number, "gm": 50.0, "seconds": 1.0} for number in (1, 2, 3)]
-    played(statuses=(STATUS | {"finished": True},), rows=lambda self: rows, poll=lambda self: False)
+    constant = {"gm": SeenClasses({0, 1}, {1})}
+    ended = (STATUS | {"finished": True},)
+    played(statuses=ended, rows=lambda self: rows, poll=lambda self: False)
+    monkeypatch.setattr("sfedhp.cli.commands.deploy.classes_of_kits", lambda kits: constant)
     words = ["data.source=raw.npz", "rounds=3", "model.name=mlr"]
     result = sfedhp("deploy", "federation.toml", "--local", *words, "--out", "kits")
     assert result.exit_code == 0, result.stderr
     assert "`edge` of raw.npz gives edges = 2 and clients_per_edge = [1, 2]." in result.stderr
     assert "The inputs are not scaled, and input 2 reaches" in result.stderr
+    assert "All predictions of GM (class 1) are one class" in result.stderr
     assert "The accuracy of GM (50.00 %) never moved from its first evaluation" in result.stderr
 
 

@@ -9,7 +9,9 @@ import pytest
 import sfedhp
 from sfedhp.cli.output.federation import status_line
 from sfedhp.deploy.event_log import read_status
+from sfedhp.deploy.local import classes_of_kits
 from sfedhp.deploy.monitor import kit_samples
+from sfedhp.runs.hints import SeenClasses
 from sfedhp.runs.score_files import read_scores
 from tests.support.deploy_memory import Federation, experiment
 
@@ -42,6 +44,9 @@ def test_roles_agree_on_accuracies_and_bytes(name, tmp_path):
         expected = {(kind,): row[kind] for kind in ("pm", "em", "gm") if row[kind] is not None}
         assert samples(kit, "sfedhp_accuracy_percent") == pytest.approx(expected)
         assert len(samples(kit, "sfedhp_round_seconds")) == 1
+    classes = classes_of_kits(tmp_path)
+    assert classes == {kind: SeenClasses.of(matrix) for kind, matrix in scores.confusion.items()}
+    assert "classes" not in (read_status(tmp_path / "cloud" / "run") or {}), "no server learns them"
     of_cloud = samples(tmp_path / "cloud", "sfedhp_sent_bytes")
     rows = federation.rows()
     for (direction,), value in of_cloud.items():

@@ -201,8 +201,8 @@ KINDS = {
 @pytest.mark.parametrize(
     ("dtype", "weight_decay"),
     [
-        pytest.param(torch.float32, 0.0, marks=pytest.mark.no_cover),  # the same lines as the next
-        (torch.float64, 0.0),
+        pytest.param(torch.float32, 0.0, marks=pytest.mark.no_cover),  # the same lines as the last
+        pytest.param(torch.float64, 0.0, marks=pytest.mark.no_cover),
         (torch.float64, 0.2),
     ],
 )
