@@ -36,6 +36,9 @@ class SeenClasses(NamedTuple):
         return SeenClasses(self.held | other.held, self.predicted | other.predicted)
 
 
+_NO_CLASSES: Final = SeenClasses(frozenset(), frozenset())
+
+
 def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list[str]:
     """What to tell the user about a run that did not diverge, one sentence each.
 
@@ -69,7 +72,8 @@ def one_class(classes: Mapping[str, SeenClasses], names: Sequence[str] = ()) -> 
         names: of the classes, where they have some.
     """
     named = []
-    for kind, (held, predicted) in classes.items():
+    for kind in KINDS:
+        held, predicted = classes.get(kind, _NO_CLASSES)
         if len(predicted) == 1 and len(held) > 1:
             (label,) = predicted
             named.append(f"{kind.upper()} (class {names[label] if names else label})")
