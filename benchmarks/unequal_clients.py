@@ -54,7 +54,7 @@ def loop(module: nn.Module, inputs: Tensor, labels: Tensor, sizes: Tensor) -> No
         optimizer = torch.optim.SGD(module.parameters(), RATE)
         for rows in torch.split(torch.randperm(size), BATCH):
             optimizer.zero_grad()
-            cross_entropy(module(inputs[client, rows]), labels[client, rows]).backward()  # type: ignore[no-untyped-call]
+            cross_entropy(module(inputs[client, rows]), labels[client, rows]).backward()
             optimizer.step()
 
 
@@ -78,7 +78,7 @@ def main() -> None:
         grouped = seconds(epoch)
         with patch.object(inner, "groups_of_like_size", lambda *_: []):
             together = seconds(epoch)
-        plain = seconds(lambda module=module: loop(module, inputs, labels, sizes))  # type: ignore[misc]
+        plain = seconds(lambda module=module: loop(module, inputs, labels, sizes))
         print(f"{name:8}{grouped:10.2f}{together:10.2f}{plain:10.2f}")
 
 

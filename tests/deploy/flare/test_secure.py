@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 import sfedhp
+from sfedhp.algorithms import FEDERATED
 from tests.support.deploy_memory import experiment, same_models
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
 from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
 
+METHODS = [name for name, kind in FEDERATED.items() if kind().needs_only_sums]
 DOWN, UP = ("work", "offer", "confirm", "unmask"), ("reply", "offers", "confirmed", "shares")
 
 
-@pytest.mark.parametrize("name", ["fedavg", pytest.param("sfedhp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [name if name == "fedavg" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_a_secure_federation_on_loopback_gives_the_simulators_models(name, tmp_path):
     what = experiment(name, secure=True, edges=1, clients_per_edge=3, rounds=2)
     run = sfedhp.run(what)
