@@ -1,1 +1,1 @@
-"""Errors, options, keys, vectors and files: what everything else is written in. Imports no other package."""
+"""Errors, options, keys, vectors and files: the lowest layer, which imports no other package of sfedhp."""

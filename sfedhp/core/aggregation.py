@@ -1,7 +1,7 @@
-"""Robust aggregation: uploads are changed before a method averages them, so that a few bad ones count little.
+"""Robust aggregation: uploads are changed before the mean, so that a few malicious ones have little effect.
 
-Every method keeps its own arithmetic. Its weighted mean of the changed uploads is the coordinate-wise median
-or trimmed mean of what was sent: where a member's coordinate is cut, the mean of the others takes its place.
+Methods do not change. Their weighted mean of the changed uploads is the coordinate-wise median or trimmed
+mean of the original ones: a coordinate that is cut is replaced by the mean of the others.
 
 Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates.
 D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. ICML 2018. https://arxiv.org/abs/1803.01498
@@ -39,15 +39,15 @@ class AggregationOptions:
 
     @property
     def robust(self) -> bool:
-        """Whether anything is done beside the method's own mean."""
+        """Whether a robust rule or clipping is on."""
         return self.rule != "mean" or self.clip > 0
 
 
-MEAN: Final = AggregationOptions()  # the method's own mean and nothing else
+MEAN: Final = AggregationOptions()  # the method's own mean, unchanged
 
 
 class Cut(NamedTuple):
-    """What was cut of each member's upload."""
+    """How much of each member's upload was trimmed, and whether it was clipped."""
 
     trimmed: Tensor  # (..., members), the share of its coordinates
     clipped: Tensor  # (..., members) bool, whether its change was shortened
@@ -74,12 +74,12 @@ def aggregate(
 
 
 def trim(options: AggregationOptions, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The rule on values (..., members, n), without clipping; and the share (..., members) that was cut."""
+    """Apply the rule to values (..., members, n), without clipping; also the share (..., members) cut."""
     if options.rule == "mean":
         return values, torch.zeros_like(weights)
     present = weights > 0
     members = present.sum(-1)
-    middle = ((members - 1) // 2).clamp_min(0)  # cut at each end, the middle one or two are left
+    middle = ((members - 1) // 2).clamp_min(0)  # cut at each end; the middle one or two remain
     if options.rule == "median":
         cut, weights = middle, present.to(values.dtype)
     else:

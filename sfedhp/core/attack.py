@@ -1,4 +1,4 @@
-"""Members that misbehave in a simulation: to measure what robust aggregation is worth."""
+"""Malicious clients in a simulation, to measure the effect of robust aggregation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AttackOptions:
 
     @property
     def factors(self) -> float:
-        """By what a malicious client multiplies its change."""
+        """The factor of a malicious client's change."""
         return {"sign-flip": -1.0, "scale": self.factor}.get(self.kind, 1.0)
 
 
@@ -50,7 +50,7 @@ def malicious(options: AttackOptions, seed: int, ids: Tensor) -> Tensor:
 
 
 def factors_of(options: AttackOptions, seed: int, ids: Tensor) -> Tensor:
-    """By what each client (edges, clients per edge) multiplies its change: 1, but for malicious ones."""
+    """The factor of each client's change, (edges, clients per edge): 1, except for malicious clients."""
     return torch.where(malicious(options, seed, ids), options.factors, 1.0)
 
 

@@ -1,14 +1,15 @@
-"""Checksums inside the files that are read again: a flipped bit is found, and the file is named.
+"""Checksums in the files that sfedhp reads again, so that a flipped bit is detected.
 
-A safetensors file has its checksum in its metadata, a JSON object under a key of its own. Files that older
-versions wrote have none, and are read as they are.
+A safetensors file has its checksum in its metadata, a JSON object under a key of its own. Files of older
+versions have no checksum; they are read without a check.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,7 +23,7 @@ _CHUNK: Final = 2**20
 
 
 class DamagedError(InputError):
-    """A file of a run is not as it was written."""
+    """The content of a file does not match its checksum or its format."""
 
 
 def checksum(data: bytes) -> str:
@@ -36,7 +37,7 @@ def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object of a file without its checksum, which must be right where there is one.
+    """The JSON object of a file without its checksum, which must be right if there is one.
 
     Raises:
         DamagedError: it is wrong.
@@ -45,6 +46,22 @@ def checked(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     if _KEY in values and values[_KEY] != _of_values(own):
         raise DamagedError(f"{path} is damaged: its content does not match its checksum.")
     return own
+
+
+@contextmanager
+def reading(path: Path, content: str, remedy: str) -> Iterator[None]:
+    """Turn errors of reading a JSON file into a message with its content and a remedy; a missing file passes.
+
+    Raises:
+        DamagedError: the file cannot be opened, or does not hold what it should.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = str(error).rstrip(".")
+        raise DamagedError(f"{path}, {content}, cannot be read ({reason}): {remedy}.") from None
 
 
 def seal(path: Path) -> None:
@@ -66,7 +83,7 @@ def seal(path: Path) -> None:
 
 
 def check_sealed(path: Path) -> None:
-    """Check the checksum of a safetensors file, where it has one.
+    """Check the checksum of a safetensors file, if it has one.
 
     Raises:
         OSError: the file is not there, or cannot be read.

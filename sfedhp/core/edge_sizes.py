@@ -43,5 +43,5 @@ def as_option(sizes: Sequence[int]) -> int | tuple[int, ...]:
 
 
 def shown(clients_per_edge: int | Sequence[int]) -> str:
-    """The option as a user writes it: 3 or [2, 4]."""
+    """The option in a user's notation: 3 or [2, 4]."""
     return str(clients_per_edge if isinstance(clients_per_edge, int) else list(clients_per_edge))

@@ -1,4 +1,4 @@
-"""The options of what computes a run."""
+"""The options of the engine that computes a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfedhp.core.types import Precision
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The [engine] section: what computes a run, and how exactly; it does not change the method."""
+    """The [engine] section: which processes and devices compute a run, and how exactly; not the method."""
 
     kind: Annotated[
         Literal["process", "ray"], Help("compute in one process, or in actors of a Ray cluster")

@@ -29,7 +29,7 @@ class Factored(NamedTuple):
     """Models that differ from an anchor by a low-rank change of each layer.
 
     The layers are in the order of the flat vector, each with weight (out, in) and bias (out). A layer whose
-    change is not of low rank is held as its own part of the flat vector, (..., members, size).
+    change is not of low rank is stored as its own part of the flat vector, (..., members, size).
     """
 
     anchor: Tensor  # (..., members, d), or (..., 1, d) where all members share it; (d,) for a model alone
@@ -64,7 +64,7 @@ class SliceWriter(Generic[Tree]):
     """
 
     def __init__(self, axis: int, total: int, shared_anchors: bool = True):
-        """Begin with nothing written.
+        """Prepare to write slices.
 
         Args:
             axis: the axis of members.

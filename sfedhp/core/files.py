@@ -27,18 +27,41 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
         durable: wait until the file and its name are on the disk, so that they also survive a power cut.
     """
     # A folder of its own: some writers, as that of safetensors, have temporary files of their own.
-    folder = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
-    folder.mkdir(exist_ok=True)
-    try:
+    with temporary_folder(path) as folder:
         beside = folder / path.name
         write(beside)
         if durable:
             fsync(beside)
         os.replace(beside, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if durable:
         fsync(path.parent)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A folder beside a path, for what is moved there when it is complete; removed with what is left in it.
+
+    If this process is killed first, `remove_temporary_files` removes it.
+    """
+    folder = path.with_name(f".{path.name}.{os.getpid()}{_TEMPORARY}")
+    folder.mkdir(0o700, exist_ok=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path, instead: str = "another file") -> Iterator[None]:
+    """Turn errors of writing into a message that names the file or folder and a remedy.
+
+    Raises:
+        InputError: instead of any OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}): choose {instead}.") from None
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -53,7 +76,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_temporary_files(folder: Path, *below: str, shared: bool = False) -> None:
-    """Remove what killed writes of this package left, and nothing else.
+    """Remove temporary files that killed processes of this package left, and nothing else.
 
     Args:
         folder: where this process writes.
@@ -95,11 +118,9 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """
     if sys.platform == "win32":
         raise InputError("sfedhp writes runs on Linux and macOS: on Windows, use it inside WSL.")
-    try:
+    with writing(folder, "another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,14 +1,14 @@
-"""A user's own code: named as `package.module:name` in a config, and its errors as sentences."""
+"""Imports a user's code, named `package.module:name` in a config, and turns its errors into messages."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 
 
 def is_import(name: str) -> bool:
@@ -30,9 +30,28 @@ def import_named(key: str, name: str) -> Any:
     first = module.partition(".")[0]
     absent = bool(first) and find_spec(first) is None
     remedy = f"start the command where {first}.py is, or name its folder in PYTHONPATH" if absent else ""
-    with user_code(f"{key} = {name!r} cannot be imported", remedy):
-        found = getattr(importlib.import_module(module), attribute)
-    return found
+    failure = f"{key} = {name!r} cannot be imported"
+    with user_code(failure, remedy):
+        found = importlib.import_module(module)
+        if not hasattr(found, attribute):
+            callables = [each for each, value in vars(found).items() if callable(value)]
+            hint = did_you_mean(attribute, callables, "correct the name.", lambda near: f"{module}:{near}")
+            raise InputError(f"{failure}, because {module} has no {attribute}: {hint}")
+        return getattr(found, attribute)
+
+
+def what_to_name(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The end of a message about a name that is neither known nor that of a user's own code.
+
+    Args:
+        name: as the user gave it.
+        known: the right names.
+        otherwise: what to do if none is near.
+    """
+    module, _, attribute = name.rpartition(".")
+    if module:
+        return f"write {module}:{attribute}, with a colon before the name in the module."
+    return did_you_mean(name, known, otherwise)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Counter-based randomness: a draw depends on the parts of its key and on nothing else.
+"""Counter-based random numbers: a draw depends only on the parts of its key.
 
-So a stack of clients and one client alone, a stack of runs and one run, a resumed run and an uninterrupted
-one draw the same. There is no generator object; everything is vectorized 64-bit integer arithmetic (the
-mixing function of SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
+So draws are the same for a stack of clients and one client alone, for a stack of runs and one run, and for a
+resumed and an uninterrupted run. There is no generator object; everything is vectorized 64-bit integer
+arithmetic (the mixing function of SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _SECOND: Final = -7723592293110705685  # 0x94d049bb133111eb
 _WORDS: Final = tuple(np.uint64(word % 2**64) for word in (_GOLDEN, _FIRST, _SECOND))
 _SHIFTS: Final = tuple(np.uint64(bits) for bits in (30, 27, 31))
 _LARGEST: Final = torch.iinfo(torch.int64).max
+_PIECE: Final = 2**16  # numbers of a large draw that are hashed at a time
 
 
 def key(*parts: int | Tensor) -> Tensor:
@@ -54,7 +55,7 @@ def key(*parts: int | Tensor) -> Tensor:
 
 
 def _on_cpu(parts: Sequence[int | Tensor]) -> Tensor:
-    """The same in NumPy: its calls cost a fraction of torch's, and it has unsigned shifts."""
+    """`key` in NumPy, whose calls cost a fraction of torch's, and which has unsigned shifts."""
     mixed = np.zeros(1, np.uint64)  # an array, because a NumPy scalar warns on overflow
     for part in parts:
         own = part.numpy().view(np.uint64) if isinstance(part, Tensor) else np.uint64(part % 2**64)
@@ -99,6 +100,26 @@ def choose(keys: Tensor, sizes: Tensor, width: int, count: int, ragged: bool = T
     return chosen, rows[:count] < sizes.unsqueeze(-1)
 
 
+def choose_of_many(stream: Tensor, count: int, wanted: int) -> Tensor:
+    """Draw distinct numbers below `count`, a million or more, (wanted,) in order: those of the smallest keys.
+
+    It takes them in pieces that fit a processor's cache, and keeps only the smallest of each.
+
+    Args:
+        stream: (), the key of the draw; that of a number is `key(stream, number)`.
+        count: of the numbers to draw from.
+        wanted: how many to draw.
+    """
+    smallest, numbers = [], []
+    for first in range(0, count, _PIECE):
+        piece = torch.arange(first, min(first + _PIECE, count), device=stream.device)
+        found = torch.topk(key(stream, piece), min(wanted, len(piece)), largest=False)
+        smallest.append(found.values)
+        numbers.append(piece[found.indices])
+    places = torch.topk(torch.cat(smallest), wanted, largest=False).indices
+    return torch.cat(numbers)[places].sort().values
+
+
 def shuffle(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
     """A random order of the first `size` of `width` rows for each key, (..., width); the rest follows."""
     rows = _numbers(width, sizes.device)
@@ -119,7 +140,7 @@ def _numbers(count: int, device: torch.device) -> Tensor:
 
 
 def _mix(z: Tensor) -> Tensor:
-    """The finalizer of SplitMix64."""
+    """Mix the bits of 64-bit integers: the finalizer of SplitMix64."""
     z = (z ^ _shifted(z, 30)) * _FIRST
     z = (z ^ _shifted(z, 27)) * _SECOND
     return z ^ _shifted(z, 31)

@@ -10,7 +10,7 @@ from sfedhp.core.options import Bounds, CountOrOff, Help
 
 @dataclass(frozen=True)
 class LateOptions:
-    """The [late] section: for how many edges the cloud waits, and what a late upload weighs."""
+    """The [late] section: for how many edges the cloud waits, and the weight of late uploads."""
 
     quorum: Annotated[
         CountOrOff, Help("how many edges' uploads end a cloud round (three-tier methods); 0: all")

@@ -18,14 +18,14 @@ from sfedhp.core.keys import words
 
 
 class NoiseSource(Protocol):
-    """Where the noise of a role comes from."""
+    """The source of a role's noise."""
 
     def bound_to(self, *values: Tensor) -> Normals:
-        """A source of numbers that are the same again only where these values are the same again."""
+        """A source whose numbers also depend on these values: other values give other numbers."""
 
 
 class Normals(Protocol):
-    """A source of standard normal numbers: equal keys, equal numbers; other keys, independent ones."""
+    """A source of standard normal numbers: equal keys give equal numbers, other keys independent ones."""
 
     def __call__(self, keys: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """Independent standard normal numbers (..., count) for keys (...)."""
@@ -35,10 +35,9 @@ class Normals(Protocol):
 
 
 class KeyedNormals:
-    """Numbers that follow from the keys alone, which repeats a simulation to the bit.
+    """Numbers that follow from the keys alone, so that a simulation repeats bit for bit.
 
-    Everybody who knows the seed can compute them, so that they protect nobody: a deployment uses
-    `SecretNormals`.
+    Anyone who knows the seed can compute them, so they protect no data: a deployment uses `SecretNormals`.
     """
 
     def __call__(self, keys: Tensor, count: int, dtype: torch.dtype) -> Tensor:
@@ -54,7 +53,7 @@ class KeyedNormals:
         return self
 
     def stream(self, keys: Tensor) -> Tensor:
-        """The keys as they are."""
+        """The keys themselves, which are not secret in a simulation."""
         return keys
 
 
@@ -65,7 +64,7 @@ KEYED: Final = KeyedNormals()
 class SecretNormals:
     """Numbers that follow from the keys and a secret, such as 32 bytes of the system's generator.
 
-    The bits are SHAKE-256 of both: who does not know the secret cannot tell them from fresh random bits. A
+    The bits are SHAKE-256 of both: without the secret, they cannot be distinguished from fresh random bits. A
     request that is repeated after a crash gets the same numbers again, and so reveals nothing new.
     """
 
@@ -81,7 +80,7 @@ class SecretNormals:
         return torch.stack(rows).to(keys.device, dtype).view(*keys.shape, count)
 
     def bound_to(self, *values: Tensor) -> SecretNormals:
-        """A source with a secret of its own, which follows from this one and the values."""
+        """A source with a new secret, derived from this one and the values."""
         message = hashlib.sha256()
         for value in values:
             message.update(repr((value.dtype, tuple(value.shape))).encode())

@@ -19,7 +19,7 @@ class Bounds:
 
     least: float = float("-inf")
     most: float = float("inf")
-    exclusive: bool = False  # `least` itself is refused
+    exclusive: bool = False  # `least` itself is rejected
 
     def admits(self, value: float) -> bool:
         """Whether the value is within the bounds; NaN is not."""
@@ -136,7 +136,7 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
-    """Why a value of none of these types is refused, and what to write instead."""
+    """The error message for a value of none of these types, with a remedy."""
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
         return "is a scalar of NumPy or torch: convert it with .item()."
     for kind in kinds:
@@ -159,5 +159,18 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
         return "is not text: write it in quotes."
     if bool in kinds:
         return "is neither true nor false: use one of them."
-    names = [getattr(kind, "__name__", str(kind)) for kind in kinds if kind is not types.NoneType]
-    return f"cannot be used: it must be of the type {' or '.join(names)}."
+    kinds = [kind for kind in kinds if kind is not types.NoneType]
+    names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    return f"cannot be used: {_instead(value, kinds) or f'it must be of the type {names}'}."
+
+
+def _instead(value: Any, kinds: list[Any]) -> str:
+    """What to write instead of a class, or of the first option of a section; empty: it is not known."""
+    if isinstance(value, type) and any(isinstance(kind, type) and issubclass(value, kind) for kind in kinds):
+        return f"write {value.__name__}(), an instance instead of the class"
+    sections: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    for kind in sections:
+        for first in fields_of(kind)[:1]:
+            if any(_is_of(value, each) for each in _parts(types_of(kind)[first.name])[0]):
+                return f"write {kind.__name__}({first.name}={value!r})"
+    return ""

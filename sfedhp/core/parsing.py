@@ -52,7 +52,7 @@ def _parsed(parse: Callable[[Any], Any], text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
-        if "integer string conversion" in str(error):  # int() refuses thousands of digits with advice on sys
+        if "integer string conversion" in str(error):  # int() rejects thousands of digits with advice on sys
             raise ValueError(_TOO_LONG) from None
         raise
     _check(value, 0)

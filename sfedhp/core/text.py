@@ -1,4 +1,4 @@
-"""Text that others wrote, made safe to print and to name files."""
+"""Makes untrusted text safe to print and to use in file names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_FILE_NAME = 50  # characters; most systems allow 255 bytes with what is
 
 
 def printable(text: str, most: int = 200) -> str:
-    """At most this many characters; those a terminal could obey, as escape codes, are written as escapes."""
+    """At most this many characters of a text, with control characters escaped."""
     shown = "".join(each if each.isprintable() else _escaped(each) for each in text[:most])
     return shown if len(text) <= most else f"{shown}…"
 
@@ -22,7 +22,7 @@ def _escaped(character: str) -> str:
 def file_names(texts: Sequence[str]) -> list[str]:
     """The texts as names of files, all different: letters, digits, `-`, `_` and `.`, and `_` for all else.
 
-    They differ also where upper and lower case do not.
+    The names differ even if upper and lower case are not distinguished.
     """
     found: list[str] = []
     taken: set[str] = set()

@@ -1,4 +1,4 @@
-"""Functions of states: a state is a tensor, or a tuple of states."""
+"""Functions on trees of tensors (states): a tree is a tensor, or a tuple of trees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree_map(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors of a state as they are held, in their order."""
+    """The tensors of a state in their order, without copies."""
     return [tensor for part in tree for tensor in tensors_of(part)] if isinstance(tree, tuple) else [tree]
 
 
@@ -62,7 +62,7 @@ def without_repeats(tensor: Tensor) -> Tensor:
 
 
 def part_names(tree: tuple[Any, ...]) -> Sequence[str | int]:
-    """What the parts of a tuple are called in files: its own `file_names`, else its fields, else numbers."""
+    """The names of a tuple's parts in files: its own `file_names`, else its fields, else numbers."""
     names: Sequence[str | int] = getattr(tree, "file_names", getattr(tree, "_fields", range(len(tree))))
     return names
 

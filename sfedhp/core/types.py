@@ -17,9 +17,9 @@ Parts = TypeVar("Parts", bound=tuple[Any, ...])
 
 
 class Clock(NamedTuple):
-    """The time of a step. Schedules and keyed draws depend on it and on nothing else."""
+    """The time of a step: cloud round and edge round. Schedules and keyed draws depend only on it."""
 
-    cloud_round: int | Tensor  # a 0-dim tensor where a round is recorded as a CUDA graph
+    cloud_round: int | Tensor  # a 0-dim tensor if a round is recorded as a CUDA graph
     edge_round: int = 0
 
 
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 
     inputs: Tensor  # (..., rows, *shape)
     labels: Tensor  # (..., rows, *target): a class has no axes of its own, other targets have one
-    real: Tensor  # (..., rows) bool: False where a row only pads a shorter client; it tells rows and stack
+    real: Tensor  # (..., rows) bool: False for padding rows; its shape gives rows and stack
     keys: Tensor | None = None  # (...) int64, of this draw; dropout masks follow from it. None: no dropout
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Batch:

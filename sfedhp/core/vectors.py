@@ -56,7 +56,7 @@ def smooth_l1(model: Tensor, smoothing: Scalar) -> Tensor:
 
 
 def smooth_l1_grad(model: Tensor, smoothing: Scalar | Tensor) -> Tensor:
-    """∇φ_ρ(x) = tanh(x/ρ)."""
+    """The gradient of `smooth_l1`: ∇φ_ρ(x) = tanh(x/ρ), for each element."""
     # tanh y = 2 σ(2y) − 1; a CPU computes three sigmoids in the time of one tanh.
     return torch.sigmoid_(2 / smoothing * model).mul_(2).sub_(1)
 

@@ -10,7 +10,8 @@ from torch.testing import assert_close
 
 from sfedhp.core.factored import Factored, Layer, SliceWriter, add_change, dense
 from sfedhp.core.trees import tree_map
-from tests.support.factored_models import LEADS, SIZES, D, factored, normal
+from tests.support.factored_models import LEADS, SIZES, D, factored
+from tests.support.tensors import normal
 
 
 def written_out(model):
@@ -37,7 +38,7 @@ def test_a_factored_model_is_what_its_factors_say(lead, anchors):
     assert_close(dense(model), written_out(model))
 
 
-def test_the_shape_is_known_whatever_the_first_layer_is():
+def test_the_shape_is_known_with_any_first_layer():
     model = factored((2, 3), (2, 1))
     assert model._replace(layers=model.layers[1:]).shape == (2, 3, D)
 

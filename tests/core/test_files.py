@@ -54,7 +54,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_windows_is_told_where_to_go(tmp_path, monkeypatch):
+def test_windows_gets_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.platform", "win32")
     with pytest.raises(InputError, match="inside WSL"), locked(tmp_path / "run"):
         pass

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfedhp.core.keys import ROLES, choose, key, uniform
+from sfedhp.core.keys import ROLES, choose, choose_of_many, key, uniform
 
 integers = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 
@@ -85,7 +85,15 @@ def test_choose_everything_keeps_the_order():
     assert real.sum(-1).tolist() == [2, 4]
 
 
-def test_choose_needs_no_mask_where_everybody_has_all_rows():
+@pytest.mark.parametrize("piece", [3, 7, 1000])
+@pytest.mark.parametrize(("count", "wanted"), [(1, 1), (30, 5), (30, 30)])
+def test_a_draw_of_many_is_that_of_all_at_once(count, wanted, piece, monkeypatch):
+    monkeypatch.setattr("sfedhp.core.keys._PIECE", piece)
+    at_once = key(key(3), torch.arange(count)).topk(wanted, largest=False).indices.sort().values
+    assert torch.equal(choose_of_many(key(3), count, wanted), at_once)
+
+
+def test_choose_needs_no_mask_where_everyone_has_all_rows():
     keys, sizes = key(torch.arange(3), 5), torch.full((3,), 9)
     for masked, bare in zip(choose(keys, sizes, 9, 4), choose(keys, sizes, 9, 4, ragged=False), strict=True):
         assert torch.equal(masked, bare)

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from sfedhp.algorithms import SFedHP
+from sfedhp.algorithms import FedAvg, SFedHP
 from sfedhp.config import Experiment
 from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import Bounds, Rate, check_options
 from sfedhp.core.scalars import PerRun
+from sfedhp.data import DataOptions
 
 
 class Shape(Protocol):
@@ -129,10 +130,30 @@ def test_each_wrong_value_gets_its_sentence(wrong, sentence):
         (lambda: Experiment(device=True), "device = True is not text"),  # type: ignore[arg-type]
         (lambda: Experiment(engine=EngineOptions(address=5)), "engine.address = 5 is not text"),  # type: ignore[arg-type]
         (lambda: Experiment(engine=EngineOptions(inner=False)), "engine.inner = False is not known"),  # type: ignore[arg-type]
-        (lambda: Experiment(algorithm="fedavg"), "algorithm = 'fedavg' cannot be used"),  # type: ignore[arg-type]
     ],
 )
 def test_the_options_of_a_run_are_checked(make, sentence):
     with pytest.raises(InputError) as error:
         make()
     assert str(error.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"algorithm": "fedavg"}, "did you mean sfedhp.FedAvg()?"),
+        ({"algorithm": "FedAvg"}, "did you mean sfedhp.FedAvg()?"),
+        ({"algorithm": "xyz"}, "write an instance, such as sfedhp.FedAvg()."),
+        ({"algorithm": FedAvg}, "cannot be used: write FedAvg(), an instance instead of the class."),
+        ({"data": DataOptions}, "cannot be used: write DataOptions(), an instance instead of the class."),
+        ({"data": "patients.csv"}, "cannot be used: write DataOptions(source='patients.csv')."),
+        ({"model": "mlr"}, "cannot be used: write ModelOptions(name='mlr')."),
+        ({"evaluation": 5}, "cannot be used: write EvaluationOptions(every=5)."),
+        ({"data": FedAvg()}, "cannot be used: it must be of the type DataOptions."),
+        ({"model": FedAvg}, "cannot be used: it must be of the type ModelOptions."),
+    ],
+)
+def test_what_is_no_section_and_no_method_gets_a_remedy(wrong, remedy):
+    with pytest.raises(InputError) as error:
+        Experiment(**wrong)
+    assert str(error.value).endswith(remedy)

@@ -7,7 +7,8 @@ from torch.testing import assert_close
 from sfedhp.core.factored import Factored, Layer, dense
 from sfedhp.core.trees import keep, part_names, tree_map
 from sfedhp.engine.rounds import Served
-from tests.support.factored_models import D, factored, normal
+from tests.support.factored_models import D, factored
+from tests.support.tensors import normal
 
 
 def test_a_tree_keeps_its_form():

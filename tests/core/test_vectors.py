@@ -12,7 +12,8 @@ from sfedhp.core.factored import dense
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.trees import tree_map
 from sfedhp.core.vectors import density, smooth_l1, smooth_l1_grad, soft_threshold, spread, weighted_mean
-from tests.support.factored_models import LEADS, factored, normal
+from tests.support.factored_models import LEADS, factored
+from tests.support.tensors import normal
 
 
 @pytest.mark.parametrize(("lead", "anchors"), LEADS[1:])
@@ -41,7 +42,7 @@ def test_of_a_member_of_weight_zero_nothing_is_read(anchors):
     assert_close(weighted_mean(spoil(dense(model)), weights), expected)
 
 
-def test_where_nobody_counts_the_mean_is_finite():
+def test_without_weights_the_mean_is_finite():
     uploads = torch.full((2, 3), torch.nan)
     assert torch.equal(weighted_mean(uploads, torch.zeros(2)), torch.zeros(3))
 
@@ -58,7 +59,7 @@ def test_means_modify_nothing():
     st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda weights: sum(weights) > 1e-3),
     st.integers(0, 2**31),
 )
-def test_a_mean_lies_between_and_ignores_the_scale_of_weights(weights, seed):
+def test_a_mean_is_between_its_members_and_ignores_the_scale_of_weights(weights, seed):
     uploads, shares = normal(len(weights), 4, seed=seed), torch.tensor(weights, dtype=torch.float64)
     mean = weighted_mean(uploads, shares)
     assert (mean <= uploads.amax(0) + 1e-9).all()
