@@ -1,6 +1,6 @@
-"""Data of a federation: sources, who holds which rows, and a user's own arrays.
+"""Data of a federation: sources, the division of rows among clients, and a user's own arrays.
 
-`federate` loads a named source or an `.npz`; `from_arrays` and `from_dataset` take what a program holds;
+`federate` loads a named source or an `.npz`; `from_arrays` and `from_dataset` take data from a program;
 `hold_out` takes clients out of a federation; `get`, `verify` and `listing` manage the published image sets.
 """
 

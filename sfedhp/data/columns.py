@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +10,29 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 
 Kind = Literal["number", "boolean", "text", "time", "other"]
 MISSING = frozenset(("", "na", "n/a", "nan", "null"))  # in lower case
 BOOLEANS = {"false": 0.0, "true": 1.0}
-_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s?([AP]M|Z|[+-]\d{2}(:?\d{2})?)?"
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s?([AP]M|Z|UTC|GMT|[+-]\d{2}(:?\d{2})?)?"
+_WEEKDAY = r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? "
 _MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _DAYS = (
     r"\d{4}[-./]\d{1,2}[-./]\d{1,2}",
     r"\d{1,2}[-./]\d{1,2}[-./]\d{4}",
     r"\d{1,2}[./]\d{1,2}[./]\d{2}",
-    rf"\d{{1,2}}\.?[ -]{_MONTH},?[ -]\d{{2,4}}",
+    rf"\d{{1,2}}\.?[ /-]{_MONTH},?[ /-]\d{{2,4}}",
     rf"{_MONTH} \d{{1,2}},? \d{{4}}",
 )
-_TIME = re.compile(rf"({'|'.join(_DAYS)})([T ]{_CLOCK})?|{_CLOCK}", re.IGNORECASE)
+_COMPACT = r"\d{8}T\d{4}(\d{2})?Z?"
+_TIME = re.compile(rf"({_WEEKDAY})?({'|'.join(_DAYS)})([T :]{_CLOCK})?|{_CLOCK}|{_COMPACT}", re.IGNORECASE)
 _LARGEST = float(np.finfo(np.float32).max)
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_DECIMAL_COMMA = r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"
+_THOUSANDS = r"[+-]?\d{1,3}([,'’ \u00a0\u202f]\d{3})+([.,]\d+)?"
+_SEPARATED = re.compile(f"{_THOUSANDS}|{_DECIMAL_COMMA}")  # numbers, but not in the form that is read
+_THOUSAND = re.compile(_THOUSANDS)
+AS_READ = "write a decimal point and no thousands separators"  # the form that is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +76,7 @@ class Table:
         names = [column.name for column in self.columns]
         if name in names:
             return self.columns[names.index(name)]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"its columns are {listed(names)}."
+        hint = did_you_mean(name, names, f"its columns are {listed(names)}.")
         raise InputError(f"{key} = {name!r} is not a column of {self.name}: {hint}")
 
     def first_huge(self, column: Column) -> str | None:
@@ -136,7 +140,7 @@ def text_column(name: str, cells: Sequence[str]) -> Column:
 
 
 def numbers_of(texts: Sequence[str | None]) -> NDArray[np.float64] | None:
-    """The values as numbers, NaN where missing; None where one is not a number."""
+    """The values as numbers, NaN where missing; None if one is not a number."""
     try:
         numbers = np.array([np.nan if text is None else float(text) for text in texts])
     except ValueError:
@@ -145,26 +149,43 @@ def numbers_of(texts: Sequence[str | None]) -> NDArray[np.float64] | None:
     return None if any(text is not None and "_" in text for text in texts) else numbers
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number in the form that is read."""
+    return numbers_of([text]) is not None
+
+
 def first_text(column: Column) -> int | None:
     """The row of the first value that is not a number, where at least half are numbers; otherwise None."""
-    numeric = [text is not None and numbers_of([text]) is not None for text in column.texts]
-    known = sum(text is not None for text in column.texts)
-    if 2 * sum(numeric) < known:
-        return None
-    others = (row for row, text in enumerate(column.texts) if text is not None and not numeric[row])
-    return next(others, None)
+    known = [(row, text) for row, text in enumerate(column.texts) if text is not None]
+    others = [row for row, text in known if not is_number(text)]
+    return others[0] if others and 2 * len(others) <= len(known) else None
 
 
-def has_decimal_commas(column: Column) -> bool:
-    """Whether most values are numbers with a comma for the decimal point."""
-    known = [text for text in column.texts if text is not None]
-    return 2 * sum(_DECIMAL_COMMA.fullmatch(text) is not None for text in known) > len(known)
+def is_separated(text: str) -> bool:
+    """Whether a text is a number with a decimal comma or thousands separators, which is not read as one."""
+    return _SEPARATED.fullmatch(text) is not None
+
+
+def first_separated(column: Column) -> int | None:
+    """The row of the first number with a decimal comma or thousands separators, if the column holds numbers.
+
+    It does if most values have this form, or all others are plain numbers and the form is that of thousands;
+    "1,2" among plain numbers may well be a text. Otherwise None.
+    """
+    known = [(row, text) for row, text in enumerate(column.texts) if text is not None]
+    others = [(row, text) for row, text in known if not is_number(text)]
+    separated = [row for row, text in others if is_separated(text)]
+    if 2 * len(separated) > len(known) or all(_THOUSAND.fullmatch(text) for _, text in others):
+        return next(iter(separated), None)
+    return None
 
 
 def plain_text(value: Any) -> str:
     """A value as text; a whole number of a floating type without its decimals."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

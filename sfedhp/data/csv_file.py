@@ -8,6 +8,7 @@ import itertools
 from pathlib import Path
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.data.columns import Table, check_names, text_column
 
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab"}  # of the delimiters
@@ -18,7 +19,7 @@ def read_csv(path: Path) -> Table:
     """The table in the file.
 
     Raises:
-        InputError: one sentence on the first thing that is wrong, with its line where there is one.
+        InputError: one sentence on the first thing that is wrong, with its line if there is one.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -35,13 +36,13 @@ def read_csv(path: Path) -> Table:
 
 
 def _delimiter(text: str) -> str:
-    """What separates the values: it divides most of the first records into as many parts as the header."""
+    """The delimiter: it divides most of the first records into as many parts as the header."""
 
     def fit(delimiter: str) -> tuple[bool, int, int]:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
         try:
             widths = [len(record) for record in itertools.islice(filter(None, reader), _SAMPLE)]
-        except csv.Error:  # of a value without an end, which is refused with its line below
+        except csv.Error:  # a value without a closing quote; rejected below, with its line
             return False, 0, 0
         return widths[0] > 1, widths.count(widths[0]), widths[0]
 
@@ -49,7 +50,7 @@ def _delimiter(text: str) -> str:
 
 
 def _parsed(name: str, text: str, delimiter: str) -> Table:
-    # csv needs the line ends as they are: a quoted value may span lines.
+    # csv needs unchanged line ends: a quoted value may span lines.
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     rows: list[list[str]] = []
@@ -67,8 +68,9 @@ def _parsed(name: str, text: str, delimiter: str) -> Table:
                 continue
             if len(record) != len(header):
                 raise InputError(
-                    f"{name}: line {place} has {len(record)} values, but there are {len(header)} columns: "
-                    f"repair the line, or put quotes around text that holds {_NAMES[delimiter]}."
+                    f"{name}: line {place} has {counted(len(record), 'value')}, but there are "
+                    f"{counted(len(header), 'column')}: repair the line, or put quotes around text with "
+                    f"{_NAMES[delimiter]}."
                 )
             rows.append([cell.strip() for cell in record])
             places.append(place)

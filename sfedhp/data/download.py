@@ -59,7 +59,7 @@ def get(
             _unpack(archive, wanted, target, report)
             archive.unlink()
     except OSError as error:
-        raise InputError(f"{name} cannot be brought to {target}: {error}.") from error
+        raise InputError(f"{name} cannot be stored in {target}: {error}.") from error
     return target
 
 
@@ -125,7 +125,7 @@ def _grow(response: IO[bytes], part: Path, start: int, file: DataFile, report: P
 def _words(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         error.close()
-        return f"the server answers {error.code}"
+        return f"the server returned HTTP status {error.code}"
     return str(getattr(error, "reason", "") or error) or type(error).__name__
 
 
@@ -150,7 +150,7 @@ def _import(
 
 
 def _find(forms: tuple[DataFile, ...], places: list[Path]) -> tuple[DataFile, Path] | None:
-    """The first file with the right checksum; None where no folder has a file of that name."""
+    """The first file with the right checksum; None if no folder has a file of that name."""
     wrong = []
     for place in places:
         for file in forms:

@@ -1,22 +1,32 @@
-"""How the columns of a table become the inputs of a model: learnt from one table, applied to others."""
+"""Encodes the columns of a table as inputs of a model: fitted on one table, applied to others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sfedhp.core.errors import InputError
-from sfedhp.data.columns import Column, Table, first_text, has_decimal_commas, listed, sorted_names
+from sfedhp.core.errors import InputError, did_you_mean
+from sfedhp.data.columns import (
+    AS_READ,
+    Column,
+    Table,
+    first_separated,
+    first_text,
+    is_number,
+    is_separated,
+    listed,
+    sorted_names,
+)
 
 MOST_VALUES = 50  # categories of a column of text, classes of a target of whole numbers
 
 
 class EncodedColumn(NamedTuple):
-    """What one column becomes: a number, 0 or 1, or a 0 or 1 for each category."""
+    """The encoding of one column: a number, 0 or 1, or a 0 or 1 for each category."""
 
     name: str
     kind: str  # number, boolean or text
@@ -79,11 +89,18 @@ class Encoding:
         for known in self.columns:
             if known.name not in names:
                 raise InputError(
-                    f"{table.name} has no column {known.name!r}, which the model needs: its columns are "
-                    f"{listed(names)}."
+                    f"{table.name} has no column {known.name!r}, which the model needs: "
+                    f"{self._renamed(known.name, names)}"
                 )
             values += _values(table, table.columns[names.index(known.name)], known)
         return np.stack(values, axis=1)
+
+    def _renamed(self, name: str, names: Sequence[str]) -> str:
+        """The end of a message about a column that a table lacks: one that may have to be renamed to it."""
+        needed = [column.name for column in self.columns]
+        others = [each for each in names if each not in needed]
+        use = f"its columns are {listed(names)}."
+        return did_you_mean(name, others, use, lambda near: f"{name!r} by its column {near!r}")
 
     def to_list(self) -> list[dict[str, Any]]:
         """The columns as JSON can hold them."""
@@ -170,13 +187,14 @@ def _numbers(table: Table, column: Column, known: EncodedColumn) -> NDArray[np.f
     if missing.all():  # a column without values has any kind
         return np.full(len(missing), np.nan)
     if column.kind != known.kind:
-        first = next(row for row, text in enumerate(column.texts) if text is not None)
-        wrong = first_text(column) if known.kind == "number" and column.kind == "text" else None
-        row = first if wrong is None else wrong
-        what = "true or false" if known.kind == "boolean" else "a number"
+        texts = [(row, text) for row, text in enumerate(column.texts) if text is not None]
+        numbers = known.kind == "number"
+        row, wrong = next((pair for pair in texts if numbers and not is_number(pair[1])), texts[0])
+        what = "a number" if numbers else "true or false"
+        remedy = AS_READ if numbers and is_separated(wrong) else "correct it, or remove the row"
         raise InputError(
-            f"{table.name}: column {column.name!r} has {column.texts[row]!r} in {table.place(row)}, but "
-            f"the training data has {what} there: correct it, or remove the row."
+            f"{table.name}: column {column.name!r} has {wrong!r} in {table.place(row)}, but the training "
+            f"data has {what} there: {remedy}."
         )
     if (place := table.first_huge(column)) is not None:
         raise InputError(
@@ -187,10 +205,10 @@ def _numbers(table: Table, column: Column, known: EncodedColumn) -> NDArray[np.f
 
 
 def _check_categories(table: Table, column: Column, drop: str) -> None:
-    if has_decimal_commas(column):
+    if (row := first_separated(column)) is not None:
         raise InputError(
-            f"{table.name}: column {column.name!r} has numbers with a decimal comma: write a decimal point, "
-            f"{drop}."
+            f"{table.name}: column {column.name!r} has numbers such as {column.texts[row]!r} in "
+            f"{table.place(row)}: {AS_READ}, {drop}."
         )
     count = len({text for text in column.texts if text is not None})
     if count > MOST_VALUES:

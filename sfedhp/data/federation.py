@@ -23,20 +23,20 @@ from sfedhp.data.targets import Strata, strata_of
 
 
 class Holding(NamedTuple):
-    """What one client holds, as `sfedhp data show` draws it."""
+    """The rows of one client by label, as `sfedhp data show` draws them."""
 
     client: int
     edge: int
     train: tuple[int, ...]  # rows of each label
     test: tuple[int, ...]
     validation: tuple[int, ...]
-    name: str = ""  # of the client, where the data has names
+    name: str = ""  # of the client, if the data has names
     edge_name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who holds what. Clients are known by their ids 0..n-1 and hold row numbers of one common pool."""
+    """Which client holds which rows. Clients have ids 0..n-1 and hold row numbers of one common pool."""
 
     inputs: NDArray[Any]  # (rows, *shape): uint8 images or floating rows
     labels: NDArray[Any]  # (rows,) from 0 of classes, (rows, targets) of others; see `data.targets`
@@ -50,9 +50,9 @@ class Federation:
     names: Names = NO_NAMES  # of a table's columns, classes, clients and edges
     encoding: Encoding | None = None  # as in `Pool`
     given_scaling: Scaling | None = None  # that others computed; None: it follows from the training rows
-    edge_sizes: tuple[int, ...] = ()  # clients of each edge, also those held out, where the source says so
+    edge_sizes: tuple[int, ...] = ()  # clients of each edge, including those held out, if the source says so
     problem: ProblemName = "classification"
-    given_target_scaling: Scaling | None = None  # likewise
+    given_target_scaling: Scaling | None = None  # as `given_scaling`, for targets
 
     def scaled(self, rows: Rows, dtype: DTypeLike) -> NDArray[Any]:
         """The inputs of these rows, ready for a model."""
@@ -75,7 +75,7 @@ class Federation:
 
     @cached_property
     def target_scaling(self) -> Scaling | None:
-        """How numbers to be predicted are standardized, by the training rows of all clients; else None."""
+        """The scaling of regression targets, by the training rows of all clients; None for other problems."""
         if self.problem != "regression":
             return None
         if self.given_target_scaling is not None:
@@ -88,7 +88,7 @@ class Federation:
         return Strata(self.labels, self.classes) if self.classes else strata_of(self.problem, self.labels)
 
     def describe(self) -> list[Holding]:
-        """What each client holds, edge by edge."""
+        """The rows of each client by label, edge by edge."""
         clients, edges = self.names.clients, self.names.edges
         return [
             Holding(
@@ -164,7 +164,7 @@ class Federation:
 
     @cached_property
     def scaling(self) -> Scaling:
-        """What is done to inputs before a model sees them."""
+        """The scaling of the inputs."""
         if self.given_scaling is not None:
             return self.given_scaling
         are_numbers = None if self.encoding is None else self.encoding.are_numbers

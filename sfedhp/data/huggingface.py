@@ -48,6 +48,8 @@ def pool_of_dataset(
             f"dataset['train'], that is not streamed."
         )
     check_names(_NAME, dataset.column_names)
+    if not len(dataset):
+        raise InputError(f"{_NAME} has no rows: add some.")
     if options.target is None and problem != "reconstruction":
         found = [name for name in _TARGETS if name in dataset.column_names]
         if not found:
@@ -74,7 +76,7 @@ def _pool_of_images(dataset: Any, image: str, options: DataOptions, problem: Pro
             columns = ", ".join(dataset.column_names)
             raise InputError(f"data.{key} = {name!r} is not a column of {_NAME}: its columns are {columns}.")
     named = _table(dataset, list(dict.fromkeys(roles.values())))
-    # A column of zeros takes the place of the images, so that all others are read as those of a table are.
+    # A column of zeros replaces the images, so that all other columns are read as those of a table.
     zeros = Column(image, "number", ["0"] * len(dataset), np.zeros(len(dataset)))
     table = replace(named, columns=(*named.columns, zeros))
     pool = pool_of_table(table, replace(options, drop=None), problem)

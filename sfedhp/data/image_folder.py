@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.columns import sorted_names
+from sfedhp.core.text import printable
+from sfedhp.data.columns import listed, sorted_names
 from sfedhp.data.images import check_pillow, image_array
 from sfedhp.data.owners import numbered
 from sfedhp.data.pool import Names, Pool
@@ -56,8 +57,18 @@ def read_image_folder(root: Path, size: int | None) -> Pool:
         labels=numbered(labels, classes),
         classes=len(classes),
         client=client,
+        notes=_folders_without_images(root, {path.relative_to(root).parts[0] for path in paths}),
         names=Names(classes=classes, clients=clients),
     )
+
+
+def _folders_without_images(root: Path, used: Collection[str]) -> tuple[str, ...]:
+    """A note on the folders of classes or clients that hold no image."""
+    found = sorted(path.name for path in root.iterdir() if path.is_dir() and not _hidden(path, root))
+    if not (empty := [name for name in found if name not in used]):
+        return ()
+    folders = "a folder" if len(empty) == 1 else "folders"
+    return (f"{root.name} has {folders} without images, ignored: {printable(listed(empty))}.",)
 
 
 def read_unlabelled(path: Path, size: int | None, *, colored: bool) -> NDArray[np.uint8]:
@@ -84,7 +95,9 @@ def read_images(paths: Sequence[Path], size: int | None, *, colored: bool = Fals
 
 def _images_below(root: Path) -> list[Path]:
     paths = sorted(
-        path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and not _hidden(path, root)
+        path
+        for path in root.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not _hidden(path, root) and not path.is_dir()
     )
     if not paths:
         raise InputError(f"{root} holds no images ({', '.join(SUFFIXES)}): give a folder root/label/*.png.")
@@ -98,10 +111,11 @@ def _decoded(path: Path) -> Any:
         with Image.open(path) as image:
             image.load()
             return image.copy()
-    except (OSError, UnidentifiedImageError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InputError(
-            f"{path} is not an image that can be read ({error}): replace or remove it."
-        ) from None
+    except UnidentifiedImageError:
+        raise InputError(f"{path} is not an image: replace or remove it.") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} is not an image that can be read ({why}): replace or remove it.") from None
 
 
 def _hidden(path: Path, root: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,13 @@ from sfedhp.data.table import TableLike, check_table_options, is_table, read_tab
 ARRAYS = "arrays"  # the recorded source of data that came from Python and not from a file
 
 
+class Seats(TypedDict):
+    """How many edges there are, and how many clients under each."""
+
+    edges: int
+    clients_per_edge: int | Sequence[int]
+
+
 def federate(
     options: DataOptions,
     *,
@@ -41,7 +48,7 @@ def federate(
     problem: ProblemOption = "auto",
     like: TableLike | None = None,
 ) -> tuple[Federation, DataOptions]:
-    """Load a source, divide its rows among clients and assign these to edges; also the options as resolved.
+    """Load a source, divide its rows among clients and clients among edges; also the resolved options.
 
     Args:
         options: the source, and who holds what of it.
@@ -94,7 +101,7 @@ def from_arrays(
     seed: int,
     problem: ProblemOption = "auto",
 ) -> tuple[Federation, DataOptions]:
-    """A federation of a user's arrays; also the options as resolved.
+    """A federation of a user's arrays; also the resolved options.
 
     Args:
         inputs: (rows, *shape), uint8 images or numbers.
@@ -124,20 +131,18 @@ def from_huggingface(
     dataset: Any,
     *,
     options: DataOptions | None = None,
-    edges: int,
-    clients_per_edge: int | Sequence[int],
-    seed: int,
     problem: ProblemOption = "auto",
+    seed: int,
+    **seats: Unpack[Seats],
 ) -> tuple[Federation, DataOptions]:
     """The same for a Hugging Face `datasets.Dataset`: a column of images and a label, or columns of a table.
 
     Args:
         dataset: one split of it.
         options: name its columns as those of a table; the target is `label` by default.
-        edges: as in `federate`.
-        clients_per_edge: likewise.
-        seed: decides every draw.
         problem: what is predicted; "auto": as the target says.
+        seed: decides every draw.
+        seats: `edges` and `clients_per_edge`, as in `federate`.
 
     Raises:
         InputError: one sentence on what is wrong and what to do.
@@ -145,7 +150,7 @@ def from_huggingface(
     options = dataclasses.replace(options or DataOptions(), source=ARRAYS)
     _check(options, seed, table=True)
     pool, options = pool_of_dataset(dataset, options, problem)
-    return _assemble(pool, options, edges, clients_per_edge, seed)
+    return _assemble(pool, options, seed=seed, **seats)
 
 
 def from_dataset(dataset: Dataset[Any], **division: Any) -> tuple[Federation, DataOptions]:
@@ -203,6 +208,8 @@ def _assemble(
     else:
         seats = seats_by_edge(pool.edge_of)
     notes = [*pool.notes, *split.notes]
+    if options.image_size is not None and pool.inputs.shape[-2:] != (options.image_size,) * 2:
+        notes.append(f"data.image_size has no effect on {pool.name}, which is no folder of images: ignored.")
     if named and named != given:
         each = shown(as_option(named))
         notes.append(f"{pool.edge_source} gives edges = {len(named)} and clients_per_edge = {each}.")

@@ -1,7 +1,7 @@
 """Labels that differ between edges, and between the clients of an edge: Dirichlet shares at both levels.
 
-The rule of the experiments of MTGC (Fang et al., NeurIPS 2024): clients hold equally many rows. An edge draws
-its rows by shares of the labels of its own, and a client draws from these by shares of its own.
+This is the split of the experiments of MTGC (Fang et al., NeurIPS 2024): clients hold equally many rows. Each
+edge draws shares of the labels and then its rows; each client draws shares and then rows of its edge.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def nested_dirichlet(
             for own, size in zip(edges, sizes, strict=True)
         ]
     )
-    owner = np.full(len(pool.inputs), clients)  # rows that are left over belong to nobody
+    owner = np.full(len(pool.inputs), clients)  # the remaining rows are not used
     for label in range(groups):
         rows = draw.permutation(np.flatnonzero(group == label))
         owner[rows[: table[:, label].sum()]] = np.repeat(np.arange(clients), table[:, label])
@@ -54,7 +54,7 @@ def nested_dirichlet(
 
 
 def _dealt(supply: Table, wanted: Table, concentration: float, draw: np.random.Generator) -> Table:
-    """How many rows of each label each holder gets: drawn by its shares, one label after another runs out.
+    """How many rows of each label each holder gets, drawn by its shares until a label is used up.
 
     Args:
         supply: rows of each label.
@@ -64,7 +64,7 @@ def _dealt(supply: Table, wanted: Table, concentration: float, draw: np.random.G
     """
     left, got = supply.copy(), np.zeros((len(wanted), len(supply)), np.int64)
     shares = draw.dirichlet(np.full(len(supply), concentration), len(wanted)) + 1e-12
-    # In turns of a few rows each, so that nobody takes a label away from all others.
+    # In turns of a few rows each, so that no client takes all rows of a label.
     missing = wanted.copy()
     while missing.any():
         for holder in draw.permutation(np.flatnonzero(missing)):

@@ -28,7 +28,7 @@ class Newcomer(NamedTuple):
     """A new client's own rows, scaled as the run's."""
 
     inputs: NDArray[Any]  # (rows, *shape)
-    labels: NDArray[Any]  # (rows,) of classes, (rows, outputs) else; numbers are standardized as the run's
+    labels: NDArray[Any]  # (rows,) for classes, else (rows, outputs); numbers standardized as the run's
     test_inputs: NDArray[Any]
     test_labels: NDArray[Any]
     problem: ProblemName = "classification"
@@ -154,7 +154,7 @@ def _read(data: Mapping[str, Any] | Path | str, options: DataOptions, schema: Sc
 
 
 def _is_standard_pixels(options: DataOptions) -> bool:
-    """Whether an earlier version, which standardized nothing else, took statistics of all images."""
+    """Whether an earlier version standardized these inputs (images only), by statistics of all images."""
     return options.scale in ("standard", "per_pixel")
 
 

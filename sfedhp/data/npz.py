@@ -44,7 +44,7 @@ def read_npz_inputs(path: Path) -> NDArray[Any]:
 def _arrays(path: Path, needed: Sequence[str]) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
-    # Whatever damaged bytes make zipfile and NumPy raise (a dozen kinds), the user has one problem: the file.
+    # Damaged bytes make zipfile and NumPy raise a dozen kinds of errors; all mean that the file is damaged.
     try:
         with zipfile.ZipFile(path) as archive:
             check_size(path, archive)

@@ -1,4 +1,4 @@
-"""Who holds each row, as a user's arrays say it: numbers from 0 for the engine, and names to show."""
+"""The client and the edge of each row from a user's arrays: numbers from 0, and names to show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Owners(NamedTuple):
     """The client, or the edge, of each row."""
 
     numbers: NDArray[np.int64]  # (rows,), from 0 without gaps
-    names: tuple[str, ...]  # by number; empty where the user's own numbers are 0, 1, 2, …
+    names: tuple[str, ...]  # by number; empty if the user's own numbers are 0, 1, 2, …
 
 
 def owners_of(name: str, column: str, values: NDArray[Any]) -> Owners:
@@ -60,7 +60,7 @@ def edges_of_clients(name: str, client: Owners, edge: Owners) -> NDArray[np.int6
         one, other = (_shown(edge, number) for number in (edge.numbers[row], found[own]))
         raise InputError(
             f"{name}: client {_shown(client, own)} is under two edges, {one} and {other}: give each client "
-            f"one edge, or two clients two names."
+            f"one edge, and clients of different edges different names."
         )
     return found
 

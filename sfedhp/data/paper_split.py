@@ -87,7 +87,7 @@ def _labels(
 def _counts(
     pool: Pool, options: DataOptions, table: NDArray[np.int64], *, shared: bool = False
 ) -> DataOptions:
-    """Fill in the counts that were not given: the source's own, else all that fits, cut by `test_share`."""
+    """Fill in missing counts: the source's own, else the largest that fit, divided by `test_share`."""
     validation = options.validation_per_label
     if validation is None:
         validation = pool.counts.validation if pool.counts else 0
@@ -193,7 +193,7 @@ def _shared(pool: Pool, options: DataOptions, label: int, holders: int, rows: Ro
             "images per label do not fit: lower "
             "data.train_per_label, data.test_per_label or data.validation_per_label."
         )
-    # Validation images are not trained on: as many as training leaves unused, but at least one share.
+    # Validation images are not trained on: the unused ones, but at least one client's share.
     unused = len(for_train) - holders * train
     validating = min(max(unused, validation), holders * validation)
     training = for_train[validating:]

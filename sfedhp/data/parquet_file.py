@@ -25,12 +25,13 @@ def read_parquet(path: Path) -> Table:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
-        content = pyarrow.parquet.read_table(path, partitioning=None)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            # pandas stores an index that is not 0, 1, 2, … as a column of this name.
+            names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
+            check_names(path.name, names)
+            content = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path.name} is not a readable .parquet file: write it again.") from error
-    # pandas stores an index that is not 0, 1, 2, … as a column of this name.
-    names = [name for name in content.column_names if not name.startswith("__index_level_")]
-    check_names(path.name, names)
     if not content.num_rows:
         raise InputError(f"{path.name} has no rows: add some.")
     columns = tuple(arrow_column(name, content.column(name), pyarrow.types) for name in names)
@@ -49,7 +50,7 @@ def arrow_column(name: str, values: Any, types: Any) -> Column:
     if types.is_temporal(kind):
         return Column(name, "time", texts, np.empty(0))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        # Numbers that somebody stored as text stay text; dates that somebody stored as text are dates.
+        # Numbers that were stored as text stay text; dates that were stored as text are read as dates.
         read = text_column(name, ["" if text is None else text.strip() for text in texts])
         return read if read.kind == "time" else Column(name, "text", read.texts, np.empty(0))
     if types.is_null(kind):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.data.nested_split import nested_dirichlet
 from sfedhp.data.options import DataOptions, Partition
 from sfedhp.data.paper_split import paper, paper_as_written
@@ -151,13 +152,19 @@ def _parts(pool: Pool, clients: int) -> Iterator[tuple[Rows, int]]:
     Rows that the source marks for testing are a group of their own, divided in the same proportions.
     """
     everything = np.arange(len(pool.inputs))
-    parts = [("rows", everything, 2)]
+    parts = [("row", everything, 2)]
     if pool.test is not None:
-        parts = [("training rows", everything[~pool.test], 1), ("test rows", everything[pool.test], 1)]
+        parts = [("training row", everything[~pool.test], 1), ("test row", everything[pool.test], 1)]
     for what, rows, least in parts:
-        if len(rows) < clients * least:
+        if not len(rows):
             raise InputError(
-                f"{pool.name}: {len(rows)} {what} are too few for {clients} clients: use fewer clients."
+                f"{pool.name} has no {what}s: mark some rows for testing, and leave some to train on."
+            )
+        if len(rows) < clients * least:
+            are = "is" if len(rows) == 1 else "are"
+            raise InputError(
+                f"{pool.name}: {counted(len(rows), what)} {are} too few for {counted(clients, 'client')}: "
+                f"use fewer clients."
             )
         yield rows, least
 
@@ -170,6 +177,6 @@ def _by_owner(
     options = without_label_counts(options)
     split = split_owned(pool, owner, clients, options, draw)
     notes = tuple(
-        f"data.{name} has no meaning for the partition {options.partition}: left out." for name in ignored
+        f"data.{name} has no effect with the partition {options.partition}: ignored." for name in ignored
     )
     return split._replace(notes=notes), options

@@ -1,7 +1,7 @@
 """A dataset folder of PFLlib as data: `train/0.npz`, `test/0.npz`, …, a file of each kind for every client.
 
-PFLlib writes its arrays inside pickles. To load one may run any code, and forged states of NumPy's classes
-crash the process; so classes of this module take their place, and arrays are made of plain bytes.
+PFLlib stores its arrays in pickles. Loading a pickle may run any code, and forged states of NumPy's classes
+crash the process. So this module replaces these classes by its own, and makes arrays from plain bytes.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Array:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads the classes above, lists, tuples, dictionaries, text and numbers, and nothing else."""
+    """Loads only the classes above, lists, tuples, dictionaries, text and numbers."""
 
     _CLASSES: Final = {
         ("numpy", "ndarray"): _Array,

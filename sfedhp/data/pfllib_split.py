@@ -1,8 +1,8 @@
 """The splits of PFLlib's scripts, with the same rows for each client: by labels, or in Dirichlet shares.
 
-They come out the same because the draws of `numpy.random.RandomState` are made in the same order and from the
-same seed. That is always 1, so runs with other seeds have the same rows. A quarter of a client's rows is for
-testing, and that must be at least a mini-batch of ten, if there are enough rows.
+The rows are the same because `numpy.random.RandomState` draws in the same order and from the same seed. This
+seed is always 1, so runs with other seeds have the same rows. A quarter of a client's rows is for testing, at
+least a mini-batch of ten if there are enough rows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def pfllib(
 def pfllib_dirichlet(
     pool: Pool, options: DataOptions, clients: int, unused: np.random.Generator
 ) -> tuple[Split, DataOptions]:
-    """Divides each label's rows in shares from Dirichlet(α) among those with less than their part of all."""
+    """Divides each label's rows by shares from Dirichlet(α) among clients with less than an equal part."""
     draw, rows = np.random.RandomState(_SEED), len(pool.inputs)
     (group, groups), least = pool.strata, _least(pool, clients)
     for _ in range(_TRIES):

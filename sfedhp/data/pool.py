@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 from sfedhp.core.text import printable
 from sfedhp.core.types import ProblemName, ProblemOption
 from sfedhp.data.encoding import Encoding
@@ -37,7 +36,7 @@ class Counts(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What a source calls things, each in the order of their numbers; empty where it has no names."""
+    """The names in a source, each in the order of their numbers; empty if it has no names."""
 
     features: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -55,19 +54,19 @@ NO_NAMES = Names()
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """All rows of a source, with what the source itself says about who holds them."""
+    """All rows of a source, with the clients and edges that the source itself names."""
 
     name: str  # how messages call the source
     inputs: NDArray[Any]  # (rows, *shape): uint8 images or floating rows
     labels: NDArray[Any]  # (rows,) from 0 of classes, (rows, targets) of others; see `data.targets`
     classes: int  # 0 where no classes are predicted
-    client: NDArray[np.int64] | None = None  # who holds the row, where the source says so
-    test: NDArray[np.bool_] | None = None  # which rows are for testing, where the source says so
+    client: NDArray[np.int64] | None = None  # client of the row, if the source says so
+    test: NDArray[np.bool_] | None = None  # which rows are for testing, if the source says so
     counts: Counts | None = None  # the source's own counts for the paper partitions; None: a user's data
     notes: tuple[str, ...] = ()  # lines worth printing
     names: Names = NO_NAMES
-    encoding: Encoding | None = None  # of a table's columns, whose inputs are NaN where a number is missing
-    edge_of: NDArray[np.int64] | None = None  # the edge of each client, where the source says so
+    encoding: Encoding | None = None  # of a table's columns; inputs are NaN if a number is missing
+    edge_of: NDArray[np.int64] | None = None  # the edge of each client, if the source says so
     edge_source: str = ""  # what says so, in words
     problem: ProblemName = "classification"
 
@@ -132,14 +131,13 @@ def check_names(name: str, arrays: Iterable[Any], needed: Sequence[str] = NEEDED
     """Refuse a user's arrays if one is missing, or has a name that is never read.
 
     Raises:
-        InputError: names the array, and the nearest right name where there is one.
+        InputError: names the array, and the nearest right name if there is one.
     """
     found = [str(each) for each in arrays]
     for unknown in found:
         if unknown not in _KNOWN:
-            near = difflib.get_close_matches(unknown, _KNOWN, n=1)
             known = ", ".join(f"`{each}`" for each in _KNOWN[:-1]) + f" and `{_KNOWN[-1]}`"
-            hint = f"did you mean `{near[0]}`?" if near else "rename it, or leave it out."
+            hint = did_you_mean(unknown, _KNOWN, "rename it, or leave it out.", "`{}`".format)
             raise InputError(f"{name} holds an array `{unknown}`, but the known ones are {known}: {hint}")
     for each in needed:
         if each not in found:
@@ -151,8 +149,8 @@ def check_names(name: str, arrays: Iterable[Any], needed: Sequence[str] = NEEDED
 def with_classes(pool: Pool, classes: int | None) -> Pool:
     """The pool with this number of classes; None: as many as its labels reach.
 
-    A small sample may lack a class, which a note then says. If most are missing, the labels are not labels.
-    A pool of another problem is returned as it is.
+    If a small sample lacks a class, a note says so. If most classes are missing, the numbers are probably not
+    labels, which is an error. A pool of another problem is returned unchanged.
 
     Raises:
         InputError: a label is beyond the classes, or most classes have no rows.
@@ -207,7 +205,7 @@ def check_inputs(name: str, values: Any) -> NDArray[Any]:
         raise InputError(
             f"{name}: `inputs` holds NaN, infinite or huge (above 3e38) values: remove or replace such rows."
         )
-    # Native byte order, and nothing that torch has no type for.
+    # Native byte order, and only types that torch has.
     kept = np.float32 if inputs.dtype.kind == "f" and inputs.dtype.itemsize <= 4 else np.float64
     return np.ascontiguousarray(inputs, dtype=kept)
 

@@ -25,7 +25,7 @@ class DataFile:
         return len(content) == self.size and hashlib.sha256(content).hexdigest() == self.sha256
 
     def state(self, path: Path) -> State:
-        """Whether the published file is at the path, nothing is, or something else is."""
+        """Whether the path has the published file, no file, or another file."""
         if not path.is_file():
             return "missing"
         if path.stat().st_size != self.size:

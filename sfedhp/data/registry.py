@@ -1,13 +1,12 @@
-"""The sources by name: where their files are, loading them, and which are there."""
+"""The data sources by name: finds, loads and lists them."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 from sfedhp.core.types import ProblemOption
 from sfedhp.data import embedded
 from sfedhp.data.image_folder import read_image_folder
@@ -26,7 +25,7 @@ FILES = (".npz", *SUFFIXES)  # how the names of a user's own files end
 
 
 class Listed(NamedTuple):
-    """A source as `sfedhp data list` shows it."""
+    """A line of `sfedhp data list`."""
 
     name: str
     images: int | None  # None: as many as the seed draws
@@ -36,7 +35,7 @@ class Listed(NamedTuple):
 
 
 class FileState(NamedTuple):
-    """A file as `sfedhp data verify` shows it."""
+    """A line of `sfedhp data verify`."""
 
     file: str
     state: State
@@ -142,7 +141,7 @@ def image_set(name: str) -> ImageSet:
     if name in IMAGE_SETS:
         return IMAGE_SETS[name]
     if name in (embedded.NAME, SYNTHETIC):
-        raise InputError(f"{name} is part of the package: there is nothing to get.")
+        raise InputError(f"{name} is part of the package: there is nothing to download.")
     raise _unknown(name)
 
 
@@ -187,11 +186,6 @@ def _bytes_of(path: Path) -> bytes:
 
 def _unknown(name: str) -> InputError:
     known = [embedded.NAME, *IMAGE_SETS, SYNTHETIC]
-    near = difflib.get_close_matches(name, known, n=1)
     files = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
-    hint = (
-        f"did you mean {near[0]}?"
-        if near
-        else f"use {', '.join(known)}, a file ending in {files}, or a folder of images or of PFLlib."
-    )
-    return InputError(f"There is no data source {name!r}: {hint}")
+    use = f"use {', '.join(known)}, a file ending in {files}, or a folder of images or of PFLlib."
+    return InputError(f"There is no data source {name!r}: {did_you_mean(name, known, use)}")

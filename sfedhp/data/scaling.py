@@ -1,4 +1,4 @@
-"""What is done to numbers before a model sees them: pixels, floats, the columns of tables, and targets."""
+"""Scaling of inputs and targets: of pixels, floats, columns of tables, and numbers to predict."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NEEDS_SUMS = ("standard", "per_pixel")  # scales that depend on the training row
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """A missing value becomes `fill`; then x becomes (x − shift)/spread.
+    """Replaces missing values by `fill`, then maps x to (x − shift)/spread.
 
-    A feature that was the same in all training rows has the spread ∞ and becomes 0 everywhere, because no
-    model can learn what it means.
+    A feature that is constant in all training rows has the spread ∞ and becomes 0 everywhere, because a model
+    cannot learn from it.
     """
 
     kind: Scale  # as resolved, never "auto"
@@ -33,11 +33,11 @@ class Scaling:
 
     @classmethod
     def of_pixels(cls, kind: Scale, sums: Sums | None) -> Self:
-        """Of images of uint8, by the option `scale`.
+        """The scaling of uint8 images, by the option `scale`.
 
         Args:
             kind: `unit` (also for `auto`), `symmetric`, `standard` (by channel), `per_pixel` or `none`.
-            sums: of the training images; None where the kind needs none.
+            sums: of the training images; None if the kind needs none.
         """
         if kind == "symmetric":
             return cls(kind, True, np.full((), _WHITE / 2), np.full((), _WHITE / 2))
@@ -58,14 +58,14 @@ class Scaling:
 
     @classmethod
     def of_floats(cls, kind: Scale, sums: Sums | None) -> Self:
-        """Of floating inputs that are not a table, and of targets: nothing but `standard` changes them.
+        """The scaling of floating inputs that are not a table, and of targets: only `standard` changes them.
 
         It is by feature: each of (features,), the last axis of (time, features), the first of
         (channels, height, width).
 
         Args:
             kind: the option `scale`.
-            sums: of the training rows; None where nothing is scaled.
+            sums: of the training rows; None if nothing is scaled.
         """
         if kind != "standard":
             return cls("none", False, np.zeros(()), np.ones(()))
@@ -76,7 +76,7 @@ class Scaling:
 
     @classmethod
     def of_columns(cls, kind: Scale, sums: Sums, are_numbers: NDArray[np.bool_]) -> Self:
-        """Of the columns of a table: `standard` or `none`. A missing value becomes the mean of the others.
+        """The scaling of a table's columns, `standard` or `none`; missing values become the mean.
 
         Args:
             kind: the option `scale`.
@@ -110,7 +110,7 @@ class Scaling:
         return values * spread + self.shift
 
     def check(self, name: str, inputs: NDArray[Any]) -> None:
-        """Refuse pixels where floats were trained, and floats where pixels were.
+        """Reject pixels if the model was trained on floats, and vice versa.
 
         Args:
             name: how the message calls the data.

@@ -1,4 +1,4 @@
-"""What a model must know of the data it was trained on, to prepare new rows and to name what it predicts."""
+"""A description of the training data: what is needed to prepare new rows and to name predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Schema:
     shape: tuple[int, ...]  # of one input
     classes: int  # 0 where no classes are predicted
     scaling: Scaling
-    class_names: tuple[str, ...] = ()  # in the order of the labels; none where the data has no names
+    class_names: tuple[str, ...] = ()  # in the order of the labels; empty if the data has no names
     encoding: Encoding | None = None  # of a table's columns
     target: str | tuple[str, ...] | None = None  # the column of a table that is predicted, or several
     image_size: int | None = None  # to which images of files were scaled
@@ -56,7 +56,7 @@ class Schema:
 
     @property
     def table(self) -> TableLike:
-        """What another table must share with the training data, if that is one."""
+        """What another table must share with the training data; None if the training data is not a table."""
         assert self.encoding is not None, "it is not a table"
         targets = (self.target,) if isinstance(self.target, str) else self.target or ()
         return TableLike(self.encoding, self.class_names, targets, self.problem)
@@ -70,7 +70,7 @@ class Schema:
 
     @property
     def output_names(self) -> list[str]:
-        """What the outputs of a model mean, in their order: classes, labels, targets or inputs."""
+        """The names of a model's outputs, in their order: classes, labels, targets or inputs."""
         if self.problem == "classification":
             return [self.class_name(label) for label in range(self.classes)]
         named = (self.target,) if isinstance(self.target, str) else self.target or ()
@@ -81,7 +81,7 @@ class Schema:
         return [f"output {number}" for number in range(self.outputs)]
 
     def class_name(self, label: int) -> str:
-        """What a label is called."""
+        """The name of a label."""
         return self.class_names[label] if self.class_names else str(label)
 
     def prepare(self, name: str, inputs: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Which client belongs to which edge."""
+"""Assigns clients to edges: by id, at random, by similar labels, or as the data says."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sfedhp.core.edge_sizes import (
     shown,
 )
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.data.options import DataOptions
 from sfedhp.data.pool import Pool
 
@@ -38,13 +39,16 @@ def sizes_of_source(
         )
     sizes = tuple(np.bincount(pool.edge_of).tolist())
     given = edge_sizes(edges, clients_per_edge)
-    for name, asked, default, found in (
-        ("edges", edges, DEFAULT_EDGES, len(sizes)),
-        ("clients_per_edge", as_option(given), DEFAULT_CLIENTS_PER_EDGE, as_option(sizes)),
+    for name, typed, asked, default, found in (
+        ("edges", edges, edges, DEFAULT_EDGES, len(sizes)),
+        (
+            *("clients_per_edge", clients_per_edge),
+            *(as_option(given), DEFAULT_CLIENTS_PER_EDGE, as_option(sizes)),
+        ),
     ):
         if asked not in (default, found):
             raise InputError(
-                f"{name} = {shown(asked)}, but {pool.edge_source} gives {shown(found)}: leave {name} out."
+                f"{name} = {shown(typed)}, but {pool.edge_source} gives {shown(found)}: leave {name} out."
             )
     return sizes
 
@@ -70,7 +74,8 @@ def seat(holdings: NDArray[np.int64], order: str, *, sizes: Sequence[int], seed:
         each = as_option(sizes)
         if isinstance(each, int):
             raise InputError(
-                f"{clients} clients at {each} per edge fill only {filled} of {len(sizes)} edges: "
+                f"{counted(clients, 'client')} at {each} per edge {'fills' if clients == 1 else 'fill'} only "
+                f"{filled} of {len(sizes)} edges: "
                 f"set edges={filled}, or a smaller clients_per_edge."
             )
         raise InputError(
@@ -90,7 +95,7 @@ def seat(holdings: NDArray[np.int64], order: str, *, sizes: Sequence[int], seed:
 
 
 def seats_by_edge(edge_of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same where the edge of each client is known, (clients,): in the order of their ids."""
+    """Like `seat`, if the edge of each client is known, (clients,): clients sit in the order of their ids."""
     sizes = np.bincount(edge_of)
     seats = np.full((len(sizes), sizes.max()), -1)
     for edge in range(len(sizes)):

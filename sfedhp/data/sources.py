@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ Images = tuple[NDArray[Any], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class ImageSet:
-    """A published image set. Train and test images are pooled: the clients' split is the only one."""
+    """A published image set. Train and test images are pooled, because each client splits its own rows."""
 
     name: str
     folder: str  # below the data folder
@@ -27,8 +27,8 @@ class ImageSet:
     classes: int
     counts: Counts
     read: Callable[[Sequence[bytes]], Images]  # of the uncompressed parts, in their order
-    addresses: tuple[str, ...]  # each ends in "/"; the second is tried where the first fails
-    archive: DataFile | None = None  # what the addresses offer where it is not the parts themselves
+    addresses: tuple[str, ...]  # each ends in "/"; the second is tried if the first fails
+    archive: DataFile | None = None  # the archive at these addresses, unless they have the files themselves
     other_folders: tuple[str, ...] = ()  # folders in which other programs keep the same files
 
 
@@ -86,7 +86,8 @@ MNIST = ImageSet(
     other_folders=("MNIST/raw",),
 )
 
-FMNIST = ImageSet(
+FMNIST = replace(
+    MNIST,
     name="fmnist",
     folder="fashion-mnist",
     parts=_idx_parts(
@@ -95,10 +96,6 @@ FMNIST = ImageSet(
         (4_422_102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
         (5_148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     ),
-    images=70_000,
-    classes=10,
-    counts=Counts(200, 800, 20),
-    read=read_idx,
     addresses=(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",  # the publisher's; it has no https
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",

@@ -45,7 +45,7 @@ def split_owned(
 
 
 def without_label_counts(options: DataOptions) -> DataOptions:
-    """The options of a split in which counts per label do not decide who holds what."""
+    """The options of a split without counts per label, which have no effect there."""
     return replace(
         options,
         labels_per_client=None,
@@ -56,7 +56,7 @@ def without_label_counts(options: DataOptions) -> DataOptions:
 
 
 def unlearnable_class(pool: Pool, train: Sequence[Rows], test: Sequence[Rows]) -> str | None:
-    """A sentence on a class that some row tests and no row trains; None where there is none.
+    """A sentence on a class that some row tests and no row trains; None if there is none.
 
     Args:
         pool: all rows.

@@ -1,4 +1,4 @@
-"""Sums of rows from which mean and deviation follow; those of several clients can be added."""
+"""Sums over rows, which give mean and standard deviation; sums of several clients can be added."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sums:
         )
 
     def _about(self, center: NDArray[Any]) -> Self:
-        """The same sums about another center."""
+        """Convert the sums to another center."""
         apart = np.where(self.count > 0, self.center - center, 0)
         total = self.total + self.count * apart
         squares = self.squares + 2 * apart * self.total + self.count * apart**2

@@ -1,4 +1,4 @@
-"""Synthetic(α, β): clients whose true models and inputs differ by a dial each.
+"""Synthetic(α, β): clients with different true models (by α) and different inputs (by β).
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks" (MLSys 2020),
 with the sizes of pFedMe's public code (T. Dinh, Tran, Nguyen, NeurIPS 2020): 60 features, 10 classes,

@@ -1,4 +1,4 @@
-"""A user's own table, `.csv`, `.tsv` or `.parquet`: what each column is for, and the numbers it becomes."""
+"""Reads a user's table, `.csv`, `.tsv` or `.parquet`: the role and the encoding of each column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TESTS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def is_table(source: str) -> bool:
-    """Whether a source is a file whose columns have names; ".CSV" is as good as ".csv"."""
+    """Whether a source is a table with named columns, by its suffix; upper case is accepted."""
     return source.lower().endswith(SUFFIXES)
 
 
@@ -130,7 +130,7 @@ def pool_of_table(table: Table, options: DataOptions, problem: ProblemOption = "
 
 
 class TableLike(NamedTuple):
-    """What a table must share with another one, so that a model fits both."""
+    """The encoding, target and classes that two tables must share, so that one model fits both."""
 
     encoding: Encoding  # of the columns
     classes: tuple[str, ...]  # their names, in the order of the labels
@@ -139,7 +139,7 @@ class TableLike(NamedTuple):
 
 
 def read_table_like(path: Path, options: DataOptions, like: TableLike) -> Pool:
-    """The rows of one client's file, its columns turned into numbers as those of another table were.
+    """The rows of one client's file, with columns encoded like those of another table.
 
     Args:
         path: the file. Columns that the encoding does not name are not read.
@@ -205,7 +205,7 @@ def _target_names(options: DataOptions) -> tuple[str, ...]:
 def _named(
     table: Table, roles: Mapping[str, Column], key: str
 ) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
-    """The number of each row's client or edge, and their names in order; None where no column says so."""
+    """The number of each row's client or edge, and their names in order; None if no column says so."""
     column = roles.get(key)
     if column is None:
         return None, ()

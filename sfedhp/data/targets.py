@@ -1,4 +1,4 @@
-"""What is to be predicted: which problem a target poses, and the labels it becomes.
+"""Targets: the problem that a target defines, and its labels.
 
 Labels are (rows,) of int64 for classes, (rows, labels) of uint8 for several labels at once, and
 (rows, targets) of float64 for numbers. A reconstruction predicts its inputs; its labels only group rows.
@@ -23,7 +23,7 @@ class Target(NamedTuple):
 
     problem: ProblemName
     labels: NDArray[Any]
-    note: str | None = None  # why the target poses this problem, where the user did not name it
+    note: str | None = None  # why this problem was chosen, if the user did not name it
 
 
 class Strata(NamedTuple):
@@ -88,10 +88,13 @@ def strata_of(problem: ProblemName, labels: NDArray[Any]) -> Strata:
 
 def _classes(name: str, values: NDArray[Any]) -> NDArray[np.int64]:
     rounded = values.dtype.kind == "f" and bool((values == np.round(values)).all())
-    whole = values.dtype.kind in "iu" or rounded
+    whole = values.dtype.kind in "biu" or rounded
     if values.ndim != 1 or not whole or values.min() < 0 or values.max() > np.iinfo(np.int64).max:
         found = values.min() if values.ndim == 1 and whole else f"{values.dtype}, shape {values.shape}"
-        raise InputError(f"{name} must be integers from 0 (found {found}).")
+        raise InputError(
+            f"{name} must be integers from 0 (found {found}): number the classes, for example with "
+            f"np.unique(labels, return_inverse=True)[1]."
+        )
     return values.astype(np.int64)
 
 

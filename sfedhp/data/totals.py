@@ -1,4 +1,4 @@
-"""What a client reports of its training rows before the first round, so that all scale alike: sums, no row.
+"""Sums that clients report over their training rows before the first round, so that all scale equally.
 
 Mean and deviation of the inputs and targets follow from sums, and balanced class weights from counts. Those
 of several clients can be added.
@@ -29,22 +29,22 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class TotalsShape:
-    """How many numbers the totals of a federation have; all its clients must have the same."""
+    """How many numbers the totals of a federation have; this must be the same for all its clients."""
 
     inputs: tuple[int, ...]  # of one input
     targets: int  # numbers to be predicted; 0: none
     classes: int  # 0: no classes are predicted
-    pixels: bool | None = None  # whether inputs are uint8; None: not known where the kits were made
+    pixels: bool | None = None  # whether inputs are uint8; None: unknown when the kits were made
 
     @property
     def numbers(self) -> int:
-        """The numbers of a message, at most."""
+        """The largest number of values in a message with totals."""
         return len(_FIELDS) * (math.prod(self.inputs) + self.targets) + self.classes
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Figures of training rows, of one client or of several together."""
+    """Sums and counts over training rows, of one client or of several together."""
 
     pixels: bool  # inputs are uint8
     inputs: Sums
@@ -53,7 +53,7 @@ class Totals:
 
     @classmethod
     def of(cls, federation: Federation, rows: Rows) -> Self:
-        """The totals of a client's training rows.
+        """Compute the totals of a client's training rows.
 
         Args:
             federation: that has them.
@@ -115,8 +115,8 @@ class Totals:
             values: untrusted.
             shape: of the federation.
             most: rows that there may be.
-            one_client: whether they are a client's own. Its numbers have a lower limit, so that nobody can
-                make the totals of its server too large for the next one.
+            one_client: whether they are a client's own. Its numbers have a lower limit, so that no client
+                can make the totals of its server too large for the next one.
 
         Raises:
             ValueError: they cannot be totals of that many rows; says why.
@@ -166,7 +166,7 @@ def _sums(values: Any, shape: tuple[int, ...], pixels: bool, most: float, larges
 
 
 def _check_possible(sums: Sums, pixels: bool) -> None:
-    """Refuse sums that no rows have: they could make the deviation of all clients' rows 0.
+    """Reject sums that no rows can have: they could make the standard deviation over all clients 0.
 
     Raises:
         ValueError: there are no such rows.

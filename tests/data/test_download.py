@@ -116,7 +116,7 @@ def test_what_is_there_is_not_downloaded_again(small_mnist, publish, at, tmp_pat
     assert states("mnist", tmp_path) == {"ok"}
 
 
-def test_an_interrupted_download_goes_on_where_it_stopped(small_mnist, publish, at, tmp_path):
+def test_an_interrupted_download_continues_where_it_stopped(small_mnist, publish, at, tmp_path):
     broken = publish(small_mnist.contents, cut=1000)
     at("mnist", broken.address)
     with pytest.raises(InputError, match=r"run this again to continue where it stopped.*--from DIR"):
@@ -133,7 +133,7 @@ def test_an_interrupted_download_goes_on_where_it_stopped(small_mnist, publish, 
     assert not leftovers(tmp_path)
 
 
-def test_the_second_address_goes_on_after_the_first_broke_off(small_mnist, publish, at, tmp_path):
+def test_the_second_address_continues_after_the_first_broke_off(small_mnist, publish, at, tmp_path):
     broken, sound = publish(small_mnist.contents, cut=1000), publish(small_mnist.contents)
     at("mnist", broken.address, sound.address)
     get("mnist", tmp_path)
@@ -193,12 +193,12 @@ def test_bytes_beyond_the_size_are_not_read(small_mnist, publish, at, tmp_path):
     assert len(reports) <= len(small_mnist.contents[FIRST]) // (1 << 16) + 2
 
 
-def test_every_trouble_is_told(small_mnist, publish, at, tmp_path):
+def test_every_error_is_reported(small_mnist, publish, at, tmp_path):
     missing, dead = publish({}), publish({})
     dead.shutdown()
     dead.server_close()
     at("mnist", missing.address, dead.address)
-    with pytest.raises(InputError, match=r"the server answers 404;.*refused"):
+    with pytest.raises(InputError, match=r"the server returned HTTP status 404;.*refused"):
         get("mnist", tmp_path)
 
 
@@ -262,7 +262,7 @@ def test_an_import_says_what_is_missing_or_wrong(small_mnist, small_cifar, at, t
 
 def test_a_folder_that_cannot_be_written_is_an_input_error(small_mnist, at, tmp_path):
     (tmp_path / "mnist").write_bytes(b"a file where a folder should be")
-    with pytest.raises(InputError, match="cannot be brought to"):
+    with pytest.raises(InputError, match="cannot be stored in"):
         get("mnist", tmp_path)
 
 

@@ -40,7 +40,14 @@ def test_a_table_is_encoded_by_what_another_one_taught(tmp_path: Path, encoding:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("age,sex,weight\n1,f,2\n", "new.csv has no column 'smokes', which the model needs"),
+        (
+            "age,sex,weight\n1,f,2\n",
+            "new.csv has no column 'smokes', which the model needs: its columns are age, sex, weight.",
+        ),
+        (
+            "AGE,sex,smokes,weight\n1,f,true,2\n",
+            "no column 'age', which the model needs: did you mean 'age' by its column 'AGE'",
+        ),
         (
             "age,sex,smokes,weight\n1,f,true,2\n1,x,true,2\n",
             "'sex' has 'x' in line 3, which is not a category",
@@ -50,6 +57,14 @@ def test_a_table_is_encoded_by_what_another_one_taught(tmp_path: Path, encoding:
         (
             "age,sex,smokes,weight\n1,f,true,true\n",
             "'weight' has 'true' in line 2, but the training data has",
+        ),
+        (
+            'age,sex,smokes,weight\n1,f,true,2\n1,f,true,"28,3"\n1,f,true,3\n',
+            "'weight' has '28,3' in line 3, but the training data has a number there: write a decimal",
+        ),
+        (
+            'age,sex,smokes,weight\n1,f,true,2\n1,f,true,"1,283.5"\n1,f,true,"2,3"\n',
+            "'weight' has '1,283.5' in line 3, but the training data has a number there: write a decimal",
         ),
         ("age,sex,smokes,weight\n1,f,3,2\n", "'smokes' has '3' in line 2, but the training data has true or"),
         ("age,sex,smokes,weight\n1e300,f,true,2\n", "'age' holds an infinite or huge"),

@@ -86,6 +86,7 @@ def test_a_run_takes_a_dataset_and_resumes_with_it(tmp_path) -> None:
             "A DatasetDict of Hugging Face cannot be used: give one split",
         ),
         (patients(), {}, "the dataset needs data.target, the column to predict; its columns are age, sex"),
+        (images().select([]), {}, "the dataset has no rows: add some."),
         (images(), {"target": "kind"}, "data.target = 'kind' is not a column of the dataset"),
         (images(), {"client_column": "wards"}, "data.client_column = 'wards' is not a column"),
         (patients(), {"target": "il"}, "data.target = 'il' is not a column of the dataset: did you mean ill"),

@@ -104,8 +104,25 @@ def test_other_layouts_are_refused(tmp_path: Path, paths: list[str], words: str)
 def test_broken_and_deep_images_are_refused(tmp_path: Path) -> None:
     fill(tmp_path, ("",))
     (tmp_path / "cat" / "0.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match=r"0.png is not an image that can be read"):
+    with pytest.raises(InputError, match=r"/0.png is not an image: replace or remove it.$"):
         load(tmp_path)
+    (tmp_path / "cat" / "0.png").unlink()
+    (tmp_path / "cat" / "0.png").symlink_to("nowhere.png")
+    with pytest.raises(
+        InputError, match=r"/0.png is not an image that can be read \(No such file or directory\): replace"
+    ):
+        load(tmp_path)
+    (tmp_path / "cat" / "0.png").unlink()
     Image.fromarray(np.ones((6, 5), np.uint16)).save(tmp_path / "cat" / "0.png")
     with pytest.raises(InputError, match="more than 8 bits a channel"):
         load(tmp_path)
+
+
+def test_folders_without_images_are_named(tmp_path: Path) -> None:
+    fill(tmp_path / "pets", ("",))
+    for name in ("owl", ".git", "a.png"):
+        (tmp_path / "pets" / name).mkdir()
+    assert load(tmp_path / "pets").notes == ("pets has folders without images, ignored: a.png, owl.",)
+    (tmp_path / "pets" / "a.png").rmdir()
+    assert load(tmp_path / "pets").notes == ("pets has a folder without images, ignored: owl.",)
+    assert load(tmp_path / "pets").names.classes == ("cat", "dog")

@@ -151,6 +151,11 @@ def test_a_class_without_rows_is_remarked_on(tmp_path):
     assert load(saved(tmp_path, inputs=INPUTS, labels=LABELS)).notes == ()
 
 
+def test_a_size_of_images_that_has_no_effect_is_remarked_on(tmp_path):
+    [note] = load(saved(tmp_path, inputs=INPUTS, labels=LABELS), image_size=8).notes
+    assert note == "data.image_size has no effect on my.npz, which is no folder of images: ignored."
+
+
 def test_classes_that_are_known_are_used(tmp_path):
     """Of ten classes a small device has two, and fewer rows than classes."""
     place: dict[str, Any] = {"edges": 1, "clients_per_edge": 1, "seed": 0}

@@ -228,7 +228,7 @@ def test_labels_per_client_never_exceed_the_classes_by_default():
     assert split(40, classes=3, clients=4, partition="paper-as-written")[1].labels_per_client == 3
 
 
-def test_classes_nobody_holds_stay_unused():
+def test_classes_no_one_holds_stay_unused():
     federation, _ = federate(DataOptions(), edges=1, clients_per_edge=1, seed=0)
     assert federation.describe()[0].train == (50, 50, 0, 0, 0, 0, 0, 0, 0, 0)
 

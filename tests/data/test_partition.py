@@ -43,7 +43,7 @@ def check_whole(federation: Federation, rows: int) -> None:
     with_test=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-def test_all_rows_are_divided_and_nobody_goes_without(
+def test_all_rows_are_divided_and_no_one_goes_without(
     partition, clients, extra, classes, concentration, share, validation, with_test, seed
 ):
     rows = 4 * clients + 8 + extra
@@ -160,8 +160,8 @@ def test_counts_without_meaning_are_left_out_and_said():
     options = DataOptions(partition="iid", train_per_label=5, labels_per_client=2)
     federation, resolved = federate(options, edges=2, clients_per_edge=2, seed=0)
     assert federation.notes == (
-        "data.labels_per_client has no meaning for the partition iid: left out.",
-        "data.train_per_label has no meaning for the partition iid: left out.",
+        "data.labels_per_client has no effect with the partition iid: ignored.",
+        "data.train_per_label has no effect with the partition iid: ignored.",
     )
     assert resolved == DataOptions(partition="iid", validation_per_label=0, scale="unit")
 

@@ -208,6 +208,45 @@ def test_a_number_column_with_a_text_in_it_is_remarked_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("values", "note"),
+    [
+        (column(lambda row: row % 2), None),
+        (
+            ["?", "?", *column(lambda row: row % 2)[2:]],
+            "my.csv: the target 'sick' is read as text because of '?' in line 2, which becomes a class: "
+            "remove the row if the value is missing.",
+        ),
+        (
+            [f"kind {row % 51}" for row in range(204)],
+            "my.csv: the target 'sick' has 51 different texts, taken as classes: choose another if they are "
+            "not.",
+        ),
+    ],
+    ids=["numbers", "a text among numbers", "many texts"],
+)
+def test_classes_that_may_be_none_are_remarked_on(
+    tmp_path: Path, values: list[str], note: str | None
+) -> None:
+    source = written(tmp_path, {"age": [str(row) for row in range(len(values))], "sick": values})
+    assert load(source).notes == (() if note is None else (note,))
+    assert load(source, problem="classification").notes == ()
+
+
+def test_classes_that_differ_only_in_case_are_remarked_on(tmp_path: Path) -> None:
+    values = ["Yes", *column(lambda row: ["no", "yes"][row % 2])[1:]]
+    source = written(tmp_path, {"age": [str(row) for row in range(len(values))], "sick": values})
+    assert load(source).notes == (
+        "my.csv: the target 'sick' has the classes 'Yes' and 'yes', which differ only in case: write them "
+        "alike if they are the same class.",
+    )
+
+
+def test_codes_with_a_comma_among_numbers_are_categories(tmp_path: Path) -> None:
+    federation = load(written(tmp_path, changed("age", 2, "1,2")))
+    assert "age = 1,2" in federation.names.features
+
+
+@pytest.mark.parametrize(
     ("values", "names"),
     [
         (["10", "9"], ("9", "10")),
@@ -321,12 +360,45 @@ EXAMPLES = [
         ("column 'day' holds dates or times", {**PLAIN, "day": [day] * ROWS}, {})
         for day in (
             *("24.12.2024", "12/24/24", "2024/12/24 10:30", "24 Dec 2024", "December 24, 2024", "1:30 PM"),
+            *("Tue, 24 Dec 2024 10:30:00 GMT", "Tuesday, 24 December 2024", "20241224T103000Z"),
+            "24/Dec/2024:10:30:00 +0100",
         )
     ),
     ("column 'x' is empty: fill it, or leave it out with data.drop=x.", {**PLAIN, "x": [""] * ROWS}, {}),
     ("column 'age' holds an infinite or huge (above 3e38) number in line 3", changed("age", 1, "inf"), {}),
     ("column 'age' holds an infinite or huge (above 3e38) number in line 3", changed("age", 1, "1e39"), {}),
-    ("column 'x' has numbers with a decimal comma", {**PLAIN, "x": ["1,5"] * ROWS}, {}),
+    ("column 'x' has numbers such as '1,5' in line 2: write a", {**PLAIN, "x": ["1,5"] * ROWS}, {}),
+    *(
+        (f"column 'x' has numbers such as {first!r} in line", {**PLAIN, "x": column(of)}, {})
+        for first, of in (
+            ("1.234,5", lambda row: "1.234,5"),
+            ("1,100", lambda row: f"{row + 1},100"),
+            ("1'100,000.5", lambda row: "1'100,000.5"),
+            ("1\u00a0100", lambda row: f"{row + 1}\u00a0100"),
+            ("1,020", lambda row: 900 + row if row < 20 else f"1,0{row}"),  # most are plain numbers
+        )
+    ),
+    (
+        "the target 'sick' has numbers such as '1,5' in line 2: write a decimal point and no thousands "
+        "separators, or set problem=classification",
+        {**PLAIN, "sick": column(lambda row: f"{row % 3 + 1},5")},
+        {},
+    ),
+    (
+        "the target 'sick' has numbers such as '2,500' in line 2: write a decimal point",
+        {**PLAIN, "sick": ["2,500"] * ROWS},
+        {"problem": "regression"},
+    ),
+    (
+        "the target 'sick' is read as text because of '?' in line 4: correct it or remove the row, or set",
+        changed("sick", 2, "?", {**PLAIN, "sick": column(lambda row: row / 7)}),
+        {},
+    ),
+    (
+        "the target 'sex' holds text ('m' in line 2), and several targets need numbers: choose other",
+        PLAIN,
+        {"target": ("age", "sex")},
+    ),
     (
         "the target 'sick' has numbers that are not whole, and problem = classification takes at most 50",
         {**PLAIN, "sick": column(lambda row: row % 2 + 0.5)},
@@ -358,6 +430,8 @@ EXAMPLES = [
         {**PLAIN, "held": column(lambda row: row % 2)},
         {"test_column": "held"},
     ),
+    ("my.csv has no training rows: mark", {**PLAIN, "held": ["1"] * ROWS}, {"test_column": "held"}),
+    ("my.csv has no test rows: mark", {**PLAIN, "held": ["0"] * ROWS}, {"test_column": "held"}),
     (
         "column 'held' has '2' in line 4: write true or false, or 1 or 0",
         {**PLAIN, "held": column(lambda row: row)},
@@ -408,9 +482,10 @@ def test_what_is_refused(
         ("", "my.csv is empty"),
         ("\n \n", "my.csv is empty"),
         ("a,sick\n", "my.csv has no rows below its first line"),
-        ("a,sick\n1,x\n2\n", "my.csv: line 3 has 1 values, but there are 2 columns: repair the line"),
+        ("a,sick\n1,1.5\n", "my.csv: 1 row is too few for 2 clients: use fewer clients."),
+        ("a,sick\n1,x\n2\n", "my.csv: line 3 has 1 value, but there are 2 columns: repair the line"),
         ('a,sick\n"1\n",x\n2,y,z\n', "my.csv: line 4 has 3 values, but there are 2 columns"),
-        ("a;sick\n1;x\n2;y;z\n", "or put quotes around text that holds a semicolon."),
+        ("a;sick\n1;x\n2;y;z\n", "or put quotes around text with a semicolon."),
         ('a,sick\n1,x\n"2,y\n3,z\n', "my.csv: line 3 cannot be read as CSV"),
         ('a,sick\n1,"x"y\n', "my.csv: line 2 cannot be read as CSV"),
         ('a,sick\n1,"x' + 200_000 * "x", "my.csv: line 2 cannot be read as CSV"),
@@ -490,11 +565,32 @@ def test_types_of_parquet(tmp_path: Path) -> None:
     )
 
 
+def test_numbers_that_parquet_stores_as_text(tmp_path: Path) -> None:
+    """They may be codes of classes; numbers that are not whole are not."""
+    ages = list(range(ROWS))
+    source = parquet(tmp_path, age=ages, sick=column(lambda row: f"0{row % 2}"))
+    assert load(source).names.classes == ("00", "01")
+    stored = "the target 'sick' holds numbers that are stored as text ('00'): store numbers, or choose"
+    assert stored in refusal(source, problem="regression")
+    source = parquet(tmp_path, age=ages, sick=column(lambda row: row % 6 + 0.5))
+    assert "('0.5'): store numbers, or set problem=classification" in refusal(source)
+    assert load(source, problem="classification").classes == 6
+
+
+def test_names_of_clients_that_parquet_stores_as_bytes(tmp_path: Path) -> None:
+    wards = [f"wärd {row % 2}".encode() for row in range(ROWS)]
+    source = parquet(tmp_path, age=list(range(ROWS)), ward=wards, sick=column(lambda row: row // 2 % 2))
+    assert load(source, client_column="ward").names.clients == ("wärd 0", "wärd 1")
+
+
 def test_parquet_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "my.parquet"
     assert refusal(str(path)) == f"There is no file {path}."
     path.write_bytes(b"PAR1 is not all of it")
     assert refusal(str(path)) == "my.parquet is not a readable .parquet file: write it again."
+    two = pyarrow.table([[1.0], [2.0], ["x"]], names=["age", "age", "sick"])
+    pyarrow.parquet.write_table(two, path)
+    assert refusal(str(path)) == "my.parquet has two columns 'age': give each its own name."
     assert "my.parquet has no rows" in refusal(parquet(tmp_path, age=[], sick=[]))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert refusal(str(path)) == "A .parquet file needs pyarrow: pip install 'sfedhp[parquet]'."
@@ -538,7 +634,7 @@ def test_a_run_on_a_table_resumes_to_the_bit(tmp_path: Path, monkeypatch: pytest
         sfedhp.resume(tmp_path / "whole")
 
 
-def test_arrays_of_a_newcomer_and_tables_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_arrays_of_a_newcomer_and_tables_that_no_one_knows_are_refused(tmp_path: Path) -> None:
     experiment = small(written(tmp_path, PLAIN))
     with pytest.raises(InputError, match="The run's data is a table: give the newcomer's rows as"):
         load_newcomer(
@@ -581,7 +677,7 @@ def test_a_target_of_numbers_is_a_regression_and_a_note_says_so(tmp_path: Path) 
     assert federation.labels[:, 0].tolist() == [100.5 + row for row in range(ROWS)]
     assert federation.names.targets == ("sick",)
     assert (
-        "my.csv: the target sick holds numbers that are not classes: problem = regression."
+        "my.csv: the target 'sick' holds numbers that are not classes: problem = regression."
         in federation.notes
     )
     assert not load(written(tmp_path, many), problem="regression").notes

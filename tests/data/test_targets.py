@@ -52,6 +52,7 @@ def test_the_problem_follows_from_the_target_or_is_named(values: Any, named: Any
         (np.array([[0, 1], [2, 1]]), "multilabel", "must be 0 or 1 for each label"),
         (np.array([0, 1]), "multilabel", "must be 0 or 1 for each label"),
         (np.array([0.5, 1]), "classification", "must be integers from 0"),
+        (np.array(["a", "b"]), "auto", "number the classes, for example with np.unique("),
     ],
 )
 def test_what_is_refused(values: Any, problem: Any, words: str) -> None:
@@ -59,6 +60,11 @@ def test_what_is_refused(values: Any, problem: Any, words: str) -> None:
         target_of("my `labels`", values, problem)
     assert words in str(caught.value)
     assert str(caught.value).startswith("my `labels`")
+
+
+def test_booleans_are_two_classes() -> None:
+    target = target_of("my `labels`", np.array([True, False]), "auto")
+    assert (target.problem, target.labels.tolist()) == ("classification", [1, 0])
 
 
 def test_rows_are_grouped_by_tenths_of_a_number_and_by_the_first_label() -> None:
