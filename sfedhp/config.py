@@ -1,9 +1,8 @@
-"""Everything that decides a run: `Experiment` and its sections, as dataclasses, dictionaries and TOML."""
+"""The config of a run: `Experiment` and its sections, as dataclasses, dictionaries and TOML."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from sfedhp.core.aggregation import AggregationOptions
 from sfedhp.core.attack import AttackOptions
 from sfedhp.core.edge_sizes import DEFAULT_CLIENTS_PER_EDGE, DEFAULT_EDGES, as_option, edge_sizes
 from sfedhp.core.engine import EngineOptions
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 from sfedhp.core.late import LateOptions
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help, check_options, fields_of, help_of
 from sfedhp.core.types import ProblemOption
@@ -119,6 +118,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if isinstance(self.clients_per_edge, list):  # as TOML and JSON have it
             object.__setattr__(self, "clients_per_edge", tuple(self.clients_per_edge))
+        if isinstance(self.algorithm, str):
+            raise InputError(f"algorithm = {self.algorithm!r} is text: {_method_written(self.algorithm)}")
         check_options(self)
         for name in SECTIONS:
             check_options(getattr(self, name), f"{name}.")
@@ -149,14 +150,33 @@ class Experiment:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """`dtype` as torch has it."""
+        """The option `dtype`, a name, as a `torch.dtype`."""
         return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
 
     @property
     def algorithm_name(self) -> str:
-        """The method's name in `ALGORITHMS`, or what a user's own is called."""
+        """The method's name in `ALGORITHMS`, or the name of a user's method."""
         names = [name for name, kind in ALGORITHMS.items() if kind is type(self.algorithm)]
         return names[0] if names else name_of(type(self.algorithm))
+
+
+def check_experiment(given: object) -> None:
+    """Refuse what a user gives instead of an `Experiment`, such as a dictionary.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(given, Experiment):
+        raise InputError(
+            f"The experiment is of the type {type(given).__name__}: give an Experiment, such as "
+            f"sfedhp.Experiment(rounds=2)."
+        )
+
+
+def _method_written(name: str) -> str:
+    """The end of a message about the name of a method in place of the method: how to write that."""
+    use = "write an instance, such as sfedhp.FedAvg()."
+    return did_you_mean(name, ALGORITHMS, use, lambda near: f"sfedhp.{ALGORITHMS[near].__name__}()")
 
 
 def tables_of(kind: type[Any]) -> dict[str, Any]:
@@ -173,7 +193,7 @@ del SECTIONS["algorithm"]  # its class is the method's
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as a config: sections of plain values, without what is None."""
+    """The experiment as a config: sections of plain values, without values that are None."""
     config = _values(experiment)
     config["algorithm"] = {"name": experiment.algorithm_name, **config["algorithm"]}
     return config
@@ -205,7 +225,7 @@ def from_dict(config: Mapping[str, Any]) -> Experiment:
 def to_toml(config: Mapping[str, Any]) -> str:
     """A config as TOML, with the help text of each key as a comment.
 
-    Python has no writer of TOML, and the core depends on torch, numpy and safetensors alone.
+    Python has no TOML writer, and the core depends only on torch, numpy and safetensors.
     """
     name = config["algorithm"]["name"]
     kind = method_class(name) if is_method(name) else None
@@ -233,7 +253,7 @@ def _lines(
 
 
 def _values(options: Any) -> dict[str, Any]:
-    """The values of a dataclass of options, without what is None; tables become dictionaries."""
+    """The values of a dataclass of options, without None; tables become dictionaries."""
     values = {option.name: getattr(options, option.name) for option in fields_of(type(options))}
     return {
         name: _values(value) if dataclasses.is_dataclass(value) else value
@@ -271,6 +291,5 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str) -> None
     known = [option.name for option in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else "leave it out."
+            hint = did_you_mean(name, known, "leave it out.", lambda near: f"{prefix}{near}")
             raise InputError(f"There is no key {prefix}{name}: {hint}")

@@ -1,38 +1,41 @@
-"""The contract of a federated method, and the methods: the paper's, today's, and two that do not federate."""
+"""The interface of a federated method, and all methods: the paper's, newer ones, and two baselines."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from sfedhp.algorithms.apfl import APFL
-from sfedhp.algorithms.base import Algorithm, ClientResult
-from sfedhp.algorithms.ditto import Ditto
-from sfedhp.algorithms.fedala import FedALA
-from sfedhp.algorithms.fedavg import FedAvg
-from sfedhp.algorithms.fedavg_tuned import FedAvgTuned
-from sfedhp.algorithms.fedbabu import FedBABU
-from sfedhp.algorithms.fedbn import FedBN
-from sfedhp.algorithms.feddbe import FedDBE
-from sfedhp.algorithms.feddyn import FedDyn
-from sfedhp.algorithms.fedper import FedPer
-from sfedhp.algorithms.fedprox import FedProx
-from sfedhp.algorithms.fedrep import FedRep
-from sfedhp.algorithms.heurfedamp import HeurFedAMP
-from sfedhp.algorithms.hierfavg import HierFAVG
-from sfedhp.algorithms.knnper import KNNPer
-from sfedhp.algorithms.lgfedavg import LGFedAvg
-from sfedhp.algorithms.local import Local
-from sfedhp.algorithms.local_sgd import LocalSGD
-from sfedhp.algorithms.mtgc import MTGC
+# What is imported `as` itself is given on to others.
+from sfedhp.algorithms.apfl import APFL as APFL
+from sfedhp.algorithms.base import Algorithm as Algorithm
+from sfedhp.algorithms.base import ClientResult as ClientResult
+from sfedhp.algorithms.ditto import Ditto as Ditto
+from sfedhp.algorithms.fedala import FedALA as FedALA
+from sfedhp.algorithms.fedavg import FedAvg as FedAvg
+from sfedhp.algorithms.fedavg_tuned import FedAvgTuned as FedAvgTuned
+from sfedhp.algorithms.fedbabu import FedBABU as FedBABU
+from sfedhp.algorithms.fedbn import FedBN as FedBN
+from sfedhp.algorithms.feddbe import FedDBE as FedDBE
+from sfedhp.algorithms.feddyn import FedDyn as FedDyn
+from sfedhp.algorithms.fedper import FedPer as FedPer
+from sfedhp.algorithms.fedprox import FedProx as FedProx
+from sfedhp.algorithms.fedrep import FedRep as FedRep
+from sfedhp.algorithms.heurfedamp import HeurFedAMP as HeurFedAMP
+from sfedhp.algorithms.hierfavg import HierFAVG as HierFAVG
+from sfedhp.algorithms.knnper import KNNPer as KNNPer
+from sfedhp.algorithms.lgfedavg import LGFedAvg as LGFedAvg
+from sfedhp.algorithms.local import Local as Local
+from sfedhp.algorithms.local_sgd import LocalSGD as LocalSGD
+from sfedhp.algorithms.mtgc import MTGC as MTGC
 from sfedhp.algorithms.own import import_method
-from sfedhp.algorithms.perfedavg import PerFedAvg
-from sfedhp.algorithms.pfedgp import PFedGP
-from sfedhp.algorithms.pfedme import PFedMe
-from sfedhp.algorithms.pooled import Pooled
-from sfedhp.algorithms.scaffold import SCAFFOLD
-from sfedhp.algorithms.sfedhp import SFedHP
-from sfedhp.algorithms.sfedhp_plus import SFedHPPlus
-from sfedhp.algorithms.steps import Option, StepRule
+from sfedhp.algorithms.perfedavg import PerFedAvg as PerFedAvg
+from sfedhp.algorithms.pfedgp import PFedGP as PFedGP
+from sfedhp.algorithms.pfedme import PFedMe as PFedMe
+from sfedhp.algorithms.pooled import Pooled as Pooled
+from sfedhp.algorithms.scaffold import SCAFFOLD as SCAFFOLD
+from sfedhp.algorithms.sfedhp import SFedHP as SFedHP
+from sfedhp.algorithms.sfedhp_plus import SFedHPPlus as SFedHPPlus
+from sfedhp.algorithms.steps import Option as Option
+from sfedhp.algorithms.steps import StepRule as StepRule
 from sfedhp.core.imports import is_import
 
 ALGORITHMS: Final[dict[str, type[Algorithm]]] = {
@@ -74,7 +77,7 @@ FEDERATED: Final = {name: kind for name, kind in ALGORITHMS.items() if kind.fede
 
 
 def is_method(name: object) -> bool:
-    """Whether a name is that of a method here, or of a user's own, `package.module:Class`."""
+    """Whether a name is that of a method here, or of a user's method, `package.module:Class`."""
     return isinstance(name, str) and (name in ALGORITHMS or is_import(name))
 
 
@@ -85,42 +88,3 @@ def method_class(name: str) -> type[Algorithm]:
         InputError: a user's own cannot be imported, or is not a method.
     """
     return ALGORITHMS[name] if name in ALGORITHMS else import_method(name)
-
-
-__all__ = [
-    "ALGORITHMS",
-    "APFL",
-    "COMPARED",
-    "FEDERATED",
-    "MTGC",
-    "SCAFFOLD",
-    "Algorithm",
-    "ClientResult",
-    "Ditto",
-    "FedALA",
-    "FedAvg",
-    "FedAvgTuned",
-    "FedBABU",
-    "FedBN",
-    "FedDBE",
-    "FedDyn",
-    "FedPer",
-    "FedProx",
-    "FedRep",
-    "HeurFedAMP",
-    "HierFAVG",
-    "KNNPer",
-    "LGFedAvg",
-    "Local",
-    "LocalSGD",
-    "Option",
-    "PFedGP",
-    "PFedMe",
-    "PerFedAvg",
-    "Pooled",
-    "SFedHP",
-    "SFedHPPlus",
-    "StepRule",
-    "is_method",
-    "method_class",
-]

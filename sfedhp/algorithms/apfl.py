@@ -31,7 +31,7 @@ class Mixture(NamedTuple):
 @final
 @dataclass(frozen=True)
 class APFL(UnderEdges, LocalSteps):
-    """A client predicts with a mixture of FedAvg's model and one of its own, whose share it learns."""
+    """A client mixes FedAvg's model with one of its own, and learns the share of each."""
 
     share: Annotated[Share, Help("α before the first round, share of a client's own model")] = 0.5
 

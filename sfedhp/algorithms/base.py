@@ -1,4 +1,4 @@
-"""What an algorithm is: what a client, an edge and the cloud each do once, as pure functions of flat vectors.
+"""The interface of a method: one step of a client, an edge and the cloud, as pure functions of flat vectors.
 
 A model is `(..., d)`, uploads are `(..., members, d)`, weights `(..., members)`. The leading axes are a stack
 of runs, edges or clients in the simulator, and absent on a device: an algorithm never loops over clients.
@@ -24,7 +24,7 @@ from sfedhp.nn.task import Task
 
 Upload = Tensor | Factored
 
-# Names of the contract before 0.2. A class that still has one would be ignored silently, so it is refused.
+# Names of the contract before 0.2. A class that still has one is rejected, because it would be ignored.
 _RENAMED: Final = {
     "features": "predicts_from_features",
     "keeps_members": "state_per_member",
@@ -68,16 +68,16 @@ class Algorithm(ABC):
         return initial
 
     def cloud_message(self, state: Any, members: int) -> Tensor:
-        """What the cloud sends to each member: its global model, or its state where there is none."""
+        """What the cloud sends to each member: its global model, or its state if there is none."""
         model = self.global_model(state)
         return spread(state if model is None else model, members)
 
     def cloud_step(self, state: Any, uploads: Upload, weights: Tensor, clock: Clock) -> Any:
-        """The cloud's state after its members answered."""
+        """The cloud's state after its members replied; by default the weighted mean of the uploads."""
         return weighted_mean(uploads, weights)
 
     def global_model(self, state: Any) -> Tensor | None:
-        """The global model, or None where the method has none."""
+        """The global model, or None if the method has none."""
         model: Tensor = state  # by default the state is the model
         return model
 
@@ -90,7 +90,7 @@ class Algorithm(ABC):
         return spread(state, members)
 
     def edge_step(self, state: Any, uploads: Upload, weights: Tensor, clock: Clock) -> Any:
-        """An edge's state after its clients answered."""
+        """An edge's state after its clients replied; by default the weighted mean of the uploads."""
         return weighted_mean(uploads, weights)
 
     def edge_upload(self, state: Any) -> Tensor:
@@ -99,17 +99,17 @@ class Algorithm(ABC):
         return model
 
     def edge_model(self, state: Any) -> Tensor | None:
-        """The edge's model for its site, or None where the method has none."""
+        """The edge's model for its site, or None if the method has none."""
         model: Tensor = state
         return model
 
     def client_start(self, initial: Tensor, task: Task) -> Any:
-        """What a client keeps before its first round."""
+        """A client's personal state before its first round; by default nothing."""
         return ()
 
     @abstractmethod
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
-        """One answer of a client to its server."""
+        """One step of a client: its upload for the server, and its new personal state."""
 
     @property
     def needs_personal_state(self) -> bool:
@@ -118,14 +118,15 @@ class Algorithm(ABC):
 
     @property
     def needs_only_sums(self) -> bool:
-        """Whether clients' server reads their weighted mean and who replied alone, and tells all the same.
+        """Whether the clients' server needs only the weighted mean and who replied, and sends all the same.
 
-        Then `secure` can hide each upload from it. With three tiers that server is an edge, else the cloud.
+        If so, `secure` can hide each upload from it. With three tiers, this server is an edge, else the
+        cloud.
         """
         return self.tiers == 3 or not self.state_per_member
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
-        """The parameters a client predicts with, or None where the method has no personal models."""
+        """The parameters a client predicts with, or None if the method has no personal models."""
         return None
 
     def predict(self, parameters: Any, task: Task, inputs: Tensor) -> Tensor:
@@ -133,10 +134,10 @@ class Algorithm(ABC):
         return task.scores(parameters, inputs)
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The steps whose rates decide whether training is stable; of one run, not of a stack.
+        """The steps whose rates decide whether training is stable, for one run (not for a stack).
 
-        By default one for each field typed `Rate`, with the only field typed `Strength` as its pull. A method
-        whose fields mean something else overrides it.
+        By default there is one for each field of type `Rate`; a single field of type `Strength` is their
+        pull. Override this if the fields of a method mean something else.
         """
         strengths = fields_of_type(type(self), Strength)
         pull = self.option(strengths[0]) if len(strengths) == 1 else None
@@ -144,5 +145,22 @@ class Algorithm(ABC):
         return tuple(StepRule("a local step", self.option(rate), pull) for rate in rates)
 
     def option(self, name: str) -> Option:
-        """A hyper-parameter by its name; of one run, not of a stack."""
+        """A hyper-parameter by its name, of one run (not of a stack)."""
         return Option(name, number(getattr(self, name)))
+
+
+def step_clients(
+    algorithm: Algorithm, received: Tensor, personal: Any, task: Task, clock: Clock
+) -> ClientResult:
+    """`client_step`, whose result is checked: a user's own method may return something else.
+
+    Raises:
+        InputError: it is no `ClientResult`.
+    """
+    result: object = algorithm.client_step(received, personal, task, clock)
+    if not isinstance(result, ClientResult):
+        raise InputError(
+            f"client_step must return a ClientResult, and that of {type(algorithm).__name__} returns a "
+            f"{type(result).__name__}: write return ClientResult(upload, personal)."
+        )
+    return result

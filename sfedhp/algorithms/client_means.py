@@ -1,4 +1,4 @@
-"""Methods whose cloud learns the mean features of all clients in the first round, beside the model."""
+"""Methods whose cloud also computes the mean features of all clients, in the first round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Known(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A client's shift of its features, and the mean of them."""
+    """A client's shift of its features, and the mean of its features."""
 
     shift: Tensor  # z, (..., features), added to f(x)
     mean: Tensor  # m, (..., features), of f(x)
@@ -36,7 +36,7 @@ class ClientMeans(UnderEdges, LocalSteps):
     """A method whose messages are a model and mean features, written as a vector of the same length."""
 
     def cloud_start(self, initial: Tensor, members: int) -> Known:
-        """w, and no mean yet."""
+        """w, and zeros for the mean features, which are not known yet."""
         return Known(initial, 0 * initial)
 
     def cloud_message(self, state: Known, members: int) -> Tensor:
@@ -50,7 +50,7 @@ class ClientMeans(UnderEdges, LocalSteps):
         return Known(model, torch.where(first, features, state.features))
 
     def global_model(self, state: Known) -> Tensor:
-        """w; a client that has no shift predicts with it."""
+        """w, which predicts without a shift of the features."""
         return state.model
 
     def edge_model(self, state: Tensor) -> Tensor:
@@ -58,6 +58,6 @@ class ClientMeans(UnderEdges, LocalSteps):
         return state.chunk(2, -1)[0]
 
     def client_start(self, initial: Tensor, task: Task) -> Kept:
-        """No shift, and a mean of 0."""
+        """A shift of zero, and a mean of zero."""
         zero = initial.new_zeros(*initial.shape[:-1], linear_head(task.network).inputs)
         return Kept(zero, zero)

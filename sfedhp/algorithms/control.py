@@ -13,7 +13,7 @@ from sfedhp.nn.task import Task
 
 
 class Controlled(NamedTuple):
-    """The global model, and the control: what the cloud learnt of its members' gradients."""
+    """The global model, and the control variate: the cloud's estimate of its members' gradients."""
 
     model: Tensor  # (..., d)
     control: Tensor  # (..., d), or one of each member
@@ -31,19 +31,18 @@ class GradientControl(LocalSGD):
         super().__post_init__()
         if self.same_steps and self.local_epochs:
             raise InputError(
-                f"{type(self).__name__} divides by the number of steps, which must be the same for every "
-                f"client, and epochs are more steps for a larger one: set algorithm.local_steps, not "
-                f"local_epochs."
+                f"{type(self).__name__} needs the same number of steps on every client, and with epochs "
+                f"larger clients make more: set algorithm.local_steps instead of local_epochs."
             )
 
     def cloud_start(self, initial: Tensor, members: int) -> Controlled:
-        """The initial model, and a control of zero."""
+        """The initial model, and a control variate of zero."""
         return Controlled(initial, 0 * initial, initial.new_full((*initial.shape[:-1], 1), members))
 
     def global_model(self, state: Controlled) -> Tensor:
-        """The model without the control."""
+        """The model without the control variate."""
         return state.model
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
-        """A client's control of zero."""
+        """A client's control variate, which is zero at first."""
         return 0 * initial

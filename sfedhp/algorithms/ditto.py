@@ -23,7 +23,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class Ditto(UnderEdges, LocalSGD):
-    """FedAvg, and for every client a model of its own that is pulled to the global one."""
+    """FedAvg, and a personal model for each client that is pulled to the global one."""
 
     pulled_by = "proximity"
 

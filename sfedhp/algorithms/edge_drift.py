@@ -1,4 +1,4 @@
-"""Corrections of the drift of edges: each learns how its own differs from that of the others."""
+"""Drift corrections for edges: each is an estimate of how its edge drifts from the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfedhp.core.vectors import spread, weighted_mean
 
 
 class Corrected(NamedTuple):
-    """What a cloud holds that corrects the drift of its edges."""
+    """The state of a cloud with drift corrections."""
 
     cloud: Tensor | ServerState
     corrections: Tensor  # y_i, (..., members, d)
@@ -27,19 +27,19 @@ class Corrected(NamedTuple):
 
 @dataclass(frozen=True)
 class DriftCorrection(ServerSteps):
-    """A method of three tiers whose edges may make steps w_i ← w_i − η₁ (… + y_i).
+    """A three-tier method with the option that edges make steps w_i ← w_i − η₁ (… + y_i).
 
     The cloud keeps y_i and appends it to w in its message; an edge sends it back after w_i.
     """
 
     drift_correction: Annotated[
-        bool, Help("correct the steps of w_i by y_i, which learns how the edge drifts from the others")
+        bool, Help("correct the steps of w_i by y_i, a learned estimate of the edge's drift from the others")
     ] = field(default=False, kw_only=True)
 
     @property
     @abstractmethod
     def drift_time(self) -> Scalar:
-        """η₁ R, in which an edge drifts from the others."""
+        """η₁ R, the sum of the rates of an edge's steps in a cloud round."""
 
     def cloud_start(self, initial: Tensor, members: int) -> Any:
         """w, and y_i = 0."""

@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 @final
 @dataclass(frozen=True)
 class FedALA(UnderEdges, LocalSGD):
-    """FedAvg, but a client starts between its old model and the received one, by weights that it learns."""
+    """FedAvg, but a client starts between its last model and the received one, by learned weights."""
 
     weight_rate: Annotated[Rate, Help("η_W, learning rate of the weights")] = 1.0
     weight_steps: Annotated[Count, Help("steps of the weights per round, each on a new mini-batch")] = 5

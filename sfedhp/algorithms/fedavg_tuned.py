@@ -18,7 +18,7 @@ from sfedhp.core.options import CountOrOff, Help
 @final
 @dataclass(frozen=True)
 class FedAvgTuned(UnderEdges, FedAvg):
-    """FedAvg, and every client tunes the global model on its own rows before it predicts."""
+    """FedAvg, and every client fine-tunes the global model on its own rows before it predicts."""
 
     finish_steps: Annotated[CountOrOff, Help("SGD steps of a client before it predicts; 0: off")] = field(
         default=20, kw_only=True

@@ -24,7 +24,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedBABU(Finishing, UnderEdges, LocalSGD):
-    """Only the body is trained together, under a head that keeps its initial weights; clients tune both."""
+    """Clients train only the body together, under a head with its initial weights; each fine-tunes both."""
 
     finish_steps: Annotated[
         CountOrOff, Help("SGD steps of body and head before a client predicts; 0: off")

@@ -16,6 +16,6 @@ from sfedhp.algorithms.partly_personal import PartlyPersonal
 @final
 @dataclass(frozen=True)
 class FedBN(PartlyPersonal):
-    """Clients share all layers but those that normalize; without such layers this is FedAvg."""
+    """Clients share all layers except the norm layers; without norm layers this is FedAvg."""
 
     own = "norm"  # running statistics are a client's own anyhow

@@ -31,7 +31,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedDBE(ClientMeans):
-    """FedAvg whose clients add a shift of their own to the features; the mean of these is kept near all's."""
+    """FedAvg; each client shifts the features before the head, and pulls their mean to all clients'."""
 
     mean_pull: Annotated[Strength, Help("κ, pull of a client's mean features to those of all clients")] = 50.0
     mean_share: Annotated[Share, Help("μ, share of the last mini-batch in a client's mean features")] = 1.0
@@ -39,7 +39,7 @@ class FedDBE(ClientMeans):
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """SGD on ℓ(W (f(x) + z) + b; D) + κ/2n ‖m − z̄‖², n the number of features, a new D each step."""
         (model, known), (shift, mean) = received.chunk(2, -1), personal
-        # Nothing pulls in the first round: z̄ is known after it.
+        # No pull in the first round: z̄ is only known after it.
         goal, later = out_of_head(task, known), torch.as_tensor(clock.cloud_round > 0).to(received)
         strength = self.mean_pull * later * self.mean_share / goal.shape[-1]
         for batch in self.minibatches(task, clock):

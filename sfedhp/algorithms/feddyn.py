@@ -23,7 +23,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedDyn(GradientControl):
-    """FedProx with a linear term that each client and the cloud learn, so that both agree on one minimum."""
+    """FedProx with a linear term that clients and cloud learn, so that all agree on one minimum."""
 
     pulled_by = "proximity"
 

@@ -16,6 +16,6 @@ from sfedhp.algorithms.partly_personal import PartlyPersonal
 @final
 @dataclass(frozen=True)
 class FedPer(PartlyPersonal):
-    """Clients share the body of the network, and each has a head of its own; both are trained together."""
+    """Clients share the body of the network, each has its own head, and both are trained together."""
 
     own = "head"

@@ -23,7 +23,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedProx(LocalSGD):
-    """FedAvg with a proximal term: a client's steps are pulled back to the global model it started from."""
+    """FedAvg with a proximal term, which pulls a client back to the global model that it started from."""
 
     pulled_by = "proximity"
 

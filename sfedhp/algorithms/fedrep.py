@@ -21,14 +21,14 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class FedRep(PartlyPersonal):
-    """As FedPer, but a client first fits its head to the body it received, and then the body to that head."""
+    """Like FedPer, but a client first fits its head to the received body, and then the body to that head."""
 
     own = "head"
     local_steps: Annotated[Count, Help("SGD steps of the body per round, each on a new mini-batch")] = 10
     head_steps: Annotated[Count, Help("SGD steps of the head before them; local_epochs is for both")] = 10
 
     def trained(self, model: Tensor, task: Task, clock: Clock) -> Tensor:
-        """h ← h − η ∇_h ℓ(φ, h; D) under a body φ that is still, then φ ← φ − η ∇_φ ℓ(φ, h; D)."""
+        """h ← h − η ∇_h ℓ(φ, h; D) with a fixed body φ, then φ ← φ − η ∇_φ ℓ(φ, h; D)."""
         model = self.sgd(model, task, clock, steps=self.head_steps, part=task.part("head"))
         first = self.local_epochs or self.head_steps
         return self.sgd(model, task, clock, first_batch=first, part=task.part("body"))

@@ -1,4 +1,4 @@
-"""Finishing steps: what a client does with a model before it predicts with it."""
+"""Finishing steps: a client fine-tunes a model before it predicts with it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sfedhp.nn.task import Task
 
 @dataclass(frozen=True)
 class Finishing(Algorithm):
-    """A method whose clients may take steps of their own before they predict.
+    """A method with the option that clients take fine-tuning steps before they predict.
 
-    Only the model that is evaluated and saved is finished. Nothing of it is sent, and training continues from
-    the model before these steps, so all other numbers of a run stay the same.
+    These steps change only the model that is evaluated and saved. It is never sent, and training continues
+    from the model before them, so all other numbers of a run stay the same.
     """
 
     finish_steps: Annotated[
@@ -55,7 +55,7 @@ class Finishing(Algorithm):
         return (*super().step_rules(), *self.finishing_rules())
 
     def finishing_rules(self) -> tuple[StepRule, ...]:
-        """The finishing steps, for a method with rules of its own."""
+        """The rule of the finishing steps, for methods that override `step_rules`; empty without them."""
         pull = self.option("finish_proximity")
         rate, pulled = self.option("finish_rate"), pull if pull.value else None
         return (StepRule("a finishing step", rate, pulled, sent=False),) if self.finish_steps else ()

@@ -27,7 +27,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class HeurFedAMP(LocalSGD):
-    """Every client gets its own cloud model: a mean in which clients with similar models weigh more."""
+    """Every client gets its own cloud model: a mean that gives more weight to clients with similar models."""
 
     state_per_member = True
     pulled_by = "proximity"
@@ -54,11 +54,11 @@ class HeurFedAMP(LocalSGD):
         return mixing @ state
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
-        """Take the models that came; an absent client's last model stays."""
+        """Store the models that arrived; an absent client's last model stays."""
         return torch.where(weights.unsqueeze(-1) > 0, dense(uploads), state)
 
     def global_model(self, state: Tensor) -> None:
-        """None: every client has a cloud model of its own."""
+        """None: every client has its own cloud model."""
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """w_i before the first round."""
@@ -71,7 +71,7 @@ class HeurFedAMP(LocalSGD):
 
     @property
     def needs_personal_state(self) -> bool:
-        """False: every round begins at u_i, and w_i is only predicted with."""
+        """False: every round begins at u_i; w_i is only used to predict."""
         return False
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:

@@ -26,7 +26,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class KNNPer(UnderEdges, LocalSGD):
-    """FedAvg; a client mixes the global model's prediction with the vote of its own nearest rows."""
+    """FedAvg; a client mixes the global model's prediction with the vote of its nearest training rows."""
 
     problems: ClassVar[tuple[ProblemName, ...]] = ("classification",)
     neighbours: Annotated[Count, Help("k, nearest rows of a client that vote")] = 10

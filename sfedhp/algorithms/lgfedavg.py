@@ -16,6 +16,6 @@ from sfedhp.algorithms.partly_personal import PartlyPersonal
 @final
 @dataclass(frozen=True)
 class LGFedAvg(PartlyPersonal):
-    """Clients share the head of the network, and each learns features of its own; the mirror of FedPer."""
+    """Clients share the head of the network, and each has its own body; the opposite of FedPer."""
 
     own = "body"

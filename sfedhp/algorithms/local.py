@@ -1,4 +1,4 @@
-"""Training alone: what a client gets without any federation, for comparison."""
+"""Training alone: the baseline without a federation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class Local(LocalSGD):
-    """Every client trains a model of its own on its own rows; nothing is sent."""
+    """Every client trains its own model on its own rows; nothing is sent."""
 
     federated = False
 
     def cloud_step(self, state: Tensor, uploads: Upload, weights: Tensor, clock: Clock) -> Tensor:
-        """The initial model: there is nothing else that all clients have."""
+        """The initial model, because clients upload nothing."""
         return state
 
     def global_model(self, state: Tensor) -> None:

@@ -28,11 +28,11 @@ class MiniBatch(NamedTuple):
     here: Tensor | bool = True  # which clients (..., 1) have any; True: all
 
     def gradient(self, model: Tensor) -> Tensor:
-        """∇ℓ(x; D), and 0 for a client that is done."""
+        """∇ℓ(x; D); 0 for a client that has finished its epochs."""
         return self.only_here(self.task.gradient(model, self.rows))
 
     def only_here(self, step: Tensor) -> Tensor:
-        """A step (..., n), but 0 for a client that is done."""
+        """A step (..., n); 0 for a client that has finished its epochs."""
         return step if self.here is True else self.here * step
 
 
@@ -56,7 +56,7 @@ class LocalSteps(Algorithm):
     def minibatches(self, task: Task, clock: Clock) -> Iterator[MiniBatch]:
         """The mini-batches of a round, for methods whose steps `sgd` cannot take.
 
-        With epochs a small client is done before others, and its running statistics stay as they are.
+        With epochs, a small client finishes before others; its running statistics then do not change.
         """
         if not self.local_epochs:
             yield from (MiniBatch(task, task.batch(clock, step)) for step in range(self.local_steps))

@@ -1,4 +1,4 @@
-"""A user's own method, given as `package.module:Class` in place of the name of a built-in one."""
+"""A user's own method, given as `package.module:Class` instead of the name of a built-in one."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def import_method(name: str) -> type[Algorithm]:
 
 
 def name_of(kind: type[Algorithm]) -> str:
-    """What a user's method is called: as it was imported or, where Python has it, its class in lower case."""
+    """The name of a user's method: `package.module:Class` if imported so, else its class in lower case."""
     return _names.get(kind, kind.__name__.lower())

@@ -17,15 +17,15 @@ from sfedhp.nn.task import Task
 
 @dataclass(frozen=True)
 class PartlyPersonal(UnderEdges, LocalSGD):
-    """A method without a global model: only a client has all parts of one."""
+    """A method whose servers hold only the shared part of the model, so there is no global model."""
 
     own: ClassVar[str]  # the part that stays at the client, as `Task.part` names it
 
     def global_model(self, state: Any) -> None:
-        """None: the part that clients keep is not in it."""
+        """None: the cloud does not have the part that clients keep."""
 
     def edge_model(self, state: Any) -> None:
-        """None, for the same reason."""
+        """None: an edge does not have the part that clients keep."""
 
     def client_start(self, initial: Tensor, task: Task) -> Tensor:
         """The client's model before the first round."""

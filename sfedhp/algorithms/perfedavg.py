@@ -23,7 +23,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class PerFedAvg(Algorithm):
-    """Learn a global model that is good at a client after one step on that client's own training data."""
+    """Learn a global model that is good for a client after one step on that client's training data."""
 
     scheduled_rates = ("meta_rate",)  # α is a part of what is learnt
     adaptation_rate: Annotated[Strength, Help("α, learning rate of the single adaptation step")] = 0.05
@@ -51,7 +51,7 @@ class PerFedAvg(Algorithm):
         return self._adapt(received, task, task.batch(clock, role="adapt"))
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """The α-step, and the β-step it looks ahead for."""
+        """The adaptation step (α), and the meta step from the start point (β)."""
         return (
             StepRule("the adapting step", self.option("adaptation_rate")),
             StepRule("the step from the start point", self.option("meta_rate")),

@@ -62,7 +62,7 @@ class PFedMe(ServerSteps, Finishing):
 
     @property
     def needs_personal_state(self) -> bool:
-        """False: every round begins at w, and θ_i is only predicted with."""
+        """False: every round begins at w; θ_i is only used to predict."""
         return False
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
@@ -70,7 +70,7 @@ class PFedMe(ServerSteps, Finishing):
         return self.finished(personal, task, clock)
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """K steps of θ_i on each mini-batch, then one of w_i towards θ_i."""
+        """The rules of the K steps of θ_i on each mini-batch, and of the step of w_i towards θ_i."""
         pull = self.option("client_proximity")
         return (
             StepRule(

@@ -1,4 +1,4 @@
-"""Training on all rows in one place: a bound for comparison, which needs what a federation avoids."""
+"""Training on all rows in one place: the bound that a federation cannot use, for comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class Pooled(LocalSGD):
-    """One model is trained on the training rows of all clients together; no model is sent, the rows are."""
+    """One model is trained on the training rows of all clients together; models are not sent."""
 
     federated = False
     clients: Annotated[

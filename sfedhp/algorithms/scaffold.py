@@ -24,7 +24,7 @@ from sfedhp.nn.task import Task
 @final
 @dataclass(frozen=True)
 class SCAFFOLD(GradientControl):
-    """FedAvg whose clients correct their drift by the difference of all clients' gradients and their own."""
+    """FedAvg; clients correct their drift by the difference of all clients' gradients and their own."""
 
     server_rate: Annotated[Rate, Help("η_g, how far the cloud goes towards the mean")] = 1.0
 

@@ -19,7 +19,7 @@ Method = TypeVar("Method", bound=Algorithm)
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """The [schedule] section: the share of the rates that is used in each cloud round.
+    """The [schedule] section: the factor of the learning rates in each cloud round.
 
     It multiplies the fields that `Algorithm.scheduled_rates` names. t is counted from the end of the warm-up:
 
@@ -41,11 +41,11 @@ class ScheduleOptions:
 
     @property
     def active(self) -> bool:
-        """Whether rates change at all."""
+        """Whether the learning rates change over the rounds."""
         return self.kind != "constant" or self.warmup > 0
 
     def resolved(self, rounds: int) -> ScheduleOptions:
-        """The schedule of a run of this many rounds; a run that is resumed for more of them keeps it."""
+        """The schedule of a run of this many rounds; a run that is resumed with more rounds keeps it."""
         return replace(self, rounds=rounds) if self.kind == "cosine" and not self.rounds else self
 
     def share(self, turn: int | Tensor) -> float | Tensor:
@@ -56,7 +56,7 @@ class ScheduleOptions:
         return (turn + 1) / self.warmup if turn < self.warmup else float(self._falling(torch.tensor(turn)))
 
     def apply(self, algorithm: Method, clock: Clock) -> Method:
-        """The method with the rates of this time."""
+        """The method with the learning rates of this cloud round."""
         if not self.active:
             return algorithm
         share, now = self.share(clock.cloud_round), copy.copy(algorithm)

@@ -23,7 +23,7 @@ Server = Literal["none", "momentum", "adam"]
 
 
 class ServerState(NamedTuple):
-    """The state of a server that does more than average."""
+    """The state of a server that takes steps of momentum or adam."""
 
     model: Tensor  # w, (..., d)
     momentum: Tensor  # m, (..., d)
@@ -62,7 +62,7 @@ class ServerStep:
 
 @dataclass(frozen=True)
 class ServerSteps(Algorithm):
-    """A method whose cloud may take such a step towards the model that it would otherwise adopt."""
+    """A method whose cloud can take such a step towards the model that it would otherwise adopt."""
 
     server: Annotated[
         Server,
@@ -85,7 +85,7 @@ class ServerSteps(Algorithm):
         return weighted_mean(uploads, weights)
 
     def cloud_start(self, initial: Tensor, members: int) -> Tensor | ServerState:
-        """w, with what a server step keeps."""
+        """w, with the state of the server step."""
         return initial if self.server == "none" else self._server_step.start(initial)
 
     def cloud_step(
@@ -96,7 +96,7 @@ class ServerSteps(Algorithm):
         return self._server_step.step(state, goal) if isinstance(state, ServerState) else goal
 
     def global_model(self, state: Tensor | ServerState) -> Tensor:
-        """w, without what the server's step keeps beside it."""
+        """w, without the state of the server step."""
         return state.model if isinstance(state, ServerState) else state
 
     @property

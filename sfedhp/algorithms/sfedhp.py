@@ -22,21 +22,22 @@ from sfedhp.core.options import Bounds, Count, CountOrOff, Help, Rate, Strength
 from sfedhp.core.scalars import Scalar, absent
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import smooth_l1_grad, soft_threshold, spread, toward, weighted_mean
-from sfedhp.inner.minimize import Descent, Penalty, Solver, minimize
+from sfedhp.inner.descent import Descent, Penalty, Solver
+from sfedhp.inner.minimize import minimize
 from sfedhp.nn.task import Task
 
 
 class Edge(NamedTuple):
-    """What an edge holds within a cloud round."""
+    """The state of an edge within a cloud round."""
 
     model: Tensor  # w_i
     personal: Tensor  # φ_i
-    centers: Tensor | tuple[()]  # φ_ij (..., members, d) where anchor = "client", else nothing
-    correction: Tensor | tuple[()] = ()  # y_i where drift_correction is on, else nothing
+    centers: Tensor | tuple[()]  # φ_ij (..., members, d) if anchor = "client", otherwise empty
+    correction: Tensor | tuple[()] = ()  # y_i if drift_correction is on, otherwise empty
 
 
 class Client(NamedTuple):
-    """What a client keeps where its finishing steps are pulled to its edge's model."""
+    """The state of a client whose finishing steps are pulled to its edge's model."""
 
     theta: Tensor | Factored  # θ_ij
     edge: Tensor  # φ_i, as received last
@@ -129,7 +130,7 @@ class SFedHP(DriftCorrection, Finishing):
         return ClientResult(theta, Client(theta, received) if self._keeps_edge else theta)
 
     def edge_step(self, state: Edge, uploads: Upload, weights: Tensor, clock: Clock) -> Edge:
-        """φ_i from the clients' θ_ij, then w_i a step towards φ_i."""
+        """Compute φ_i from the clients' θ_ij, then move w_i a step towards φ_i."""
         own, pull = self.client_proximity, self.edge_proximity
         centers: Tensor | tuple[()] = ()
         if isinstance(state.centers, Tensor):
@@ -151,7 +152,7 @@ class SFedHP(DriftCorrection, Finishing):
         return Edge(model, personal, centers, state.correction)
 
     def edge_upload(self, state: Edge) -> Tensor:
-        """w_i, the edge's copy of the global model, and y_i as it came."""
+        """w_i, the edge's copy of the global model, and the received y_i."""
         if isinstance(state.correction, Tensor):
             return torch.cat([state.model, state.correction], -1)
         return state.model
@@ -167,12 +168,12 @@ class SFedHP(DriftCorrection, Finishing):
 
     @property
     def needs_personal_state(self) -> bool:
-        """The last θ_ij is read where the next one starts there, or where it decides whether γ₁ is off."""
+        """True if the next θ_ij starts at the last one, or if its density decides whether γ₁ is off."""
         return self.start == "carried" or not absent(self.client_sparsity)
 
     @property
     def needs_only_sums(self) -> bool:
-        """Where anchor = "client", an edge keeps φ_ij of each client, which follows from its θ_ij."""
+        """False with anchor = "client": an edge then keeps φ_ij of each client, which follows from θ_ij."""
         return self.anchor == "edge"
 
     def personalize(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> Any:
@@ -181,7 +182,7 @@ class SFedHP(DriftCorrection, Finishing):
         return self.finished(_theta(personal), task, clock, near)
 
     def step_rules(self) -> tuple[StepRule, ...]:
-        """K steps of θ_ij on one mini-batch, then one of w_i towards φ_i."""
+        """The rules of the K steps of θ_ij on one mini-batch, and of the step of w_i towards φ_i."""
         return (
             StepRule(
                 "a personal model's step",
@@ -220,11 +221,11 @@ class SFedHP(DriftCorrection, Finishing):
         if not self.edge_sparsity_rounds:
             return sparsity
         acting = clock.cloud_round < self.edge_sparsity_rounds
-        if isinstance(acting, Tensor):  # the round is a tensor where a CUDA graph replays this step
+        if isinstance(acting, Tensor):  # the round is a tensor if a CUDA graph replays this step
             return torch.where(acting, sparsity, 0.0)
         return sparsity if acting else torch.zeros_like(sparsity)
 
 
 def _theta(personal: Any) -> Any:
-    """θ_ij of what a client keeps."""
+    """θ_ij from a client's state."""
     return personal.theta if isinstance(personal, Client) else personal

@@ -1,4 +1,4 @@
-"""sFedHP with options that improve its models beyond the paper's, as a method with a name of its own."""
+"""sFedHP with other defaults, which improve its models beyond the paper's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfedhp.core.options import CountOrOff, Help, Rate, Share
 @final
 @dataclass(frozen=True)
 class SFedHPPlus(SFedHP):
-    """sFedHP with momentum at the cloud and finished personal models."""
+    """sFedHP with momentum at the cloud and finishing steps at the clients."""
 
     client_proximity: Annotated[
         Rate,

@@ -1,4 +1,4 @@
-"""The steps that a method repeats, with the options that decide them, for checks of stability."""
+"""The gradient steps that a method repeats, with their options, for checks of stability."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StepRule:
     pull: Option | None = None  # λ
     sparsity: Option | None = None  # γ
     repeats: Option | None = None  # K, how often in a row
-    new_batch_each_step: bool = True  # else all K steps use one mini-batch
-    uses_data: bool = True  # whether ∇ℓ is part of the step; else x only moves towards its anchor
+    new_batch_each_step: bool = True  # otherwise all K steps use one mini-batch
+    uses_data: bool = True  # whether ∇ℓ is part of the step; otherwise x only moves towards its anchor
     nesterov: bool = False  # whether steps have Nesterov's momentum
     momentum: Option | None = None  # m of v ← m v + g, x ← x − η v
     clipped: bool = False  # whether long gradients are scaled down, so that steps are bounded
@@ -37,7 +37,7 @@ class StepRule:
 
     @property
     def even_steps_limit(self) -> float | None:
-        """What ηλ must stay below: 1 for an even K of steps on one mini-batch; None where nothing limits it.
+        """What ηλ must stay below: 1 for an even K of steps on one mini-batch; None if nothing limits it.
 
         Across a valley with gradients ±G, and with a = 1 − ηλ, an even K of steps that overshoot it end
         ηG (1 − a^K)/(1 + a) up the wall they came from; steps that stay on one side end ηG (1 − a^K)/(1 − a)
@@ -49,16 +49,16 @@ class StepRule:
 
     @property
     def caution(self) -> str:
-        """A warning before a run whose steps tend to end above where they began; empty elsewhere."""
+        """A warning before a run whose steps tend to increase the loss; empty if they do not."""
         if self.repeats is None or self.even_steps_limit is None or self.pulled_share < self.even_steps_limit:
             return ""
         return (
             f"K = {self.repeats.value:g} is even and ηλ = {self.pulled_share:.3g} is not below 1: such steps "
-            f"tend to lead uphill, and the run to collapse. Choose an odd algorithm.{self.repeats.name}, or "
-            f"a smaller algorithm.{self.rate.name}."
+            f"tend to increase the loss, and the run to collapse. Choose an odd "
+            f"algorithm.{self.repeats.name}, or a smaller algorithm.{self.rate.name}."
         )
 
 
 def caution(rules: Iterable[StepRule]) -> str:
-    """The warnings of all these steps as one text; empty where there are none."""
+    """The warnings of all these steps as one text; empty if there are none."""
     return " ".join(filter(None, (rule.caution for rule in rules)))

@@ -1,4 +1,4 @@
-"""Edges for methods that were made without them."""
+"""Edges as an option for two-tier methods."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sfedhp.core.options import Count, Help
 
 @dataclass(frozen=True)
 class UnderEdges(Algorithm):
-    """A method of two tiers that can have edges between: clients then answer an edge instead of the cloud.
+    """A two-tier method with the option `under_edges`: clients then reply to an edge instead of the cloud.
 
     An edge averages its clients `edge_rounds` times, and the cloud averages the edges.
     """
 
     under_edges: Annotated[
         bool,
-        Help("put edges between clients and cloud, each with a mean of its own"),
+        Help("put edges between clients and cloud; each edge averages its clients"),
     ] = field(default=False, kw_only=True)
     edge_rounds: Annotated[Count, Help("edge rounds per cloud round, with under_edges")] = field(
         default=1, kw_only=True

@@ -1,1 +1,1 @@
-"""How rounds are run: the loop, the roles, all clients at once, or on Ray."""
+"""Runs rounds: the loop of servers, the roles, the simulator, and Ray."""

@@ -1,4 +1,4 @@
-"""How long the messages of a method are: a model, followed by what else the method sends."""
+"""The length of a method's messages: a model, then other data that the method sends."""
 
 from __future__ import annotations
 

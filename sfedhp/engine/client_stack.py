@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.base import Algorithm, step_clients
 from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions
 from sfedhp.core.factored import Factored, SliceWriter, dense
@@ -30,24 +30,24 @@ Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, whose r
 
 
 class Request(NamedTuple):
-    """What clients work on, and who they are. As a tree it can be cut down to some of the clients."""
+    """The input of a step of the clients, and their ids: a tree that can be sliced to some of them."""
 
     received: Tensor  # (*lead, d)
     clients: ClientState  # what they hold before the step
     sizes: Tensor  # (*lead,), their rows
     ids: Tensor  # (*lead,)
-    factors: Tensor | tuple[()] = ()  # (*lead,), by what each multiplies its change; (): none does
+    factors: Tensor | tuple[()] = ()  # (*lead,), the factor of each one's change; (): none
 
 
 class StepResult(NamedTuple):
-    """What the clients' steps leave: models for their server, and what they keep."""
+    """The result of the clients' steps: uploads for their server, and their new states."""
 
     model: Tensor | Factored
     clients: ClientState
 
 
 class Replies(NamedTuple):
-    """What arrives at the server of the clients' steps."""
+    """The clients' replies as they arrive at the server."""
 
     delivery: Delivery
     weights: Tensor  # (*lead,); 0: no reply
@@ -67,7 +67,7 @@ class ClientStack:
     runs: int  # leading axes that are runs: 0 or 1
     never_empty: bool  # every server gets a reply in every turn
     aggregation: AggregationOptions = MEAN  # of the servers
-    factors: Tensor | None = None  # (*lead,), by what malicious clients multiply their change; None: no one
+    factors: Tensor | None = None  # (*lead,), factors of malicious clients' changes; None: none
     schedule: ScheduleOptions = CONSTANT  # of the rates
     secure: Secure | None = None  # how uploads are masked; None: servers read each
     privacy: PrivacyOptions = NOT_PRIVATE  # of uploads
@@ -78,7 +78,7 @@ class ClientStack:
         return replace(self, task=self.task.map(function), ids=function(self.ids), factors=factors)
 
     def to(self, device: torch.device) -> ClientStack:
-        """The same on a device; on another one with a network of its own."""
+        """The same stack on a device; on another device, with its own copy of the network."""
         if self.ids.device == device:
             return self
         moved = self.map(lambda tensor: tensor.to(device))
@@ -86,7 +86,7 @@ class ClientStack:
         return replace(moved, task=task, algorithm=on_device(self.algorithm, device))
 
     def request(self, received: Tensor, clients: ClientState) -> Request:
-        """What all clients of the stack are asked to work on."""
+        """The request to all clients of the stack."""
         factors = () if self.factors is None else self.factors
         return Request(received, clients, self.task.sizes, self.ids, factors)
 
@@ -106,9 +106,9 @@ class ClientStack:
         return StepResult(kept.personal if same else model, kept)
 
     def replies(self, request: Request, result: StepResult, clock: Clock, direction: Direction) -> Replies:
-        """What arrives of the steps on a request.
+        """The replies of the clients to a request, as they arrive.
 
-        A reply that is lost weighs zero, and its client keeps what it held before.
+        A lost reply has weight zero, and its client keeps its previous state.
         """
         present = request.sizes > 0
         clients = result.clients
@@ -132,7 +132,7 @@ class ClientStack:
         return Replies(delivery, weights, clients)
 
     def add_up(self, request: Request, replies: Replies) -> Sum | None:
-        """What servers learn of masked replies; None where they read each reply."""
+        """The sums that servers learn from masked replies; None if they read each reply."""
         if self.secure is None:
             return None
         present = request.sizes > 0
@@ -143,7 +143,7 @@ class ClientStack:
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:
         algorithm = self.schedule.apply(self.algorithm, clock)
         with task.training():
-            result = algorithm.client_step(received, clients.personal, task, clock)
+            result = step_clients(algorithm, received, clients.personal, task, clock)
         result = private_result(self.privacy, result, received, task, clock)
         assert task.statistics is not None, "the engine lends statistics for every step"
         return StepResult(result.upload, ClientState(result.personal, task.statistics))

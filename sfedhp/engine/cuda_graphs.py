@@ -1,7 +1,7 @@
 """Rounds as CUDA graphs: thousands of small kernels recorded once, then launched as one.
 
-On a GPU a round of small clients is bound by kernel launches, not by arithmetic. What is recorded must be a
-pure function of the turn's number, a tensor on the device, and of trees of tensors. Draws are keyed by that
+On a GPU, kernel launches, not arithmetic, limit a round of small clients. A recorded function must be a pure
+function of the turn's number (a tensor on the device) and of trees of tensors. Draws are keyed by that
 number, so a graph draws its own mini-batches and needs nothing from the host.
 """
 
@@ -32,18 +32,18 @@ class GraphState(Enum):
 
 @dataclass(frozen=True)
 class GraphStatus:
-    """The state; where there is no graph, the reason."""
+    """Whether a graph is used, and if not, why."""
 
     state: GraphState = GraphState.PENDING
     reason: str = ""
 
     @classmethod
     def off(cls, reason: str) -> GraphStatus:
-        """There is no graph, for this reason."""
+        """The status without a graph, with the reason."""
         return cls(GraphState.OFF, reason)
 
     def __str__(self) -> str:
-        """As in a run's environment.json."""
+        """The text in a run's environment.json."""
         return f"{self.state.value}: {self.reason}" if self.reason else self.state.value
 
 
@@ -57,11 +57,11 @@ class Worker(Protocol):
 
 
 class Recorder:
-    """Calls a function; replays it as a CUDA graph once two calls in a row had arguments of the same form.
+    """Calls a function, and replays it as a CUDA graph after two calls in a row with arguments of one form.
 
-    The first call of a form is a rehearsal: the function runs as it is, and an operation that waits for the
-    device, which a graph cannot hold, raises an error. The second call is recorded, later ones replay it on
-    their own arguments. A function that cannot be recorded is called as it is; `status` says why.
+    The first call with a form is a rehearsal: the function runs normally, but an operation that waits for the
+    device, which a graph cannot contain, raises an error. The second call is recorded; later calls replay it
+    on their own arguments. A function that cannot be recorded is called normally; `status` says why.
     """
 
     def __init__(self, function: Work, device: torch.device, obstacle: str = ""):
@@ -91,7 +91,7 @@ class Recorder:
             return self._function(turn, *trees)
 
     def _attempt(self, turn: int, trees: tuple[Any, ...]) -> Any:
-        """Rehearse, record or replay."""
+        """Rehearse, record or replay the function, depending on earlier calls with the same form."""
         form = form_of(trees)
         if form != self._form:
             self._form, self._recorded, self.status = form, None, GraphStatus()
@@ -121,12 +121,13 @@ class _Recorded:
 
 
 def form_of(tree: Any) -> Hashable:
-    """What must be equal to replay a graph on other arguments: structure, shapes, shared rows and types."""
+    """The form of arguments, which must be equal for a replay: structure, shapes, shared rows and types."""
     if isinstance(tree, tuple):
         return (type(tree), *map(form_of, tree))
     if isinstance(tree, Tensor):
         return (tree.shape, tree.dtype, tree.device, without_repeats(tree).shape)
-    return tree  # type: ignore[no-any-return]
+    leaf: Hashable = tree
+    return leaf
 
 
 def _copy_into(target: Any, leaf: Any) -> None:
@@ -144,13 +145,13 @@ def record(
         with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = function()
     finally:
-        torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
+        torch.cuda.set_stream(stream)  # after a failed recording, its own stream is still the current one
     return graph.replay, outputs
 
 
 @contextmanager
 def rehearsal() -> Iterator[None]:  # pragma: no cover - needs a GPU (tests/gpu)
-    """Operations that wait for the device raise an error instead."""
+    """A context in which operations that wait for the device raise an error."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that it may miss some; those fail in the recording

@@ -23,10 +23,10 @@ BELOW_EDGES: Final = (Direction.EDGE_CLIENT, Direction.CLIENT_EDGE)
 
 
 class EdgeRoundsResult(NamedTuple):
-    """What the edge rounds leave."""
+    """The result of the edge rounds."""
 
     edges: Served
-    weights: Tensor  # (*lead,), what clients weighed in their edge's last round in which one answered
+    weights: Tensor  # (*lead,), weights of clients in the last edge round with a reply
     clients: ClientState
     base: Base  # of the messages down to clients
     traffic: tuple[Entry, ...]  # in the order of BELOW_EDGES
@@ -40,10 +40,10 @@ def run_edge_rounds(
     clients: ClientState,
     base: Base,
 ) -> EdgeRoundsResult:
-    """Run the edge rounds; some edges after the others where not all clients are computed at once.
+    """Run the edge rounds, in slices of edges if not all clients are computed at once.
 
-    Edges do not meet before the cloud's turn. So what some of them hold stays near the processor until they
-    are done, and only then is it written into the state of all.
+    Edges are independent until the cloud's step. So the state of a slice stays in the processor's cache until
+    its edges are done, and only then is it written into the state of all.
 
     Args:
         stack: the clients, (runs?, edges, clients).
@@ -53,46 +53,16 @@ def run_edge_rounds(
         clients: what the clients hold.
         base: as the last cloud round returned it.
     """
-    edges, clients_per_edge = stack.task.lead[-2:]
-    width = max(stack.at_once // clients_per_edge, 1) if stack.at_once else edges
-    if width >= edges:
-        return _run(stack, turn, received, statistics, clients, base)
-    whole = SliceWriter[EdgeRoundsResult](stack.runs, edges, shared_anchors=False)
-    for part in slices(stack.runs, edges, width):
-        own = tree_map(part.cut, (clients, base))
-        result = _run(stack.map(part.cut), turn, part.cut(received), statistics, *own)
-        whole.write(result, part.first)
-    return whole.value
-
-
-def of_idle(result: EdgeRoundsResult, idle: Tensor, base: Base, before: State) -> EdgeRoundsResult:
-    """The result of edges that were idle; those that work on an older message keep what they had.
-
-    Args:
-        result: of all edges.
-        idle: (..., edges).
-        base: of the messages down to clients, before.
-        before: the state before.
-    """
-    edges = result.edges if before.edges is None else keep(idle, result.edges, before.edges)
-    clients = keep(idle, result.clients, before.clients)
-    held = base if isinstance(base, Tensor) else result.base
-    base = keep(idle, result.base, held) if isinstance(result.base, Tensor) else result.base
-    mask = idle.unsqueeze(-1)
-    traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
-    return EdgeRoundsResult(edges, result.weights, clients, base, traffic)
-
-
-def _run(
-    stack: ClientStack,
-    turn: int | Tensor,
-    received: Tensor,
-    statistics: Tensor,
-    clients: ClientState,
-    base: Base,
-) -> EdgeRoundsResult:
-    """All edges of the stack at once."""
-    algorithm, members, ledger = stack.algorithm, stack.task.lead[-1], Ledger()
+    count, members = stack.task.lead[-2:]
+    width = max(stack.at_once // members, 1) if stack.at_once else count
+    if width < count:
+        whole = SliceWriter[EdgeRoundsResult](stack.runs, count, shared_anchors=False)
+        for part in slices(stack.runs, count, width):
+            own = tree_map(part.cut, (clients, base))
+            result = run_edge_rounds(stack.map(part.cut), turn, part.cut(received), statistics, *own)
+            whole.write(result, part.first)
+        return whole.value
+    algorithm, ledger = stack.algorithm, Ledger()
 
     def gather(served: Served, edge_round: int, _: Tensor | None) -> tuple[Message, Tensor]:
         nonlocal clients, base
@@ -129,3 +99,21 @@ def _run(
     entries = ledger.close()
     traffic = tuple(entries[direction] for direction in BELOW_EDGES)
     return EdgeRoundsResult(edges, last_weights, clients, base, traffic)
+
+
+def of_idle(result: EdgeRoundsResult, idle: Tensor, base: Base, before: State) -> EdgeRoundsResult:
+    """The result for edges that were idle; edges that work on an older message keep their state.
+
+    Args:
+        result: of all edges.
+        idle: (..., edges).
+        base: of the messages down to clients, before.
+        before: the state before.
+    """
+    edges = result.edges if before.edges is None else keep(idle, result.edges, before.edges)
+    clients = keep(idle, result.clients, before.clients)
+    held = base if isinstance(base, Tensor) else result.base
+    base = keep(idle, result.base, held) if isinstance(result.base, Tensor) else result.base
+    mask = idle.unsqueeze(-1)
+    traffic = tuple(Entry(*(each * mask for each in entry)) for entry in result.traffic)
+    return EdgeRoundsResult(edges, result.weights, clients, base, traffic)

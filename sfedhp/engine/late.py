@@ -1,4 +1,4 @@
-"""Edges of a simulation that work for longer than a round takes: the link model is the clock."""
+"""Late edges of a simulation, which work for longer than a round takes; the link model is the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfedhp.engine.rounds import Message
 
 
 class Upload(NamedTuple):
-    """What edges upload in a round, and how long it takes on their way."""
+    """The uploads of edges in a round, and the time of all messages on each edge's path."""
 
     message: Message
     weights: Tensor  # (..., edges)
@@ -23,7 +23,7 @@ class Upload(NamedTuple):
 
 
 class Late(NamedTuple):
-    """The last upload of each edge, on its way or arrived, and the time."""
+    """The last upload of each edge, in transit or arrived, and the time."""
 
     model: Tensor  # (..., edges, d)
     sent: Tensor  # (..., edges, d), what the edge had received before
@@ -39,7 +39,7 @@ class Late(NamedTuple):
         return self.arrival <= self.clock.unsqueeze(-1)
 
     def with_uploads(self, options: LateOptions, upload: Upload, turn: int) -> Late:
-        """With the uploads of the edges that were idle, on their way from now on.
+        """Add the uploads of the edges that were idle, in transit from now on.
 
         Args:
             options: which edges are slow, and by what factor.
@@ -71,9 +71,9 @@ class Late(NamedTuple):
         return torch.where(old, message + (self.model - self.sent), self.model)
 
     def wait(self, options: LateOptions, turn: int) -> tuple[Late, Tensor]:
-        """Wait for a quorum of this round's uploads; what each edge then weighs, less the older an upload is.
+        """Wait for a quorum of this round's uploads; also each edge's weight, smaller for older uploads.
 
-        Older ones that arrive meanwhile count too. If fewer edges began than the quorum, all are waited for.
+        Older uploads that arrive meanwhile count too. If fewer edges began than the quorum, it waits for all.
 
         Args:
             options: the quorum, and what is left of a weight for each round of age.
@@ -83,7 +83,7 @@ class Late(NamedTuple):
         needed = fresh.sum(-1, keepdim=True).clamp_max(options.quorum)
         ranked = torch.where(fresh, self.arrival, torch.inf).sort(-1).values
         clock = ranked.gather(-1, (needed - 1).clamp_min(0)).squeeze(-1)
-        # What arrived before this round counted then.
+        # Uploads that arrived before this round were counted then.
         arrived = (self.arrival > self.clock.unsqueeze(-1)) & (self.arrival <= clock.unsqueeze(-1))
         age = (turn - self.started).clamp_min(0).to(self.weights.dtype)
         factor = torch.where(age > 0, options.decay**age, 1.0)

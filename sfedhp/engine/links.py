@@ -1,4 +1,4 @@
-"""The links of a simulation: what arrives of messages down and up, and the traffic they cause."""
+"""The links of a simulation: how messages change on their way down and up, and the traffic they cause."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sfedhp.wire.ledger import Ledger
 from sfedhp.wire.link import Link
 
 _UNCHANGED: Final = Link()
-Base = Tensor | tuple[()]  # what both ends of a link hold, (..., members, d); (): nothing yet, or never
+Base = Tensor | tuple[()]  # the model that both ends of a link have, (..., members, d); (): none
 
 
 class Delivery(NamedTuple):
-    """What arrives of the members' messages up, and what it took."""
+    """The members' messages as they arrive at a server, and their traffic."""
 
     message: Message
     lengths: Tensor  # (..., members), bytes
@@ -31,14 +31,14 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """A link for every direction; where none is given, messages arrive as they are."""
+    """A link for every direction; without a link, messages arrive unchanged."""
 
     given: Mapping[Direction, Link]
 
     def send_down(
         self, messages: Tensor, direction: Direction, present: Tensor | None, base: Base, ledger: Ledger
     ) -> tuple[Tensor, Base]:
-        """What members receive, and the base of the next difference.
+        """The messages as members receive them, and the base of the next difference.
 
         Args:
             messages: (..., members, d).
@@ -61,7 +61,7 @@ class Links:
         return received, keep(present > 0, received, before)
 
     def send_up(self, message: Message, direction: Direction, received: Tensor) -> Delivery:
-        """What a server receives; differences are against what its members received, (..., members, d)."""
+        """Like `send_down`, for uploads; differences are against the messages that members received."""
         link, size = self._link(direction), received.shape[-1]
         if not message.statistics.shape[-1]:
             model, lengths, nonzeros = link.carry(message.model, size, received)
@@ -72,7 +72,7 @@ class Links:
         return Delivery(Message(flat[..., :size], flat[..., size:]), lengths, nonzeros)
 
     def send_masked(self, message: Message, direction: Direction, length: int) -> Delivery:
-        """What members of a server mask and send: words of one length, of which the server reads the sum."""
+        """The messages and the traffic of masked uploads, which all have the same length."""
         weights = dense(message.model)
         size, members = weights.shape[-1], weights.shape[:-1]
         sent = self._link(direction).zeroed(weights, size)

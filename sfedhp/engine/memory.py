@@ -1,4 +1,4 @@
-"""How many clients, and how many runs, fit in memory at once."""
+"""Estimates how many clients, and how many runs, fit in memory at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Trees of tensors as they travel between processes, and the joining of what several processes return.
+"""Packs trees of tensors for other processes, and joins the results of several processes.
 
-Arrays travel through Ray's shared memory without a copy, and rows that a tensor repeats travel once. What was
-on a GPU travels through the host's memory.
+Arrays go through Ray's shared memory without a copy, and repeated rows of a tensor go only once. Tensors on a
+GPU go through host memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def unpack(tree: Tree, device: torch.device = CPU) -> Tree:
 
 
 def concatenate(parts: Sequence[Any]) -> Any:
-    """Trees of some members each as the tree of all, in order along the first axis."""
+    """Concatenate trees of some members each to the tree of all, along the first axis."""
     first = parts[0]
     if any(isinstance(part, Factored) for part in parts):
         return _models(parts)

@@ -1,8 +1,8 @@
-"""Two tiers with far more clients than are ever in memory: a round costs what its drawn clients cost.
+"""Two tiers with more clients than fit in memory: a round costs only what its sampled clients cost.
 
-`Simulator` stacks the rows of all clients, and writes what all of them keep in every round. A `Population`
-asks for the rows of those drawn, and keeps the state of those that were drawn before. Both take the same
-steps.
+`Simulator` stacks the rows of all clients, and writes the state of all of them in every round. A `Population`
+loads only the rows of sampled clients, and stores the state of clients that were sampled before. Both take
+the same steps.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from sfedhp.algorithms.base import Algorithm
 from sfedhp.core.errors import InputError
-from sfedhp.core.keys import ROLES, key
+from sfedhp.core.keys import ROLES, choose_of_many, key
 from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.links import Links
-from sfedhp.engine.rounds import Message, Served, drawing, everybody, serve, stepping
+from sfedhp.engine.rounds import Message, Served, everybody, serve, stepping
 from sfedhp.engine.state import ClientState
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -40,14 +40,14 @@ class HeldRows(NamedTuple):
 
 
 class RowSource(Protocol):
-    """Where the rows of clients come from."""
+    """The interface of a source of clients' rows."""
 
     @property
     def clients(self) -> int:
         """How many there are, numbered from 0."""
 
     def take(self, ids: Tensor) -> HeldRows:
-        """The rows of these clients, (drawn,)."""
+        """The rows of the sampled clients, whose ids are (drawn,)."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class MappedRows:
-    """Rows in files, such as `np.load(file, mmap_mode="r")`; only those of drawn clients are read."""
+    """Rows in files, such as `np.load(file, mmap_mode="r")`; only rows of sampled clients are read."""
 
     inputs: NDArray[Any]  # (rows, *shape), client after client
     labels: NDArray[Any]  # (rows,)
-    starts: NDArray[np.int64]  # (clients + 1,): where the rows of each client begin, then where the last end
-    scale: float = 1.0  # by which inputs are divided, such as 255 for pixels
+    starts: NDArray[np.int64]  # (clients + 1,): first row of each client, then the end of the last
+    scale: float = 1.0  # divisor of the inputs, such as 255 for pixels
 
     @property
     def clients(self) -> int:
@@ -99,7 +99,7 @@ class MappedRows:
 
 @dataclass
 class Population:
-    """Runs a two-tier method on clients of which some are drawn in each round."""
+    """Runs a two-tier method on clients of which some are sampled in each round."""
 
     algorithm: Algorithm
     network: Network
@@ -108,7 +108,7 @@ class Population:
     seed: int
     batch_size: int  # 0: all rows of a client
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    at_once: int = 0  # of those drawn computed together; 0: all
+    at_once: int = 0  # sampled clients computed together; 0: all
     task_options: dict[str, Any] = field(default_factory=dict)  # further fields of `Task`, such as the loss
     kept: dict[int, ClientState] = field(default_factory=dict, init=False)  # of clients that were drawn
 
@@ -116,7 +116,7 @@ class Population:
         name = type(self.algorithm).__name__
         if self.algorithm.tiers != 2 or self.algorithm.state_per_member:
             raise InputError(
-                f"{name} cannot run on a population: its edges, or its cloud, hold something for each "
+                f"{name} cannot run on a population: its edges, or its cloud, keep a state for each "
                 f"client; choose a method of two tiers whose cloud holds one model."
             )
         if not 0 < self.sampled <= self.rows.clients:
@@ -125,8 +125,6 @@ class Population:
             )
         initial, statistics = (part.to(self.device) for part in self.network.initial())
         self.initial, self.statistics = initial, statistics
-        self._ids = torch.arange(self.rows.clients)
-        self._draw = drawing(key(self.seed, ROLES["draw"]), self.sampled, self._ids, torch.tensor(True))
         self.served = Served(self.algorithm.cloud_start(initial, self.sampled), statistics)
         self.round = 0
 
@@ -139,13 +137,12 @@ class Population:
             yield served
 
     def drawn(self, turn: int) -> Tensor:
-        """The clients of a round, (sampled,), in order."""
-        mask = self._draw(turn)
-        assert mask is not None
-        return mask.nonzero().squeeze(-1)
+        """The sampled clients of a round, (sampled,), in order, as `drawing` draws them for a `Simulator`."""
+        own = key(key(self.seed, ROLES["draw"]), turn)
+        return choose_of_many(own, self.rows.clients, self.sampled)
 
     def _gather(self, served: Served, turn: int, _: Tensor | None) -> tuple[Message, Tensor]:
-        """The drawn clients step; their uploads count."""
+        """Run a step of the sampled clients; their uploads count."""
         ids = self.drawn(turn)
         stack, clients = self._stack(ids)
         received = self.algorithm.cloud_message(served.state, len(ids))
@@ -181,7 +178,7 @@ class Population:
         return stack, self._held(ids, task)
 
     def _held(self, ids: Tensor, task: Task) -> ClientState:
-        """What the drawn clients keep: what they kept last, or what a client begins with."""
+        """The states of the sampled clients: their last ones, or the initial state."""
         spread = self.initial.expand(len(ids), -1)
         begin = ClientState(
             self.algorithm.client_start(spread, replace(task, statistics=self._own_statistics(len(ids)))),
@@ -198,7 +195,7 @@ class Population:
         return state
 
     def _keep(self, ids: Tensor, clients: ClientState) -> None:
-        """Remember what the drawn clients keep, where there is anything."""
+        """Store the states of the sampled clients, if they have any."""
         if not self.network.s and clients.personal == ():
             return
         for place, client in enumerate(ids.tolist()):

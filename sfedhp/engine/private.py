@@ -1,4 +1,4 @@
-"""Where differential privacy enters a round: at a client's upload, or at the mean of a server."""
+"""Applies differential privacy in a round: to a client's upload, or to the mean of a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def private_uploads(
     stream: Tensor,
     source: NoiseSource | None = None,
 ) -> Privately | None:
-    """What a server does with uploads before it averages them; None where it adds no noise.
+    """The function that a server applies to uploads before it averages them; None if it adds no noise.
 
     Args:
         options: the [privacy] section.
@@ -58,7 +58,7 @@ def private_result(
     clock: Clock,
     normals: Normals = KEYED,
 ) -> ClientResult:
-    """What clients send of the result of a step; what they keep is unchanged.
+    """The result with clipped and noisy uploads, if clients add noise to them; their states do not change.
 
     Args:
         options: the [privacy] section.

@@ -39,10 +39,10 @@ def on_processes(simulator: Simulator, devices: Sequence[str]) -> Iterator[Share
 
 
 class ProcessPool:
-    """A process for each share. They share no memory: what they are sent comes through pipes.
+    """A process for each share. They share no memory; data goes through pipes.
 
-    Unlike `torch.distributed` this opens no port, and a process that dies is noticed at once. Models travel
-    once a cloud round, so that faster transport would hardly show.
+    Unlike `torch.distributed`, this opens no port, and the death of a process is noticed at once. Models are
+    sent only once per cloud round, so a faster transport would save little.
     """
 
     def __init__(self, shares: Sequence[ClientStack], devices: Sequence[str]):
@@ -54,7 +54,7 @@ class ProcessPool:
             here, there = context.Pipe()
             process = context.Process(target=_work, args=(there, device, threads), daemon=True)
             process.start()
-            there.close()  # so that this end tells when the process has gone
+            there.close()  # so that this end notices when the process has ended
             self._pipes.append(here)
             self._processes.append(process)
         for index, share in enumerate(shares):
@@ -67,7 +67,7 @@ class ProcessPool:
         return [self._receive(index) for index in calls]
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes of all shares."""
         atexit.unregister(self.close)
         for pipe in self._pipes:
             pipe.close()
@@ -119,6 +119,6 @@ def _work(pipe: Any, device: str, threads: int) -> None:
                 answer = ("result", getattr(share, method)(turn, trees))
             except InputError as error:
                 answer = ("refused", str(error))
-            except Exception as error:  # of any kind: it is raised where the run was started
+            except Exception as error:  # of any kind: it is raised in the process that started the run
                 answer = ("failed", f"{type(error).__name__}: {error}")
             pipe.send_bytes(pickle.dumps(answer))

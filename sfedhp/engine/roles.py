@@ -1,8 +1,8 @@
-"""A client, an edge and the cloud, each as on a machine of its own, without leading axes.
+"""A client, an edge and the cloud as separate roles, without the leading axes of a stack.
 
 The roles call the same functions of an algorithm and the same loop as the simulator. A server sends requests
-to its `Members`: those of a deployment are on other machines and work at the same time (`MemberGroup` in
-`sfedhp.deploy`), those in memory reply one after the other (`InMemoryMembers`).
+to its `Members`: in a deployment, they are on other machines and work in parallel (`MemberGroup` in
+`sfedhp.deploy`); in memory, they reply one after the other (`InMemoryMembers`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.base import Algorithm, step_clients
 from sfedhp.algorithms.schedule import CONSTANT, ScheduleOptions
 from sfedhp.core.aggregation import MEAN, AggregationOptions, Cut
 from sfedhp.core.factored import dense
@@ -33,7 +33,7 @@ _NO_STREAM: Final = torch.zeros((), dtype=torch.int64)
 
 @dataclass(frozen=True)
 class Reply:
-    """What a member sends back: its upload, followed by the running statistics, and what it weighs."""
+    """A member's reply: its upload, then the running statistics, and its weight."""
 
     upload: Tensor  # (d + s,)
     weight: float
@@ -52,7 +52,7 @@ class Members(Protocol):
     def __len__(self) -> int: ...
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
-        """The reply of each member to its message; None where there is none.
+        """The reply of each member to its message; None if there is none.
 
         Args:
             messages: (members, d).
@@ -62,7 +62,7 @@ class Members(Protocol):
 
 
 class Before(NamedTuple):
-    """What a client held before a step."""
+    """The state of a client before a step."""
 
     clock: Clock  # of the step
     personal: Any
@@ -94,12 +94,12 @@ class Client:
         algorithm = self.schedule.apply(self.algorithm, clock)
         normals: Normals = KEYED
         if self.privacy.active and self.privacy.tier == "client":
-            # The same request gets the same noise only where the client is as it was.
+            # The same request gets the same noise only if the client's state is unchanged.
             held = tensors_of((self.personal, self.statistics))
             normals = (self.noise or KEYED).bound_to(received, torch.tensor(tuple(clock)), *held)
             task = with_secret_draws(task, normals)
         with task.training():
-            result = algorithm.client_step(received, self.personal, task, clock)
+            result = step_clients(algorithm, received, self.personal, task, clock)
         result = private_result(self.privacy, result, received, task, clock, normals)
         assert task.statistics is not None
         self.personal, self.statistics = result.personal, task.statistics
@@ -108,11 +108,11 @@ class Client:
 
 
 class EdgeProgress(NamedTuple):
-    """How far an edge is within a cloud round."""
+    """The progress of an edge within a cloud round."""
 
     rounds_done: int  # edge rounds
     served: Served
-    weights: Tensor  # (members,), what the clients weighed in the last round in which one replied
+    weights: Tensor  # (members,), weights of the clients in the last round with a reply
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Edge:
         return self.conclude(last)
 
     def begin(self, received: Tensor) -> EdgeProgress:
-        """How an edge begins a cloud round."""
+        """The progress of an edge at the start of a cloud round."""
         members = len(self.clients)
         start = Served(self.algorithm.edge_start(received, members), self.statistics)
         return EdgeProgress(0, start, torch.zeros(members, dtype=received.dtype))
@@ -162,7 +162,7 @@ class Edge:
             yield progress
 
     def conclude(self, progress: EdgeProgress) -> Reply | None:
-        """The reply to the cloud after the edge rounds; None where no client replied in any of them."""
+        """The reply to the cloud after the edge rounds; None if no client replied in any of them."""
         algorithm, self.served = self.algorithm, progress.served
         total = float(progress.weights.sum())
         if not total:
@@ -221,7 +221,7 @@ class InMemoryMembers:
         return len(self.members)
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
-        """See `Members.request`."""
+        """Ask the members one after the other; see `Members.request`."""
         replies: list[Reply | None] = []
         for index, member in enumerate(self.members):
             takes_part = asked is None or bool(asked[index])
@@ -231,7 +231,7 @@ class InMemoryMembers:
 
 
 def as_members(members: Sequence[Member] | Members, carry: Carry) -> Members:
-    """The members of a server, of which a sequence is in memory."""
+    """`Members` of a server; a sequence becomes `InMemoryMembers`."""
     return InMemoryMembers(members, carry) if isinstance(members, Sequence) else members
 
 

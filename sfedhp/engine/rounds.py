@@ -1,4 +1,4 @@
-"""The one loop that every server runs, the cloud and an edge, in every engine."""
+"""The loop of every server, of the cloud and of an edge, in every engine."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from sfedhp.core.vectors import weighted_mean
 
 
 class Served(NamedTuple):
-    """What a server holds: the algorithm's state, and the mean of its members' running statistics."""
+    """The state of a server: the algorithm's state, and the mean of its members' running statistics."""
 
     state: Any
     statistics: Tensor  # (..., s)
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """What the fields are called in checkpoints, which must stay readable."""
+        """The names of the fields in checkpoints, which must stay readable."""
         return ("state", "tail")
 
 
 class Message(NamedTuple):
-    """What is sent: models, and the running statistics after them."""
+    """A message: models, and the running statistics after them."""
 
     model: Tensor | Factored
     statistics: Tensor  # (..., s)
@@ -47,7 +47,7 @@ def robust_uploads(
     message_of: Callable[[Any, int], Tensor],
     on_cut: Callable[[Cut], None] = lambda cut: None,
 ) -> Robustly | None:
-    """What a server does with uploads so that a few bad ones count little; None where that is off.
+    """The robust rule that a server applies to uploads; None if it is off.
 
     Args:
         options: the [aggregation] section.
@@ -72,8 +72,9 @@ def serve(
 ) -> Iterator[tuple[Any, Tensor]]:
     """Gather the members' uploads and step, turn by turn; yields the state and the members' weights.
 
-    Sampling, drop-out and weighting are one thing: a member that was not drawn or did not reply weighs zero.
-    A row of the stack in which all weigh zero keeps its state, and the turn counts.
+    Sampling, lost replies and weighting are one mechanism: a member that was not sampled or did not reply has
+    weight zero. If all members in a row of the stack have weight zero, it keeps its state, and the turn
+    counts.
 
     Args:
         state: the server's, before the first turn.

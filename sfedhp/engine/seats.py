@@ -1,4 +1,4 @@
-"""The seats of a simulated federation, and how an algorithm sees the clients on them."""
+"""The seats of a simulated federation, and the axes in which an algorithm gets the clients on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 class Seats:
     """Seats (runs?, edges, clients per edge), of which some may be empty.
 
-    A method of three tiers sees its clients as they sit. One of two tiers sees (runs?, clients): all edges in
+    A three-tier method gets clients as they are seated. A two-tier method gets (runs?, clients): all edges in
     a row, without the seats that are empty in every run.
     """
 

@@ -1,4 +1,4 @@
-"""Secure aggregation in a simulation: what a server computes of masked words, and what they cost.
+"""Secure aggregation in a simulation: the sum that a server computes from masked words, and its traffic.
 
 Masks cancel exactly, so the sum of plain words is that of masked ones.
 """
@@ -21,7 +21,7 @@ _EXCHANGES: Final = 4  # of messages in a round: keys, uploads, who has uploaded
 
 
 def exchanges(secure: bool) -> int:
-    """How often a server and a client write to each other in one round."""
+    """The number of message exchanges between a server and a client in one round."""
     return _EXCHANGES if secure else 1
 
 
@@ -35,17 +35,17 @@ class Uploads(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What a server learns of its members' uploads: their mean, and who replied."""
+    """What a server learns from its members' uploads: their mean, and who replied."""
 
     message: Message  # the mean in the place of every upload
     weights: Tensor  # (..., members); all 0 where too few replied
-    down: Entry  # beside the model
-    up: Entry  # beside the masked words
+    down: Entry  # in addition to the model
+    up: Entry  # in addition to the masked words
 
 
 @dataclass(frozen=True)
 class Secure:
-    """What clients' servers do with uploads."""
+    """The secure aggregation of the clients' servers."""
 
     options: SecureOptions
     seats: int  # members of the largest server
@@ -55,7 +55,7 @@ class Secure:
         return MaskedFormat(self.options, self.seats, size, statistics)
 
     def add_up(self, uploads: Uploads) -> Sum:
-        """The mean of each server's members, as the sum of their words gives it."""
+        """The mean of each server's members, from the sum of their words."""
         (model, statistics), weights, received, invited = uploads
         model_ring, statistics_ring = self.form(received.shape[-1], statistics.shape[-1]).rings
         members = (invited > 0).sum(-1, keepdim=True)

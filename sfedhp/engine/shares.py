@@ -1,4 +1,4 @@
-"""A simulation in shares: each has some members of the cloud, with their data."""
+"""Divides a simulation into shares: each has some members of the cloud, with their data."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def clients_of(stack: ClientStack, part: Slice) -> ClientStack:
 class Share:
     """Some members with their data.
 
-    It keeps nothing from one call to the next: a call brings what it needs. So a call can be repeated, by
-    this share or by one that replaces it, and gives the same.
+    It has no state between calls: a call brings what it needs. So this share, or one that replaces it, can
+    repeat a call with the same result.
     """
 
     def __init__(self, clients: ClientStack, device: torch.device = CPU):
@@ -64,7 +64,7 @@ CallShares = Callable[[str, int, dict[int, Any]], Sequence[Any]]
 
 @dataclass
 class SharedWorker:
-    """Does the members' part of a round by calling shares, and puts what they return together."""
+    """Does the members' part of a round by calling shares, and joins their results."""
 
     tiers: int
     slices: Sequence[Slice]  # the members of each share
@@ -96,7 +96,7 @@ class SharedWorker:
         return self._joined("client_steps", turn, calls)
 
     def _joined(self, method: str, turn: int, calls: dict[int, Any]) -> Any:
-        """What a method of `Share` returns for all members."""
+        """Call a method of `Share` in each process, and join the results along the members' axis."""
         return concatenate([unpack(result, self.device) for result in self.call(method, turn, calls)])
 
 

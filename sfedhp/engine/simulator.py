@@ -68,7 +68,7 @@ class Simulator:
     statistics: Tensor  # (runs?, s), the initial running statistics
     stream: Tensor  # (runs?,), the key of each run's draws of members
     sampled: int = 0  # members that count in a round (two tiers: that train); 0: all
-    links: Mapping[Direction, Link] = field(default_factory=dict)  # where none is given, nothing is changed
+    links: Mapping[Direction, Link] = field(default_factory=dict)  # other messages are not changed
     aggregation: AggregationOptions = MEAN  # how all servers combine uploads
     factors: Tensor | None = None  # (runs?, edges, clients), by what malicious clients multiply their change
     late: LateOptions = NOBODY_LATE  # for how many edges the cloud waits
@@ -80,8 +80,8 @@ class Simulator:
     secure: SecureOptions | None = None  # clients' servers learn sums alone; None: they read each upload
     privacy: PrivacyOptions = NOT_PRIVATE  # of uploads; the task has that of gradients
     ledger: Ledger = field(default_factory=Ledger)  # the traffic of the round
-    graphs: bool = True  # record rounds as CUDA graphs, where there is a GPU and that can be done
-    # Makes the worker that does the members' part of a round, for the time of a run; None: this process does.
+    graphs: bool = True  # record rounds as CUDA graphs, if there is a GPU and the run supports it
+    # Makes the worker that computes the members' part of all rounds of a run; None: this process computes it.
     worker_factory: WorkerFactory | None = None
     graph_status: GraphStatus = field(default=GraphStatus(), init=False)
 
@@ -182,7 +182,7 @@ class Simulator:
         return drawing(self.stream, self.sampled, edges, seated.any(-1))
 
     def _worker(self) -> AbstractContextManager[Worker]:
-        """What does the members' part of the rounds."""
+        """What computes the members' part of a round: this process, or what `worker_factory` makes."""
         if self.worker_factory is not None:
             return self.worker_factory(self)
         three_tiers = self.algorithm.tiers == 3
@@ -219,7 +219,7 @@ class Simulator:
         idle = None if late is None else late.idle
         all_rounds = self.ledger
         if late is not None:
-            self.ledger = Ledger()  # of this round alone, which tells how long it takes
+            self.ledger = Ledger()  # of this round only, for the link model's clock
         received = self._send_down(served, Direction.CLOUD_EDGE, idle)
         base = self.state.sent.get(Direction.EDGE_CLIENT, ())
         result: EdgeRoundsResult = worker(turn, received, served.statistics, self.state.clients, base)

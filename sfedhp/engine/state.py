@@ -18,7 +18,7 @@ _SENT: Final = "sent."
 
 
 class ClientState(NamedTuple):
-    """What all clients keep for themselves from one step to the next."""
+    """What all clients keep from one step to the next."""
 
     personal: Any
     statistics: Tensor  # (*lead, s), running
@@ -38,7 +38,7 @@ class State:
     statistics: Tensor  # (*lead, s), the clients' running statistics
     # The last messages down, by direction, where links code differences against them.
     sent: dict[Direction, Tensor] = field(default_factory=dict)
-    late: Late | None = None  # uploads on their way, where the cloud does not wait for all edges
+    late: Late | None = None  # uploads in flight, if the cloud does not wait for all edges
 
     @property
     def clients(self) -> ClientState:
@@ -46,11 +46,11 @@ class State:
         return ClientState(self.personal, self.statistics)
 
     def with_clients(self, clients: ClientState) -> State:
-        """The state with another clients' part."""
+        """The state with a new part of the clients."""
         return replace(self, personal=clients.personal, statistics=clients.statistics)
 
     def with_sent(self, direction: Direction, messages: Tensor | tuple[()]) -> State:
-        """The state with other last messages of a direction; () leaves it as it is."""
+        """The state with new last messages of a direction; () changes nothing."""
         if not isinstance(messages, Tensor):
             return self
         return replace(self, sent={**self.sent, direction: messages})
@@ -110,7 +110,7 @@ class State:
 
     @classmethod
     def stack(cls, states: Sequence[State]) -> State:
-        """The state of a stack of runs that are equally far; the first axis is the runs'."""
+        """The state of a stack of runs that are in the same round; the first axis is the runs'."""
         each = [state.trees() for state in states]
         stacked = {
             name: tree_map(lambda *tensors: torch.stack(tensors), *(trees[name] for trees in each))

@@ -3,9 +3,9 @@
     y = ±1,  P(y = 1 | f) = σ(f),  f ~ N(0, K)
 
 Given Pólya–Gamma variables ω, one for each row, the latent values f are Gaussian, and given f the ω are
-PG(1, f): so they are drawn in turn (Polson, Scott and Windle, JASA 2013). Every chain is independent of the
-others. A row of sign 0 is padding: it has κ = 0 and ω = 0, and all formulas below are written without 1/ω, so
-it drops out of them exactly.
+PG(1, f): so they are drawn in turn (Polson, Scott and Windle, JASA 2013), in several chains. A row of
+sign 0 is padding: it has κ = 0 and ω = 0, and all formulas below are written without 1/ω, so it drops out of
+them exactly.
 """
 
 from __future__ import annotations
@@ -39,34 +39,60 @@ class Rows(NamedTuple):
     signs: Tensor  # (..., rows): 1 or −1; 0 for padding
 
 
-def augment(rows: Rows, keys: Tensor, chains: int, steps: int) -> Tensor:
+def augment(rows: Rows, keys: Tensor, chains: int, steps: int, *, stratify: bool = False) -> Tensor:
     """Gibbs sampling: ω (..., chains, rows) after `steps` turns, started at f drawn from the prior.
 
     Args:
         rows: what is known.
         keys: (..., rows), one for each row.
-        chains: independent chains.
+        chains: how many.
         steps: turns of f | ω and ω | f.
+        stratify: spread each draw evenly over the chains, by `stratified`; otherwise they are independent.
     """
+    numbers = stratified if stratify else uniform
     with torch.no_grad():
         matrix = covariance(rows.features, rows.signs != 0)
         factor, pull = cholesky(matrix), _pull(matrix, rows.signs)
-        parts = []
-        for block in _blocks(chains, matrix.shape[:-2].numel() * matrix.shape[-1] ** 2, keys.device):
-            seeds = key(keys.unsqueeze(-2), block.unsqueeze(-1))
-            latent = _normal(key(seeds, 0, _PRIOR), factor) @ factor.mT
-            omega = _omega(latent, rows.signs, key(seeds, 0, _OMEGA))
-            for step in range(1, steps + 1):
-                # f | ω has covariance (K⁻¹ + Ω)⁻¹ and mean (K⁻¹ + Ω)⁻¹ κ, κ = y/2. With g ~ N(Kκ, K),
-                # ε ~ N(0, I) and B = I + Ω^½ K Ω^½, f = g − K Ω^½ B⁻¹ (Ω^½ g + ε) has just these, and B
-                # is all there is to factorize.
-                prior = pull + _normal(key(seeds, step, _PRIOR), factor) @ factor.mT
-                root = omega.sqrt()
-                shift = _solve(_inner(matrix, root), root * prior + _normal(key(seeds, step, _NOISE), factor))
-                latent = prior - (root * shift) @ matrix
-                omega = _omega(latent, rows.signs, key(seeds, step, _OMEGA))
-            parts.append(omega)
-        return torch.cat(parts, -2)
+        blocks = list(_blocks(chains, matrix.shape[:-2].numel() * matrix.shape[-1] ** 2, keys.device))
+        seeds = key(keys.unsqueeze(-2), torch.arange(chains, device=keys.device).unsqueeze(-1))
+
+        def normal(step: int, purpose: int) -> Tensor:
+            draws: Tensor = torch.special.ndtri(numbers(key(seeds, step, purpose)))
+            return draws.to(matrix.dtype)
+
+        def omega_given(latent: Tensor, step: int) -> Tensor:
+            drawn = polyagamma.draw(latent, key(seeds, step, _OMEGA), numbers)
+            return torch.where(rows.signs.unsqueeze(-2) != 0, drawn, 0.0)
+
+        def latent_given(omega: Tensor, normals: Tensor, noise: Tensor) -> Tensor:
+            # f | ω has covariance (K⁻¹ + Ω)⁻¹ and mean (K⁻¹ + Ω)⁻¹ κ, κ = y/2. With g ~ N(Kκ, K),
+            # ε ~ N(0, I) and B = I + Ω^½ K Ω^½, f = g − K Ω^½ B⁻¹ (Ω^½ g + ε) has just these, and B
+            # is all there is to factorize.
+            prior = pull + normals @ factor.mT
+            root = omega.sqrt()
+            shift = _solve(_inner(matrix, root), root * prior + noise)
+            return prior - (root * shift) @ matrix
+
+        first = normal(0, _PRIOR)
+        latent = torch.cat([first[..., block, :] @ factor.mT for block in blocks], -2)
+        omega = omega_given(latent, 0)
+        for step in range(1, steps + 1):
+            drawn = (omega, normal(step, _PRIOR), normal(step, _NOISE))
+            parts = [latent_given(*(each[..., block, :] for each in drawn)) for block in blocks]
+            omega = omega_given(torch.cat(parts, -2), step)
+        return omega
+
+
+def stratified(keys: Tensor) -> Tensor:
+    """As `uniform`, but of n chains (..., n, rows) each draws from its own of n equal parts of (0, 1).
+
+    Which one is random, for every row and draw anew. So the draws of one chain are what they would be without
+    the others, and a mean over the chains is nearer to the expectation (McKay, Beckman and Conover's Latin
+    hypercube, Technometrics 1979).
+    """
+    chains = keys.shape[-2]
+    part = keys.argsort(-2)
+    return ((part + uniform(keys)) / chains).clamp_max(1 - 2**-53)  # rounding must not make it 1
 
 
 def log_probability(rows: Rows, omega: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,15 +140,6 @@ def _solve(factor: Tensor, vectors: Tensor) -> Tensor:
 def _pull(matrix: Tensor, signs: Tensor) -> Tensor:
     """Kκ with κ = y/2, (..., 1, rows)."""
     return (signs / 2).unsqueeze(-2) @ matrix
-
-
-def _omega(latent: Tensor, signs: Tensor, keys: Tensor) -> Tensor:
-    return torch.where(signs.unsqueeze(-2) != 0, polyagamma.draw(latent, keys), 0.0)
-
-
-def _normal(keys: Tensor, like: Tensor) -> Tensor:
-    draws: Tensor = torch.special.ndtri(uniform(keys))
-    return draws.to(like.dtype)
 
 
 def _quadrature(like: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,15 @@ class Posterior(NamedTuple):
 
 
 def fit(
-    outputs: Tensor, labels: Tensor, real: Tensor, keys: Tensor, *, classes: int, chains: int, steps: int
+    outputs: Tensor,
+    labels: Tensor,
+    real: Tensor,
+    keys: Tensor,
+    *,
+    classes: int,
+    chains: int,
+    steps: int,
+    stratify: bool = False,
 ) -> Posterior:
     """Sample every node's posterior from network outputs (..., rows, features) and labels (..., rows).
 
@@ -43,8 +51,9 @@ def fit(
         real: (..., rows), False where a row only pads.
         keys: (...), of the client and the occasion.
         classes: of the whole task, not of one client.
-        chains: Gibbs chains, independent of each other.
+        chains: Gibbs chains.
         steps: Gibbs steps of each chain.
+        stratify: spread each draw evenly over the chains; otherwise they are independent.
     """
     features = directions(outputs, real)
     means, held = class_means(outputs, labels, real, classes)
@@ -53,7 +62,7 @@ def fit(
     omega = features.new_zeros(*signs.shape[:-1], chains, signs.shape[-1])
     for node, side in _present(signs):
         rows, numbers = _passing(features, side)
-        drawn = augment(rows, _row_keys(keys, node, numbers), chains, steps)
+        drawn = augment(rows, _row_keys(keys, node, numbers), chains, steps, stratify=stratify)
         omega[..., node, :, :].scatter_(-1, numbers.unsqueeze(-2).expand(drawn.shape), drawn)
     return Posterior(features, signs, omega, tree, held)
 
@@ -77,8 +86,8 @@ def predictive_loss(
 ) -> Tensor:
     """How badly one half of the rows predicts the other: − mean log P(class of a query), (...).
 
-    The arguments are those of `fit`. Differentiable in `outputs`: ω is drawn without a gradient, and given ω
-    the prediction is an ordinary function of the kernel.
+    The arguments are those of `fit`; the chains are independent. Differentiable in `outputs`: ω is drawn
+    without a gradient, and given ω the prediction is an ordinary function of the kernel.
     """
     query = halves(labels, real, keys)
     features = directions(outputs, real)

@@ -15,6 +15,7 @@ the prior away.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -26,8 +27,8 @@ TERMS: Final = 8
 _SMALL: Final = 0.01  # below it a series is used, whose next term is under 1e-13
 
 
-def draw(tilt: Tensor, keys: Tensor) -> Tensor:
-    """One draw of PG(1, tilt) for each key. Keeps the dtype of `tilt`."""
+def draw(tilt: Tensor, keys: Tensor, numbers: Callable[[Tensor], Tensor] = uniform) -> Tensor:
+    """One draw of PG(1, tilt) for each key, from the numbers in (0, 1) of keys. Keeps the dtype of `tilt`."""
     # float64 throughout: the tail is a small difference, and the uniforms are float64 anyway.
     tilt_squared = tilt.to(torch.float64).square()
     tail_mean, tail_variance = mean(tilt.to(torch.float64)), variance(tilt.to(torch.float64))
@@ -35,10 +36,10 @@ def draw(tilt: Tensor, keys: Tensor) -> Tensor:
     # Term by term, for the cache: all terms at once take twice as long.
     for term in range(TERMS):
         scale = 0.5 / ((math.pi * (term + 0.5)) ** 2 + tilt_squared / 4)
-        drawn = drawn + scale * _exponential(keys, term)
+        drawn = drawn + scale * _exponential(numbers(key(keys, term)))
         tail_mean, tail_variance = tail_mean - scale, tail_variance - scale.square()
     # The tail's mean exceeds its deviation for every c, so a draw is positive.
-    tail = tail_mean + tail_variance.clamp_min(0.0).sqrt() * (_exponential(keys, TERMS) - 1)
+    tail = tail_mean + tail_variance.clamp_min(0.0).sqrt() * (_exponential(numbers(key(keys, TERMS))) - 1)
     return (drawn + tail).to(tilt.dtype)
 
 
@@ -62,5 +63,5 @@ def variance(tilt: Tensor) -> Tensor:
     return torch.where(small, 1 / 24 - half**2 / 30 + 17 * half**4 / 840, closed)
 
 
-def _exponential(keys: Tensor, term: int) -> Tensor:
-    return -uniform(key(keys, term)).log()
+def _exponential(number: Tensor) -> Tensor:
+    return -number.log()

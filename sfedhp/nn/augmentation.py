@@ -1,4 +1,4 @@
-"""Random crops and flips of images, by keys: for every client of a stack at once."""
+"""Random crops and flips of images, keyed, for all clients of a stack at once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_augment(augment: Augment, shape: Sequence[int]) -> None:
 def augmented(inputs: Tensor, keys: Tensor, augment: Augment) -> Tensor:
     """The images of a mini-batch, each cropped and flipped on its own.
 
-    A crop moves an image by up to 4 pixels in each direction and fills with 0, which is the same as to pad it
-    with 4 zeros on each side and cut a piece of the old size at a random place.
+    A crop moves an image by up to 4 pixels in each direction and fills with 0. This is the same as padding
+    with 4 zeros on each side and cutting out the old size at a random place.
 
     Args:
         inputs: (..., rows, *shape), where the last two axes are height and width.

@@ -96,7 +96,7 @@ def _train(
     may_pad: bool,
     twice: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """A training forward: scores (*lead, rows, outputs) and the statistics after it, (*lead, s).
+    """A training forward pass: scores (*lead, rows, outputs) and the statistics after it, (*lead, s).
 
     Batch norm averages over all rows it is given. So if rows may be padding, clients with equally many real
     rows (which come first) go through the network together, with those rows only.

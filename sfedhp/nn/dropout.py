@@ -1,8 +1,8 @@
-"""Dropout by keys: masks that depend on a mini-batch's key, the call and the element, and on nothing else.
+"""Keyed dropout: masks depend only on a mini-batch's key, the call and the element.
 
-torch draws dropout masks from a generator, so that a mask depends on everything drawn before. `KeyedDropout`
-takes the place of torch's functions during a forward. The mask of its call c, for element e of a row, is a
-hash of (key, c, row, e): a stack of clients and a client alone, with or without padding, drop the same.
+torch draws dropout masks from a generator, so a mask depends on everything drawn before. `KeyedDropout`
+replaces torch's functions during a forward pass. The mask of its call c, for element e of a row, is a hash of
+(key, c, row, e): a stack of clients and a client alone, with or without padding, drop the same elements.
 
 It also computes attention by matrix products. torch's fused attention has no rule for a stack of clients, no
 second derivative, and draws its own masks.
@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from sfedhp.core.errors import InputError
 from sfedhp.core.keys import key, words
 
-# What else draws random numbers. None of it can be repeated, so it is refused.
+# Other functions that draw random numbers. A run could not repeat them, so they are rejected.
 _RANDOM: Final = frozenset(
     {
         "alpha_dropout_",
@@ -75,7 +75,7 @@ class DropoutCall(NamedTuple):
 
 
 class KeyedDropout(TorchFunctionMode):
-    """While it is entered, torch's dropout functions drop by given masks, and attention is by products."""
+    """A context in which torch's dropout uses given masks, and attention is computed by products."""
 
     def __init__(self, mask: Mask | None):
         """Prepare for one forward.
@@ -98,7 +98,7 @@ class KeyedDropout(TorchFunctionMode):
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call our own function where there is one, and torch's otherwise."""
+        """Call our own function if there is one, and torch's otherwise."""
         kwargs = kwargs or {}
         if func in self._own:
             return self._own[func](*args, **kwargs)
@@ -136,7 +136,7 @@ class KeyedDropout(TorchFunctionMode):
     def _drop(
         self, values: Tensor, shape: torch.Size, p: float, training: bool, inplace: bool, alpha: bool = False
     ) -> Tensor:
-        """The values without what a mask of this shape drops, scaled to keep their mean (alpha: variance)."""
+        """Drop values by a mask of this shape, and scale the rest to keep the mean (alpha: the variance)."""
         if not 0 <= p <= 1:
             raise InputError(f"The model's dropout has p = {p}: it must be between 0 and 1.")
         if not training or not p or self._mask is None:
@@ -178,7 +178,7 @@ class KeyedDropout(TorchFunctionMode):
             scores = scores.masked_fill(~attn_mask, -torch.inf)
         else:
             scores = scores + attn_mask
-        # As in torch, the result is 0 where everything is masked, such as in a row that is padding.
+        # As in torch, the result is 0 if everything is masked, such as in a padding row.
         empty = (scores == -torch.inf).all(-1, keepdim=True)
         weights = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
         return self._dropout(weights, dropout_p) @ value
@@ -190,8 +190,30 @@ class KeyedDropout(TorchFunctionMode):
             **vars(functional),
             "dropout": self._dropout,
             "scaled_dot_product_attention": self._attention,
+            "_in_projection_packed": _in_projection_packed,
         }
         return FunctionType(theirs.__code__, names, theirs.__name__, theirs.__defaults__)(*args, **kwargs)
+
+
+def _in_projection_packed(
+    query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Queries, keys and values before attention, (length, rows, features) each, as torch's function.
+
+    Lengths and rows become one axis first: `vmap` would copy each client's weight for every position. The
+    three results are unbound together, because the backward of three selections fills three zero tensors.
+    """
+    if query is not key or key is not value:
+        biases = [None] * 3 if bias is None else bias.chunk(3)
+        parts = zip((query, key, value), weight.chunk(3), biases, strict=True)
+        return tuple(_linear(*part) for part in parts)
+    together = _linear(query, weight, bias)
+    together = together.view(*query.shape[:-1], 3, query.shape[-1]).movedim(-2, 0)
+    return together.contiguous().unbind(0)
+
+
+def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return functional.linear(rows.flatten(0, -2), weight, bias).view(*rows.shape[:-1], -1)
 
 
 def keyed(keys: Tensor, calls: Sequence[DropoutCall]) -> Mask:
@@ -213,7 +235,7 @@ def keyed(keys: Tensor, calls: Sequence[DropoutCall]) -> Mask:
 
 
 class _Words(torch.autograd.Function):
-    """Uniform 32-bit integers by a client's key; under vmap, of all clients in one go."""
+    """Uniform 32-bit integers from a client's key; under vmap, for all clients at once."""
 
     @staticmethod
     def forward(keys: Tensor, call: int, count: int) -> Tensor:

@@ -1,22 +1,23 @@
 """Gradients of any network, one client after the other, through the module itself.
 
 On a CPU this is faster than `vmap` over a stack where the rows of one client fill its cache, as with
-convolutions, or where torch has one function for a whole layer, as for recurrent ones. See
-`Network.runs_each_faster`.
+convolutions. A client alone needs no `vmap`, and runs recurrent layers and attention by functions of torch.
+See `Network.runs_each_faster`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfedhp.core.types import Batch
-from sfedhp.nn.losses import Loss
-from sfedhp.nn.network import Network, join, split
+from sfedhp.nn.losses import Loss, of_real_rows
+from sfedhp.nn.mlp import distinct_models
+from sfedhp.nn.network import Network, split
 from sfedhp.nn.recurrent import fused_layers
 
 
@@ -32,43 +33,62 @@ def gradient(
         batch: D; only its real rows are used.
         loss: ℓ.
     """
-    lead = batch.real.shape[:-1]
-    models, before = model.detach().expand(*lead, network.d), statistics.expand(*lead, network.s)
-    grads, moved = model.new_empty(*lead, network.d), before.clone()
-    parameters = [network.module.get_parameter(name) for name in network.weights]
-    counts = batch.real.sum(-1)
-    with _own_values_kept(network), fused_layers(network.module), torch.enable_grad():
-        for client in itertools.product(*map(range, lead)):
-            count = int(counts[client])
+    lead, axes = batch.real.shape[:-1], batch.real.ndim - 1
+    clients = lead.numel()
+    flat = batch.map(lambda part: part.reshape(clients, *part.shape[axes:]))
+    each = (
+        flat.inputs.unbind(),
+        flat.labels.unbind(),
+        [None] * clients if flat.keys is None else flat.keys.unbind(),
+    )
+    counts = flat.real.sum(-1).tolist()
+    models = distinct_models(model.detach(), lead)
+    members = clients // max(len(models), 1)  # consecutive clients that share a model
+    grads = model.new_empty(clients, network.d)
+    moved = statistics.expand(*lead, network.s).reshape(clients, network.s).clone()
+    forward = network.client_forward(flat.inputs.shape[2:], flat.inputs.dtype)
+    with _held(network, models) as held, fused_layers(network.module), torch.enable_grad():
+        for client, (count, rows, labels, key) in enumerate(zip(counts, *each, strict=True)):
             if not count:
                 grads[client].zero_()  # never used
                 continue
-            own = batch.map(lambda part, client=client: part[client])  # type: ignore[misc]
-            for parameter, value in zip(
-                parameters, split(models[client], network.weights).values(), strict=True
-            ):
-                parameter.data = value
-            for name, value in split(before[client], network.buffers).items():
-                network.module.get_buffer(name).copy_(value)
-            outputs = network.run_module(own.inputs[:count], own.keys)
-            total = loss(outputs, own.labels[:count], own.real[:count])
-            each = torch.autograd.grad(total, parameters, materialize_grads=True)
-            torch.cat([part.reshape(-1) for part in each], out=grads[client])
+            held.model.copy_(models[client // members])
             if network.s:
-                values = {name: network.module.get_buffer(name) for name in network.buffers}
-                moved[client] = join(values, network.buffers)
-    return grads, moved
+                held.statistics.copy_(moved[client])
+            total = of_real_rows(loss, forward(rows[:count], key), labels[:count])
+            own = torch.autograd.grad(total, held.parameters, materialize_grads=True)
+            torch.cat([part.reshape(-1) for part in own], out=grads[client])
+            if network.s:
+                moved[client] = held.statistics
+    return grads.view(*lead, network.d), moved.view(*lead, network.s)
+
+
+class _Held(NamedTuple):
+    """What a module computes with; whoever writes to the flat vectors writes to the module."""
+
+    model: Tensor  # (d,)
+    statistics: Tensor  # (s,)
+    parameters: list[Tensor]  # views of the model
 
 
 @contextmanager
-def _own_values_kept(network: Network) -> Iterator[None]:
-    """Put the module's own weights and buffers back at the end."""
-    parameters = [(value, value.data) for value in network.module.parameters()]
-    buffers = [(value, value.clone()) for value in network.module.buffers()]
+def _held(network: Network, models: Tensor) -> Iterator[_Held]:
+    """A context in which the module's tensors are views of two flat vectors; then it has its own again.
+
+    Writing a whole vector takes much less time than giving the module each of its tensors.
+    """
+    module = network.module
+    model, statistics = models.new_empty(network.d), models.new_empty(network.s)
+    views = {**split(model, network.weights), **split(statistics, network.buffers)}
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    before = {name: tensors[name].data for name in views}
+    others = {name: value.clone() for name, value in module.named_buffers() if name not in views}
     try:
-        yield
+        for name, view in views.items():
+            tensors[name].data = view
+        yield _Held(model, statistics, [tensors[name] for name in network.weights])
     finally:
-        for parameter, value in parameters:
-            parameter.data = value
-        for buffer, value in buffers:
-            buffer.copy_(value)
+        for name, value in before.items():
+            tensors[name].data = value
+        for name, value in others.items():
+            tensors[name].copy_(value)

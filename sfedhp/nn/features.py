@@ -1,4 +1,4 @@
-"""The last layer of a network apart from those below it: features f(x), and scores W f(x) + b."""
+"""Splits a network before its last layer: features f(x), and scores W f(x) + b."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfedhp.nn.task import Task
 
 @lru_cache(maxsize=32)
 def linear_head(network: Network) -> LinearSlice:
-    """Where the flat vector has the weight (outputs, features) and the bias of the last layer.
+    """The slice of the flat vector with the weight (outputs, features) and the bias of the last layer.
 
     Raises:
         InputError: the network does not end in a linear layer with a bias.
@@ -64,7 +64,7 @@ def shifted_gradient(task: Task, model: Tensor, shift: Tensor, batch: Batch) -> 
     grads = task.gradient(moved, batch)
     if task.weight_decay:
         grads = grads - task.weight_decay * moved
-    # The bias has the gradient δ, summed over rows; W has δ (f + z)ᵀ, of which δ fᵀ is there, and z has Wᵀδ.
+    # The bias has the gradient δ, summed over rows; W has δ (f + z)ᵀ, and δ fᵀ is computed; z has Wᵀδ.
     residual = head.bias(grads)
     of_shift = (residual @ head.weight(moved)).squeeze(-2)
     head.weight(grads).add_(residual.mT @ shift.unsqueeze(-2))
@@ -99,8 +99,8 @@ def out_of_head(task: Task, flat: Tensor) -> Tensor:
 def _first_score_gradient(task: Task, model: Tensor, batch: Batch, direction: Tensor) -> Tensor:
     """∇ of the mean of the first score, where the last layer has W = (v, 0, …) and b = 0.
 
-    This score is ⟨v, f(x)⟩, so its gradient with respect to W has the mean of f(x) in its first row. Any way
-    to compute gradients does; the statistics of the task stay.
+    This score is ⟨v, f(x)⟩, so its gradient with respect to W has the mean of f(x) in its first row. This
+    works with every gradient implementation; the task's statistics do not change.
     """
     head = linear_head(task.network)
     probe = model.expand(*task.lead, model.shape[-1]).clone()

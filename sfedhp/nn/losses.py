@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import log_softmax
 
 from sfedhp.core.types import Batch
@@ -24,6 +25,13 @@ LossGrad = Callable[[Tensor], Tensor]
 def cross_entropy(scores: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     """The mean cross-entropy over the real rows, (...); 0 for a client without any. See `Loss`."""
     return _mean(cross_entropy_of_rows(scores, labels), real)
+
+
+def of_real_rows(loss: Loss, scores: Tensor, labels: Tensor) -> Tensor:
+    """The loss () of a client's rows (rows, ...), all of which are real; torch's function is the fastest."""
+    if loss is cross_entropy:
+        return functional.cross_entropy(scores, labels)
+    return loss(scores, labels, scores.new_ones(len(scores), dtype=torch.bool))
 
 
 def cross_entropy_of_rows(scores: Tensor, labels: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from sfedhp.nn.kernels import available
 
 _REGISTER_WIDTH = 16  # float32 numbers in the widest CPU register
-_KERNEL_TERMS = 32  # largest inner dimension that the fused GPU kernel takes
+_KERNEL_TERMS = 32  # largest inner dimension that the fused GPU kernel supports
 
 
 def prefers_column_major(columns: int, device: torch.device) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sfedhp.core.checksums import DamagedError, check_sealed
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import import_named, is_import, user_code
+from sfedhp.core.imports import import_named, is_import, user_code, what_to_name
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.modules import copy_module
@@ -50,7 +50,7 @@ def build(
     dtype: torch.dtype,
     features: bool = False,
 ) -> Network:
-    """A network of the named model, or of the user's own, with weights drawn from the seed.
+    """Build the network of the named model, or of the user's own, with weights drawn from the seed.
 
     Args:
         model: a name of `MODELS`, `package.module:callable`, a module, or a function that makes one (called
@@ -133,20 +133,19 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
 def _import_maker(name: str) -> Callable[..., nn.Module]:
     """The user's function or class at `package.module:callable`."""
     if not is_import(name):
-        raise InputError(
-            f"model.name = {name!r} is not known: use {', '.join(MODELS)} or package.module:callable."
-        )
-    found = import_named("model.name", name)
+        use = f"use {', '.join(MODELS)} or package.module:callable."
+        raise InputError(f"model.name = {name!r} is not known: {what_to_name(name, MODELS, use)}")
+    found: Callable[..., nn.Module] = import_named("model.name", name)
     if not callable(found):
         raise InputError(f"model.name = {name!r} is not a function or class that makes a module.")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _make(maker: Callable[..., Any], name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The module that a user's function returns, checked to be one."""
     failure = f"The model {name} cannot be built for inputs of shape {shape} and {classes} classes"
     with warnings.catch_warnings(), user_code(failure, "fix the function, or use data that it accepts"):
-        # Nested tensors are never used here; torch warns where a TransformerEncoder cannot use them.
+        # Nested tensors are never used here; torch warns if a TransformerEncoder cannot use them.
         warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
         module = maker(*((shape, classes) if _takes_shape_and_classes(maker, name) else ()))
     if not isinstance(module, nn.Module):

@@ -1,4 +1,4 @@
-"""Classes of the nearest rows, weighted by how near they are."""
+"""The vote of the nearest rows on a class, weighted by their distance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 
 class Memory(NamedTuple):
-    """A model, and the rows of a client as it sees them."""
+    """A model, and its features of a client's rows, with their labels."""
 
     model: Tensor  # w, (..., d)
     share: Tensor  # λ, (..., 1, 1), of the rows' vote

@@ -18,12 +18,14 @@ from sfedhp.core.errors import InputError
 from sfedhp.nn.conv.match import match_convnet
 from sfedhp.nn.dropout import KeyedDropout, keyed
 from sfedhp.nn.mlp import match_mlp
-from sfedhp.nn.modules import aliases, check_supported, copy_module
-from sfedhp.nn.recurrent import fuse, unfuse
+from sfedhp.nn.modules import aliases, check_supported, copy_module, prefers_channels_last
+from sfedhp.nn.recurrent import faster_in_turn, fuse, stacked_layers, unfuse
 from sfedhp.nn.rehearsal import Rehearsal, rehearse
 from sfedhp.nn.stacked_conv import StackedConvolutions
 
 Shapes = Mapping[str, torch.Size]
+# Rows (rows, *shape) and the key () of dropout masks, or None to drop nothing, to outputs (rows, outputs).
+ClientForward = Callable[[Tensor, Tensor | None], Tensor]
 _FROZEN: Final = "parts_in_eval_mode"  # attribute of a module that was built here
 
 
@@ -32,8 +34,8 @@ class Network:
 
     Weights are the parameters that require a gradient. Statistics are the floating-point buffers in the
     module's state dict (batch norm's running mean and variance); training updates but never uses them.
-    Everything else is part of the architecture: frozen parameters, and the buffers of parts that the user has
-    put in evaluation mode, which stay in it.
+    Everything else is part of the architecture: frozen parameters, and buffers of parts in evaluation mode,
+    which stay in it.
     """
 
     def __init__(self, module: nn.Module):
@@ -149,7 +151,11 @@ class Network:
         flat = {
             name: value.reshape(lead.numel(), *value.shape[len(lead) :]) for name, value in weights.items()
         }
-        with StackedConvolutions() if self._convolves and not twice else nullcontext():
+        stacked = self._recurs and train and not twice and inputs.device.type == "cpu"
+        with (
+            StackedConvolutions() if self._convolves and not twice else nullcontext(),
+            stacked_layers(self.module) if stacked else nullcontext(),
+        ):
             outputs, moved = vmap(call, in_dims=(0, 0, 0, None if keys is None else 0))(
                 flat,
                 statistics.reshape(lead.numel(), self.s),
@@ -158,29 +164,31 @@ class Network:
             )
         return outputs.reshape(*lead, *outputs.shape[1:]), moved.reshape(*lead, self.s)
 
-    def run_module(self, inputs: Tensor, keys: Tensor | None) -> Tensor:
-        """Outputs (rows, outputs) of a training forward of the module with the values it holds.
-
-        Args:
-            inputs: (rows, *shape), of one client.
-            keys: (), of the dropout masks; None: nothing is dropped.
-        """
-        rehearsal = self.rehearsal(inputs.shape[1:], inputs.dtype)
-        inputs = inputs.long() if rehearsal.takes_integers else inputs
+    def client_forward(self, shape: torch.Size, dtype: torch.dtype) -> ClientForward:
+        """A training forward with the values that the module holds, for one client after the other."""
+        rehearsal = self.rehearsal(shape, dtype)
         self._set_mode(True)
-        dropout = None
-        if rehearsal.dropout or rehearsal.attends:
-            drops = keys is not None and rehearsal.dropout
-            dropout = KeyedDropout(keyed(keys, rehearsal.dropout) if drops and keys is not None else None)
-        return self._checked(partial(self.module, inputs), dropout)
 
-    def runs_each_faster(self, device: torch.device) -> bool:
-        """Whether clients, one after the other, train faster than a stack of them by `vmap`.
+        def forward(inputs: Tensor, keys: Tensor | None) -> Tensor:
+            if rehearsal.takes_integers:
+                inputs = inputs.long()
+            elif rehearsal.channels_last:
+                inputs = inputs.contiguous(memory_format=torch.channels_last)
+            mask = None if keys is None else keyed(keys, rehearsal.dropout)
+            dropout = KeyedDropout(mask) if rehearsal.dropout else None
+            return self._checked(partial(self.module, inputs), dropout)
+
+        return forward
+
+    def runs_each_faster(self, device: torch.device, lead: torch.Size) -> bool:
+        """Whether clients, one after the other, train faster than a stack of this shape by `vmap`.
 
         That is measured, not derived (`benchmarks/networks.py`): on a CPU it is so for convolutions, whose
-        rows then stay in the cache, and for recurrent layers, for which torch has a fused function.
+        rows then stay in the cache, for large recurrent layers, and for any of a client alone.
         """
-        return device.type == "cpu" and (self._convolves or self._recurs)
+        if device.type != "cpu":
+            return False
+        return self._convolves or (self._recurs and not lead) or faster_in_turn(self.module)
 
     @property
     def variances(self) -> Tensor:
@@ -192,20 +200,22 @@ class Network:
         return torch.cat([torch.zeros(0, dtype=torch.bool), *each])
 
     def rehearsal(self, shape: torch.Size, dtype: torch.dtype) -> Rehearsal:
-        """What the module does with rows of this shape and type; it is found out once.
+        """What the module does with rows of this shape and type, from a test run on the first call.
 
         Raises:
             InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
         """
         if (shape, dtype) not in self._rehearsals:
             model, statistics = self.initial()
-            weights = split(model, self.weights)
+            weights = split(model.requires_grad_(), self.weights)
 
-            def forward(inputs: Tensor, dropout: KeyedDropout, train: bool) -> None:
+            def forward(inputs: Tensor, dropout: KeyedDropout, train: bool) -> Tensor:
                 self._set_mode(train)
-                self._call(weights, statistics, inputs, dropout)
+                return self._call(weights, statistics, inputs, dropout)[0]
 
-            found = rehearse(forward, shape, dtype, model.device, type(self.module).__name__)
+            channels_last = model.device.type == "cpu" and prefers_channels_last(self.module, dtype)
+            name = type(self.module).__name__
+            found = rehearse(forward, shape, dtype, model.device, name, channels_last)
             self._rehearsals[shape, dtype] = found
         return self._rehearsals[shape, dtype]
 
@@ -249,7 +259,7 @@ class Network:
         return outputs, join(buffers, self.buffers) if buffers else statistics
 
     def _checked(self, forward: Callable[[], object], dropout: KeyedDropout | None) -> Tensor:
-        """What a forward gives, with this dropout."""
+        """The result of a forward pass with this dropout."""
         try:
             with dropout or nullcontext():
                 outputs = forward()

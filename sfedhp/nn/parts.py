@@ -1,4 +1,4 @@
-"""Parts of a model by name, as masks over its flat vector."""
+"""Masks over the flat vector for named parts of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The precision of matrix products and convolutions in training; everything else is computed in full.
+"""The precision of matrix products and convolutions in training; everything else has full precision.
 
-`computing` is entered for the steps of clients. Weights, the operations between products, means over clients
-and evaluation are outside of it, or not products, and stay in the type of the run.
+`computing` is active during the steps of clients. Weights, the operations between products, means over
+clients and evaluation are outside of it, or not products, and keep the dtype of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TF32_FROM: Final = (8, 0)  # the compute capability of the first GPUs that have
 
 
 def current() -> Precision:
-    """The precision that is in force, for kernels that multiply by themselves."""
+    """The active precision, for kernels that compute products themselves."""
     return _current.get()
 
 
@@ -50,10 +50,10 @@ def check_precision(precision: Precision, dtype: torch.dtype, device: torch.devi
 
 
 def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """While entered, matrix products and convolutions on this device are computed in this precision."""
+    """A context in which matrix products and convolutions on this device have this precision."""
     if precision == "bf16":
         return _bf16()
-    # By default torch lets cuDNN use TF32, so on a GPU float32 has to be asked for too.
+    # By default torch lets cuDNN use TF32, so on a GPU float32 must be requested explicitly.
     return _on_tensor_cores(precision) if device.type == "cuda" else nullcontext()
 
 
@@ -81,7 +81,7 @@ def _on_tensor_cores(precision: Precision) -> Iterator[None]:
 
 
 def _settings() -> tuple[Any, Any]:
-    """Where torch keeps what matrix products and cuDNN may do."""
+    """The torch settings for the precision of matrix products and cuDNN."""
     return torch.backends.cuda.matmul, torch.backends.cudnn
 
 
@@ -106,14 +106,14 @@ def _write_tf32(allowed: tuple[Any, Any]) -> None:
 class _Bf16Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Rounds the factors of every float32 product to bfloat16; the result is float32 again.
 
-    It sees what runs below autograd and vmap, so that forward and backward passes of any network are
-    covered, and products into existing memory too. `torch.autocast` leaves those out.
+    It works below autograd and vmap, so it covers forward and backward passes of any network, and products
+    into existing memory, which `torch.autocast` does not.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Compute a product in bfloat16, and anything else as it is."""
+        """Compute products in bfloat16, and other operations unchanged."""
         named = dict(kwargs or {})
         product = _PRODUCTS.get(func.overloadpacket)
         if product is None or not any(_is_long(value) for value in args):

@@ -60,9 +60,9 @@ def vgg(normalize: Callable[[int], nn.Module]) -> Maker:
 
 
 def cnn(shape: Sequence[int], classes: int) -> nn.Module:
-    """Two convolutions of 5 × 5 (32 and 64 channels), each with 2 × 2 pooling, a layer of 512, and a head.
+    """Two 5 × 5 convolutions (32 and 64 channels), each with 2 × 2 pooling, a layer of 512, and a head.
 
-    The network of FedAvg's paper as PFLlib has it: without padding, 582 026 weights for images of 28 × 28.
+    This is the network of the FedAvg paper as in PFLlib: without padding, 582 026 weights for 28 × 28 images.
     """
     if len(shape) == 2:
         shape = (1, *shape)

@@ -1,4 +1,4 @@
-"""A network is run on a few rows before any training, to say in a sentence what does not fit."""
+"""Runs a network on a few rows before training, so that an error message can say what does not fit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a network is trained to predict: classes, several labels at once, numbers, or its own inputs.
+"""Prediction problems: classes, several labels at once, numbers, or the inputs themselves.
 
-A problem says which losses and metrics fit. `runs.metrics` computes the metrics.
+A problem defines which losses and metrics fit. `runs.metrics` computes the metrics.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Metric(NamedTuple):
     name: str  # in `evaluation.metrics` and in the columns of a history
     title: str
     higher_is_better: bool = True
-    percent: bool = True  # else in the unit of the target, or without one
+    percent: bool = True  # otherwise in the unit of the target, or without a unit
 
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is better than the second."""
@@ -38,7 +38,7 @@ class Metric(NamedTuple):
         return f"{value:.2f}" if self.percent else digits(value, 4)
 
     def column(self, kind: str) -> str:
-        """The column of a kind of model (`pm`, `em`, `gm`): its own name for the accuracy, `gm_rmse` else."""
+        """The column of a kind of model (`pm`, `em`, `gm`): `gm` for the accuracy, else such as `gm_rmse`."""
         return kind if self.name == "accuracy" else f"{kind}_{self.name}"
 
 
@@ -110,7 +110,7 @@ CLASSIFICATION: Final = PROBLEMS["classification"]
 
 
 def main_metric(row: Mapping[str, object]) -> Metric:
-    """The main metric of a run, by the columns of a row of its history; accuracy where it has none."""
+    """The main metric of a run, by the columns of a row of its history; accuracy if it has none."""
     mains = [problem.main for problem in PROBLEMS.values()]
     kinds = ("pm", "em", "gm")
     return next((main for main in mains if any(main.column(kind) in row for kind in kinds)), mains[0])

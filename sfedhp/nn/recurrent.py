@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfedhp.core.errors import InputError
+from sfedhp.nn.stacked_recurrent import Layer, run_layer, way
 
 
 class _Unrolled(nn.RNNBase):
     """Layers and directions, one after the other, and time step by time step."""
 
-    fused = False  # whether torch's own function computes it; see `fused_layers`
+    fused = False  # whether torch's own function computes a client alone; see `fused_layers`
+    stacked = False  # whether each layer is one operation of a stack of clients; see `stacked_layers`
 
     def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002 - torch's name
         """Outputs of all times, and the last states, as the base class gives them."""
@@ -30,7 +33,7 @@ class _Unrolled(nn.RNNBase):
                 f"The model gives its {type(self).__name__} a {type(input).__name__}: give it a tensor, with "
                 f"sequences of one length."
             )
-        if self.fused:
+        if self.fused and not (self.dropout and self.num_layers > 1):  # torch would draw masks of its own
             return _FUSED[type(self)].forward(self, input, hx)
         batched = input.ndim == 3
         rows_axis = 0 if self.batch_first else 1
@@ -40,7 +43,15 @@ class _Unrolled(nn.RNNBase):
         start = self._start(below, hx, batched)
         ends: list[tuple[Tensor, ...]] = []
         directions = 2 if self.bidirectional else 1
+        whole = Layer.of(self) if self.fused or self.stacked else None
         for layer in range(self.num_layers):
+            if whole is not None:
+                before = tuple(part[layer * directions : (layer + 1) * directions] for part in start)
+                compute = whole.alone if self.fused else partial(run_layer, whole)
+                results = compute(below, before, self._weights(layer))
+                below = self._dropped(results[0], layer)
+                ends += zip(*(part.unbind(0) for part in results[1:]), strict=True)
+                continue
             outputs = []
             for direction in range(directions):
                 before = tuple(part[layer * directions + direction] for part in start)
@@ -48,8 +59,7 @@ class _Unrolled(nn.RNNBase):
                 outputs.append(output)
                 ends.append(end)
             below = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
-            if layer < self.num_layers - 1:
-                below = functional.dropout(below, self.dropout, self.training)
+            below = self._dropped(below, layer)
         last = tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
         if self.batch_first:
             below = below.transpose(0, 1)
@@ -60,7 +70,9 @@ class _Unrolled(nn.RNNBase):
     _states: int = 1  # tensors of a state: h, or h and c
 
     @abstractmethod
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None) -> Any:
+    def _step(
+        self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, ...]:
         """The state after one time step.
 
         Args:
@@ -74,15 +86,12 @@ class _Unrolled(nn.RNNBase):
         self, inputs: Tensor, state: tuple[Tensor, ...], layer: int, backward: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Outputs (time, rows, hidden) of a layer in one direction, and its last state."""
-        weight = self._weight("weight_hh", layer, backward)
+        weight, of_inputs = (self._weight(name, layer, backward) for name in ("weight_hh", "weight_ih"))
         assert weight is not None
+        assert of_inputs is not None
         bias = self._weight("bias_hh", layer, backward)
         projection = self._weight("weight_hr", layer, backward)
-        gates = functional.linear(
-            inputs,
-            self._weight("weight_ih", layer, backward),  # type: ignore[arg-type]
-            self._weight("bias_ih", layer, backward),
-        ).unbind(0)
+        gates = functional.linear(inputs, of_inputs, self._weight("bias_ih", layer, backward)).unbind(0)
         outputs = []
         for now in reversed(gates) if backward else gates:
             hidden, *rest = self._step(now, state, weight, bias)
@@ -91,6 +100,17 @@ class _Unrolled(nn.RNNBase):
             state = (hidden, *rest)
             outputs.append(hidden)
         return torch.stack(outputs[::-1] if backward else outputs), state
+
+    def _dropped(self, outputs: Tensor, layer: int) -> Tensor:
+        """Outputs of a layer after the dropout between layers."""
+        between = layer < self.num_layers - 1
+        return functional.dropout(outputs, self.dropout, self.training) if between else outputs
+
+    def _weights(self, layer: int) -> tuple[Tensor, ...]:
+        """All parameters of a layer, as torch's functions take them."""
+        directions = 2 if self.bidirectional else 1
+        names = self._all_weights[layer * directions : (layer + 1) * directions]
+        return tuple(getattr(self, name) for own in names for name in own)
 
     def _weight(self, name: str, layer: int, backward: bool) -> Tensor | None:
         """A parameter of a layer in one direction; None where there is none, such as a bias."""
@@ -109,7 +129,9 @@ class _Unrolled(nn.RNNBase):
 class RNN(_Unrolled, nn.RNN):
     """h ← tanh or relu(W x + b + U h + c)."""
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None) -> Any:
+    def _step(
+        self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, ...]:
         total = gates + functional.linear(state[0], weight, bias)
         return (total.tanh() if self.nonlinearity == "tanh" else total.relu(),)
 
@@ -117,7 +139,9 @@ class RNN(_Unrolled, nn.RNN):
 class GRU(_Unrolled, nn.GRU):
     """h ← (1 − z) n + z h, with n = tanh(W x + b + r (U h + c)), and r and z by sigmoids."""
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None) -> Any:
+    def _step(
+        self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, ...]:
         (hidden,) = state
         reset, update, new = gates.chunk(3, -1)
         own_reset, own_update, own_new = functional.linear(hidden, weight, bias).chunk(3, -1)
@@ -130,7 +154,9 @@ class LSTM(_Unrolled, nn.LSTM):
 
     _states = 2
 
-    def _step(self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None) -> Any:
+    def _step(
+        self, gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, ...]:
         hidden, cell = state
         enter, forget, new, leave = (gates + functional.linear(hidden, weight, bias)).chunk(4, -1)
         cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
@@ -164,17 +190,15 @@ def fuse(module: nn.Module) -> nn.Module:
     return module
 
 
+def faster_in_turn(module: nn.Module) -> bool:
+    """Whether some recurrent layer of a module is faster for one client after the other, on a CPU."""
+    return any(isinstance(part, _Unrolled) and way(part) == "in turn" for part in module.modules())
+
+
 @contextmanager
 def fused_layers(module: nn.Module) -> Iterator[None]:
-    """While entered, a client alone runs recurrent layers by torch's fused functions.
-
-    These draw masks of their own between layers, so layers with dropout stay as they are.
-    """
-    layers = [
-        part
-        for part in module.modules()
-        if isinstance(part, _Unrolled) and not (part.dropout and part.num_layers > 1)
-    ]
+    """While entered, a client alone runs recurrent layers by torch's own functions."""
+    layers = [part for part in module.modules() if isinstance(part, _Unrolled)]
     for layer in layers:
         layer.fused = True
     try:
@@ -182,3 +206,16 @@ def fused_layers(module: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.fused = False
+
+
+@contextmanager
+def stacked_layers(module: nn.Module) -> Iterator[None]:
+    """While entered, a stack of clients on a CPU runs small LSTMs by hand."""
+    layers = [part for part in module.modules() if isinstance(part, _Unrolled) and way(part) == "by hand"]
+    for layer in layers:
+        layer.stacked = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.stacked = False

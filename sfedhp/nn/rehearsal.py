@@ -1,4 +1,4 @@
-"""What a forward does besides arithmetic, found out by running it on made-up rows."""
+"""A test run of a forward pass on artificial rows, to find out what it does besides arithmetic."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from torch import Tensor
 from sfedhp.core.errors import InputError
 from sfedhp.nn.dropout import DropoutCall, KeyedDropout
 
-Forward = Callable[[Tensor, KeyedDropout, bool], object]  # of rows, in this mode, to train or to evaluate
+# Of rows, in this mode, to train or to evaluate: the outputs, which may be differentiated.
+Forward = Callable[[Tensor, KeyedDropout, bool], Tensor]
 
 
 class Rehearsal(NamedTuple):
     """What a module needs for rows of some shape and type."""
 
-    takes_integers: bool = False  # it takes token ids, not real numbers
+    takes_integers: bool = False  # its inputs are token ids, not real numbers
     attends: bool = False  # it computes attention
     dropout: tuple[DropoutCall, ...] = ()  # of a training forward, in the order of the calls
+    channels_last: bool = False  # it can train on images whose channels are the last in memory
 
 
 def rehearse(
-    forward: Forward, shape: torch.Size, dtype: torch.dtype, device: torch.device, name: str
+    forward: Forward,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: torch.device,
+    name: str,
+    try_channels_last: bool = False,
 ) -> Rehearsal:
     """Run a forward on two and on three rows, to train and to evaluate; nothing waits for the device.
 
@@ -33,6 +40,7 @@ def rehearse(
         dtype: of the rows.
         device: that computes.
         name: of the module, for messages.
+        try_channels_last: whether to find out if it can train on images whose channels are last in memory.
 
     Raises:
         InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
@@ -61,12 +69,14 @@ def rehearse(
                 f"training=self.training."
             )
         attends = trained.attends or evaluated.attends
-        return Rehearsal(kind != dtype, attends, tuple(map(_call, trained.masks, with_more_rows.masks)))
+        calls = tuple(map(_call, trained.masks, with_more_rows.masks))
+        images = try_channels_last and kind == dtype and len(shape) == 3
+        return Rehearsal(kind != dtype, attends, calls, images and _trains_channels_last(forward, two))
     raise errors[-1 if "indices" in str(errors[0]) else 0]
 
 
 class _Observation(NamedTuple):
-    """What a single forward did."""
+    """What one forward needed: its dropout masks, and whether it used attention."""
 
     masks: list[torch.Size]  # the shapes of its dropout masks
     attends: bool  # whether it computed attention
@@ -83,6 +93,17 @@ def _observe(forward: Forward, inputs: Tensor, train: bool) -> _Observation:
     mode = KeyedDropout(mask)
     forward(inputs, mode, train)
     return _Observation(found, mode.attends)
+
+
+def _trains_channels_last(forward: Forward, images: Tensor) -> bool:
+    """Whether a training step works with this layout, in which a `view` of all pixels raises an error."""
+    try:
+        with torch.enable_grad():
+            outputs = forward(images.contiguous(memory_format=torch.channels_last), KeyedDropout(None), True)
+            outputs.sum().backward()  # type: ignore[no-untyped-call]
+    except Exception:  # a user's forward may raise anything
+        return False
+    return True
 
 
 def _call(two: torch.Size, three: torch.Size) -> DropoutCall:

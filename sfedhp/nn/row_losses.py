@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.imports import import_named, user_code
+from sfedhp.core.imports import import_named, user_code, what_to_name
 from sfedhp.core.options import Bounds, Help
 from sfedhp.nn.losses import RowLoss, cross_entropy_of_rows
 from sfedhp.nn.problems import PROBLEMS, Problem
@@ -58,11 +58,10 @@ def row_loss_of(options: LossOptions, problem: Problem, class_rows: Sequence[int
     own = ":" in name
     if not own and name not in problem.losses:
         known = {loss for each in PROBLEMS.values() for loss in each.losses}
-        what = f"does not fit problem = {problem.name}" if name in known else "is not known"
-        raise InputError(
-            f"loss.name = {options.name!r} {what}: use {', '.join(problem.losses)} or "
-            f"package.module:function."
-        )
+        use = f"use {', '.join(problem.losses)} or package.module:function."
+        if name in known:
+            raise InputError(f"loss.name = {name!r} does not fit problem = {problem.name}: {use}")
+        raise InputError(f"loss.name = {name!r} is not known: {what_to_name(name, problem.losses, use)}")
     plain = LossOptions()
     for key, loss in (
         ("label_smoothing", "cross_entropy"),
@@ -210,7 +209,7 @@ def _tensor(weights: tuple[float, ...], dtype: torch.dtype, device: torch.device
 
 @cache
 def _imported(name: str) -> Callable[[Tensor, Tensor], Tensor]:
-    found = import_named("loss.name", name)
+    found: Callable[[Tensor, Tensor], Tensor] = import_named("loss.name", name)
     if not callable(found):
         raise InputError(f"loss.name = {name!r} is not a function of scores and targets.")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -1,4 +1,4 @@
-"""Gradients that reveal little about a row: each row's is clipped, and noise is added to their sum (DP-SGD).
+"""DP-SGD: the gradient of each row is clipped, and noise is added to their sum.
 
 Deep Learning with Differential Privacy.
 M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang. ACM CCS 2016, Algorithm 1.
@@ -83,7 +83,10 @@ def clipped_sum_of_layers(
 
 
 def clipped_sum_by_autograd(network: Network, model: Tensor, batch: Batch, loss: Loss, clip: float) -> Tensor:
-    """The same, (*lead, d), for any network without running statistics: each row as a client of its own."""
+    """Like `clipped_sum_of_layers`, (*lead, d), for any network without running statistics.
+
+    Each row is computed as a separate client.
+    """
     *lead, count = batch.real.shape
     at_once = max(1, min(count, _AT_ONCE // network.d))
     keys = None if batch.keys is None else key(batch.keys.unsqueeze(-1), torch.arange(count))

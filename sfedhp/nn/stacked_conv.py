@@ -1,4 +1,4 @@
-"""Convolutions of a stack of clients, each with a weight of its own, inside modules that `vmap` runs.
+"""Convolutions of a stack of clients, each with its own weight, inside modules that `vmap` runs.
 
 By itself vmap makes one grouped convolution of them, which is slow on every device, its backward most of all.
 `StackedConvolutions` takes the place of torch's convolutions during a forward: on a CPU each client is
@@ -33,7 +33,7 @@ class Geometry(NamedTuple):
     def of(
         cls, axes: int, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int
     ) -> Geometry | None:
-        """The geometry as torch's functions take it; None where padding differs between two sides."""
+        """The geometry as torch's functions take it; None if padding differs between two sides."""
         dilations = _each(dilation, axes)
         if padding == "valid":
             padding = 0
@@ -52,7 +52,7 @@ class Geometry(NamedTuple):
 
 
 class StackedConvolutions(TorchFunctionMode):
-    """While it is entered, torch's convolutions run on a stack of clients as this module says."""
+    """A context in which torch's convolutions on a stack of clients run as this module describes."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call our own convolution in place of torch's."""
@@ -75,8 +75,10 @@ def _convolution(
 ) -> Tensor:
     geometry = Geometry.of(axes, weight, stride, padding, dilation, groups)
     if geometry is None or input.ndim != axes + 2:
-        return func(input, weight, bias, stride, padding, dilation, groups)  # type: ignore[no-any-return]
-    return _Mapped.apply(input, weight, bias, geometry)  # type: ignore[no-any-return, no-untyped-call]
+        outputs: Tensor = func(input, weight, bias, stride, padding, dilation, groups)
+    else:
+        outputs = _Mapped.apply(input, weight, bias, geometry)  # type: ignore[no-untyped-call]
+    return outputs
 
 
 class _Mapped(torch.autograd.Function):
@@ -84,7 +86,8 @@ class _Mapped(torch.autograd.Function):
 
     @staticmethod
     def forward(rows: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-        return torch.ops.aten.convolution(rows, weight, bias, *geometry.arguments)  # type: ignore[no-any-return]
+        outputs: Tensor = torch.ops.aten.convolution(rows, weight, bias, *geometry.arguments)
+        return outputs
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -118,7 +119,7 @@ class Task:
     @property
     def _in_turn(self) -> bool:
         """Whether autograd goes through one client after the other."""
-        return not self.force_autograd and self.network.runs_each_faster(self.inputs.device)
+        return not self.force_autograd and self.network.runs_each_faster(self.inputs.device, self.lead)
 
     @property
     def may_pad(self) -> bool:
@@ -171,11 +172,14 @@ class Task:
         rows, real = choose(keys, self.sizes, self.rows, wanted, self.rows_may_pad(self.rows))
         return self.take(rows, real, keys, augment)
 
-    def take(self, rows: Tensor, real: Tensor, keys: Tensor, augment: bool = True) -> Batch:
-        """The rows of these numbers (..., count) as a batch; see `Batch` and `batch` for the rest."""
-        one_each = self.labels.ndim == rows.ndim
-        labels = self.labels.gather(-1, rows) if one_each else take_rows(self.labels, rows)
-        return self._augmented(Batch(take_rows(self.inputs, rows), labels, real, keys), augment)
+    def take(
+        self, rows: Tensor, real: Tensor, keys: Tensor, augment: bool = True, clients: Tensor | None = None
+    ) -> Batch:
+        """The rows of these numbers (..., count), of all clients or of those with numbers `clients`."""
+        one_each = self.labels.ndim == len(self.lead) + 1 and clients is None
+        taken = partial(take_rows, rows=rows, lead=self.lead, clients=clients)
+        labels = self.labels.gather(-1, rows) if one_each else taken(self.labels)
+        return self._augmented(Batch(taken(self.inputs), labels, real, keys), augment)
 
     def everything(self) -> Batch:
         """All rows of every client, without a key: gradients on them are free of dropout."""

@@ -1,1 +1,1 @@
-"""Privacy: secure aggregation, where a server learns sums alone; differential privacy; what models leak."""
+"""Privacy: secure aggregation, with which a server learns only sums, and differential privacy."""

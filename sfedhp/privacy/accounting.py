@@ -1,4 +1,4 @@
-"""How much a run reveals: ε of the Gaussian mechanism, sampled without replacement, by dp-accounting.
+"""Computes ε of the Gaussian mechanism, sampled without replacement, with dp-accounting.
 
 Neighbouring data sets differ in one row, or one client, that is replaced by another: the number of rows and
 of clients is public. A sum of vectors no longer than C then moves by up to 2 C, so that noise of deviation
@@ -27,16 +27,16 @@ _TRIES: Final = 40
 
 @dataclass(frozen=True)
 class Release:
-    """How often noisy sums are published that one row, or one client, may be part of."""
+    """The noisy sums that one row, or one client, may be part of: their number and their sampling."""
 
-    count: int  # samples, each drawn anew
+    count: int  # samples, each drawn independently
     population: int  # n
     sample: int  # how many of the n are in a sample, without replacement; n or more: all
     steps: int = 1  # noisy sums of each sample
 
     @property
     def sampled(self) -> bool:
-        """Whether a sample leaves some out."""
+        """Whether a sample has fewer rows than the population."""
         return self.sample < self.population
 
 
@@ -80,14 +80,14 @@ def noise_for(release: Release, target: float, delta: float) -> float:
         value = excess(middle)
         low, above, high, below = (middle, value, high, below) if value > 0 else (low, above, middle, value)
     noise = math.exp(high)
-    # The orders of dp-accounting are others: large ones, for little noise or much, may give a little more.
+    # dp-accounting has other orders; for very little or much noise they may give a slightly larger ε.
     while (spent := _epsilon(release, noise, delta)) > target and noise < _MOST_NOISE:
         noise *= max(_CLOSE, spent / target)
     return noise
 
 
 def _epsilon(release: Release, noise: float, delta: float, orders: Sequence[float] | None = None) -> float:
-    """ε of a release: of its samples, or of all rows each time, whichever bound is smaller."""
+    """ε of a release: the smaller bound of those for its samples and for all rows each time."""
     if not release.count or not release.steps:
         return 0.0
     if not noise:
@@ -131,7 +131,7 @@ def _divergences(
 
 
 def library() -> Any:
-    """dp-accounting.
+    """The module `dp_accounting`, imported on first use.
 
     Raises:
         InputError: it is not installed.

@@ -1,4 +1,4 @@
-"""Keys, and masks of random words made from them: X25519, HKDF-SHA256, ChaCha20."""
+"""Key agreement, encryption, and masks of random words: X25519, HKDF-SHA256, ChaCha20(-Poly1305)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sfedhp.privacy.ring import MaskedFormat, Words
 
 KEY_BYTES: Final = 32
-TAG_BYTES: Final = 16  # by which a sealed text is longer
-_ONCE: Final = bytes(12)  # every key seals one text, and makes one mask
+TAG_BYTES: Final = 16  # added to the length of a sealed text
+_ONCE: Final = bytes(12)  # every key is used for one text and one mask
 
 
 def new_key() -> X25519PrivateKey:
-    """A new private key, from the system's generator."""
+    """Generate a private X25519 key from the system's random generator."""
     return X25519PrivateKey.generate()
 
 
@@ -31,7 +31,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
 
 
 def derive(own: X25519PrivateKey, other: bytes, context: bytes) -> bytes:
-    """A secret (32 bytes) that only the holders of two keys know, other in every context.
+    """A secret (32 bytes) that only the holders of two keys know; other contexts give other secrets.
 
     Raises:
         ValueError: the other's public key cannot be one.
@@ -41,17 +41,17 @@ def derive(own: X25519PrivateKey, other: bytes, context: bytes) -> bytes:
 
 
 def commitment(secret: bytes) -> bytes:
-    """By what a random secret is recognized, without telling it."""
+    """A hash by which a random secret is recognized without revealing it."""
     return hashlib.sha256(b"sfedhp commitment" + secret).digest()
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
-    """A text that only a holder of the key can read or write, in this context alone."""
+    """Encrypt a text, so that only a holder of the key can read or write it, in this context only."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """The text that was sealed.
+    """Decrypt a sealed text.
 
     Raises:
         ValueError: it was not sealed with this key in this context.
@@ -59,17 +59,17 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag:
-        raise ValueError("a share was not sealed by the member that it is said to come from") from None
+        raise ValueError("a share was not sealed by the member that is named as its sender") from None
 
 
 def mask(seed: bytes, form: MaskedFormat) -> tuple[Words, Words]:
-    """Random words of a seed, the same wherever they are made."""
+    """Random words from a seed, the same on every machine."""
     cipher = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None)
     return form.unpack(cipher.encryptor().update(bytes(form.length)))
 
 
 def add(total: tuple[Words, Words], more: tuple[Words, Words], sign: int = 1) -> None:
-    """Add or subtract words in place; what is above 2^64 is lost, which no sum modulo 2^k misses."""
+    """Add or subtract words in place, modulo 2^64, which does not change a sum modulo 2^k."""
     operation = np.add if sign > 0 else np.subtract
     for each, other in zip(total, more, strict=True):
         operation(each, other, out=each)

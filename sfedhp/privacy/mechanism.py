@@ -1,4 +1,4 @@
-"""Uploads that reveal little about a client: changes are clipped, and noise is added to them or their mean.
+"""Differential privacy for uploads: changes are clipped, and noise is added to them or to their mean.
 
 Learning Differentially Private Recurrent Language Models.
 H. B. McMahan, D. Ramage, K. Talwar, L. Zhang. ICLR 2018, Algorithm 1. https://arxiv.org/abs/1710.06963
@@ -16,7 +16,7 @@ from sfedhp.privacy.options import PrivacyOptions
 def noisy_uploads(
     options: PrivacyOptions, uploads: Tensor, sent: Tensor, keys: Tensor, normals: Normals
 ) -> Tensor:
-    """Uploads (..., d) with a clipped change and noise of their own, as clients make them that trust nobody.
+    """Uploads (..., d) with a clipped change and separate noise, if clients trust no server.
 
     Args:
         options: C and σ.
@@ -32,10 +32,10 @@ def noisy_uploads(
 def uploads_with_noisy_mean(
     options: PrivacyOptions, uploads: Tensor, weights: Tensor, sent: Tensor, keys: Tensor, normals: Normals
 ) -> Tensor:
-    """Uploads (..., members, d) of which a weighted mean may be published, as a trusted server makes it.
+    """Uploads (..., members, d) whose weighted mean may be published, as a trusted server computes it.
 
     Changes are clipped, so that replacing one member moves the mean by at most 2 C times its share. All get
-    the same noise: then it is in the mean once, whatever a method does with it afterwards.
+    the same noise, so that the mean contains it once, however a method uses the mean afterwards.
 
     Args:
         options: C and σ.

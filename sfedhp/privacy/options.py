@@ -1,4 +1,4 @@
-"""The [privacy] section: whom differential privacy protects, from whom, and how much noise that takes."""
+"""The [privacy] section: whom differential privacy protects, against whom, and with how much noise."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PrivacyOptions:
 
     @property
     def active(self) -> bool:
-        """Whether noise is added."""
+        """Whether the section is on: `noise` is above 0."""
         return self.noise > 0
 
     @property
@@ -63,7 +63,7 @@ class PrivacyOptions:
         return self.active and self.unit == "row"
 
     def in_words(self, spent: float | None) -> str:
-        """What was spent: ε = 2.31 and δ = 1e-05 for one row, noise by every client."""
+        """The spent budget as text: ε = 2.31 and δ = 1e-05 for one row, noise by every client."""
         found = "∞" if spent is None else f"{spent:.3g}"
         who = {"client": "every client", "edge": "every edge", "cloud": "the cloud"}[self.tier]
         return f"ε = {found} and δ = {self.delta:g} for one {self.unit}, noise by {who}"

@@ -1,7 +1,7 @@
-"""Numbers as whole words modulo 2^k, so that masks cancel exactly where words are added.
+"""Encodes numbers as integers modulo 2^k, so that masks cancel exactly in a sum.
 
-A member of a server multiplies its change by its share of all rows and rounds it to a word. The sum of all
-members' words then is the mean of their changes, and k is as large as that sum needs.
+A member multiplies its change by its share of all rows and rounds it to a word (an integer). The sum of all
+members' words is then the mean of their changes. k is as large as this sum needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLUMNS: Final = 2**22  # numbers that are rounded at a time
 
 
 class SecureOptions(NamedTuple):
-    """Secure aggregation: what clients' servers then learn are sums of words."""
+    """The options of secure aggregation, with which the clients' servers learn only sums."""
 
     bound: float  # of a weight's change
     resolution: float  # of a mean
@@ -35,7 +35,7 @@ class SecureOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Ring:
-    """Words of `width` bytes with `fraction` bits after the point; sums of members' words never overflow."""
+    """Words of `width` bytes with `fraction` fractional bits; sums of members' words never overflow."""
 
     width: int
     fraction: int
@@ -95,7 +95,7 @@ class Ring:
         return words.astype("<u8").view(np.uint8).reshape(-1, 8)[:, : self.width].tobytes()
 
     def unpack(self, data: bytes | memoryview) -> Words:
-        """The words of bytes, whose number is a multiple of the width."""
+        """The words in packed bytes."""
         if self.width == 4:  # the usual one
             return np.frombuffer(data, "<u4").astype(np.uint64)
         found = np.zeros((len(data) // self.width, 8), np.uint8)
@@ -105,7 +105,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class MaskedFormat:
-    """What a masked upload is: the words of a model, then those of its running statistics."""
+    """The format of a masked upload: the words of a model, then those of its running statistics."""
 
     options: SecureOptions
     members: int  # whose shares add up to 1
@@ -114,7 +114,7 @@ class MaskedFormat:
 
     @cached_property
     def rings(self) -> tuple[Ring, Ring]:
-        """Those of the model and of the statistics."""
+        """The rings of the model and of the statistics."""
         return Ring.of(*self.options, self.members), Ring.of(*_STATISTICS, self.members)
 
     @property

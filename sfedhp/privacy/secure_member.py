@@ -3,8 +3,8 @@
 Practical Secure Aggregation for Privacy-Preserving Machine Learning.
 K. Bonawitz et al. CCS 2017. https://doi.org/10.1145/3133956.3133982
 
-Two masks hide an upload. One is made with each other member, and cancels in the sum. The other is the
-member's own: it keeps the upload hidden if it comes after the server has been told the first ones.
+Two kinds of masks hide an upload. One mask is shared with each other member, and cancels in the sum. The
+other is the member's own: it keeps a late upload hidden, even if the server has rebuilt the shared masks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def least_members(threshold: int, members: int) -> int:
 
 
 class SecureMember:
-    """One attempt of one member. Its secrets are in memory alone, and are used once."""
+    """One attempt of one member. Its secrets are only in memory, and are used once."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class SecureMember:
         return self._masked[1]
 
     def confirm(self, part: bytes) -> bytes:
-        """The part that confirms to each other member who has uploaded: one list of members alone.
+        """The part that confirms to each other member who has uploaded; only one list per attempt.
 
         Args:
             part: the seats of those who answered.
@@ -155,8 +155,8 @@ class SecureMember:
     def reveal(self, part: bytes) -> bytes:
         """The part with shares: of its own mask of each member that answered, of the pair key of the others.
 
-        Never both of one member, and only if as many as a sum needs have confirmed the same list: a server
-        that tells members other lists could rebuild secrets for sums of few.
+        Never both of one member, and only if enough members for a sum have confirmed the same list: a server
+        that sends different lists to members could rebuild secrets for sums of few members.
 
         Args:
             part: what others confirm.
@@ -213,7 +213,7 @@ def pair_context(context: bytes, view: bytes, one: int, other: int) -> bytes:
 
 
 def _seal_context(context: bytes, sender: int, receiver: int, public: bytes) -> bytes:
-    """With the sender's key of the attempt: a server may ask twice under one number."""
+    """The context of sealed shares, with the sender's key: a server may ask twice with one number."""
     return _between(context, b"seal" + public, sender, receiver)
 
 

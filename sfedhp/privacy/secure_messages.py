@@ -1,8 +1,8 @@
 """The binary parts that secure aggregation adds to messages; their lengths follow from who takes part.
 
 A round has four exchanges: every member offers keys and shares, uploads masked words, confirms to the others
-who has uploaded, and tells shares of them. Each part begins with the number of the attempt, which a server
-draws at random.
+who has uploaded, and reveals shares. Each part begins with the number of the attempt, which a server draws at
+random.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AttemptError(ValueError):
 
 
 class PeerError(ValueError):
-    """Others whose offers cannot be used."""
+    """The offers of some members cannot be used; names their seats."""
 
     def __init__(self, seats: list[int]):
         super().__init__(f"the offers of seats {', '.join(map(str, seats))} cannot be used")
@@ -41,7 +41,7 @@ class PeerError(ValueError):
 
 
 class Offer(NamedTuple):
-    """What a member offers for one round: its key, what its own mask is known by, and shares of both."""
+    """A member's offer for one round: its key, a commitment to its own mask, and shares of both."""
 
     public: bytes
     commitment: bytes
@@ -49,7 +49,7 @@ class Offer(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What a member is told of another one's offer."""
+    """The part of a member's offer that another member receives."""
 
     public: bytes
     commitment: bytes
@@ -57,7 +57,7 @@ class Record(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """Whom a member masks its upload with."""
+    """The members with which a member shares masks, and their offers."""
 
     total: float  # what all of them weigh, with the member itself
     records: Mapping[int, Record]  # of the others, by seat
@@ -69,7 +69,7 @@ class Lengths(NamedTuple):
     invitation: Any  # down
     offer: Any  # up
     roster: Any  # down
-    masked: int  # up, beside the words
+    masked: int  # uploaded in addition to the words
     survivors: Any  # down
     confirmed: Any  # up
     confirmations: Any  # down
@@ -77,7 +77,7 @@ class Lengths(NamedTuple):
 
 
 def lengths(invited: Any, answered: Any) -> Lengths:
-    """The lengths of all parts where all who were invited made offers.
+    """The lengths of all parts, if all invited members made offers.
 
     Args:
         invited: members.
@@ -96,27 +96,27 @@ def lengths(invited: Any, answered: Any) -> Lengths:
 
 
 def context_of(run: str, clock: Clock, attempt: bytes) -> bytes:
-    """What makes the secrets of an attempt other than those of any other."""
+    """The context of an attempt, which makes its secrets different from those of all others."""
     rounds = struct.pack("<II", int(clock.cloud_round), clock.edge_round)
     return b"sfedhp secure 1" + bytes.fromhex(run) + rounds + attempt
 
 
 def view_of(model: bytes, seats: Iterable[int], total: float) -> bytes:
-    """A hash of what a server tells members in a round. Masks of members that it tells other things remain.
+    """A hash of what a server sends to members in a round; if it differs, their masks do not cancel.
 
-    So a server cannot give a member a model, or a share of the sum, of its own, and see what becomes of it.
+    So a server cannot send one member a special model or weight, and observe the effect.
 
     Args:
         model: the part with the model.
         seats: of all who mask their uploads with each other.
         total: what they weigh.
     """
-    told = b"".join(map(_SEAT.pack, sorted(seats))) + _TOTAL.pack(total)
-    return hashlib.sha256(hashlib.sha256(model).digest() + told).digest()
+    others = b"".join(map(_SEAT.pack, sorted(seats))) + _TOTAL.pack(total)
+    return hashlib.sha256(hashlib.sha256(model).digest() + others).digest()
 
 
 def encode_seats(attempt: bytes, seats: Iterable[int]) -> bytes:
-    """Who is invited, or who has answered."""
+    """Encode a list of seats: of the invited members, or of those that replied."""
     return attempt + b"".join(map(_SEAT.pack, sorted(seats)))
 
 
@@ -137,8 +137,7 @@ def decode_seats(part: bytes) -> tuple[bytes, list[int]]:
 
 def encode_offer(attempt: bytes, offer: Offer) -> bytes:
     """A member's offer as bytes, with what it sealed for the others by their seats."""
-    sealed = (offer.sealed[seat] for seat in sorted(offer.sealed))
-    return b"".join((attempt, offer.public, offer.commitment, *sealed))
+    return b"".join((attempt, offer.public, offer.commitment, _joined(offer.sealed)))
 
 
 def decode_offer(part: bytes, attempt: bytes, others: Sequence[int]) -> Offer:
@@ -210,21 +209,16 @@ def decode_masked(part: bytes, attempt: bytes, length: int) -> bytes:
 
 def encode_confirmed(attempt: bytes, confirmations: Mapping[int, bytes]) -> bytes:
     """What a member confirms to each other one that has uploaded."""
-    return attempt + b"".join(confirmations[seat] for seat in sorted(confirmations))
+    return attempt + _joined(confirmations)
 
 
 def decode_confirmed(part: bytes, attempt: bytes, others: Sequence[int]) -> dict[int, bytes]:
-    """The confirmations of a member, by whom they are for.
+    """The confirmations of a member, by the seats of the members that they are for.
 
     Raises:
         ValueError: they are not of this attempt, or not one for each.
     """
-    rest = _of_attempt(part, attempt)
-    if len(rest) != CONFIRMATION_BYTES * len(others):
-        raise ValueError("there is not a confirmation for each member")
-    return {
-        seat: rest[CONFIRMATION_BYTES * at : CONFIRMATION_BYTES * (at + 1)] for at, seat in enumerate(others)
-    }
+    return _by_seat(_of_attempt(part, attempt), others, CONFIRMATION_BYTES, "a confirmation for")
 
 
 def encode_confirmations(attempt: bytes, confirmations: Mapping[int, bytes]) -> bytes:
@@ -249,8 +243,8 @@ def decode_confirmations(part: bytes) -> tuple[bytes, dict[int, bytes]]:
 
 
 def encode_revealed(attempt: bytes, shares: Mapping[int, bytes]) -> bytes:
-    """The shares that a member tells, one of each member of the roster and of itself."""
-    return attempt + b"".join(shares[seat] for seat in sorted(shares))
+    """Encode the shares that a member reveals, one for each member of the roster and for itself."""
+    return attempt + _joined(shares)
 
 
 def decode_revealed(part: bytes, attempt: bytes, seats: Sequence[int]) -> dict[int, bytes]:
@@ -259,10 +253,19 @@ def decode_revealed(part: bytes, attempt: bytes, seats: Sequence[int]) -> dict[i
     Raises:
         ValueError: they are not of this attempt, or not one of each.
     """
-    rest = _of_attempt(part, attempt)
-    if len(rest) != SHARE_BYTES * len(seats):
-        raise ValueError("there is not a share of each member")
-    return {seat: rest[SHARE_BYTES * at : SHARE_BYTES * (at + 1)] for at, seat in enumerate(seats)}
+    return _by_seat(_of_attempt(part, attempt), seats, SHARE_BYTES, "a share of")
+
+
+def _joined(pieces: Mapping[int, bytes]) -> bytes:
+    """Pieces one after another, in the order of their seats."""
+    return b"".join(pieces[seat] for seat in sorted(pieces))
+
+
+def _by_seat(data: bytes, seats: Sequence[int], size: int, what: str) -> dict[int, bytes]:
+    """What `_joined` made of pieces of one size, which must be one for each seat."""
+    if len(data) != size * len(seats):
+        raise ValueError(f"there is not {what} each member")
+    return {seat: data[size * at : size * (at + 1)] for at, seat in enumerate(seats)}
 
 
 def _split(part: bytes) -> tuple[bytes, bytes]:

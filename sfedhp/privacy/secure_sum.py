@@ -82,7 +82,7 @@ class SecureSum:
         return form.unpack(decode_masked(part, self.attempt, form.length))
 
     def add(self, uploads: Mapping[int, tuple[Words, Words]]) -> None:
-        """Add the masked uploads, by seat; from now on these are who answered."""
+        """Add the masked uploads, by seat; their senders are the members that replied."""
         self.answered = sorted(uploads)
         for words in uploads.values():
             if self._sum is None:
@@ -91,11 +91,11 @@ class SecureSum:
                 masks.add(self._sum, words)
 
     def survivors(self) -> bytes:
-        """The part that says who has uploaded, and asks to confirm it."""
+        """The part that lists who has uploaded, and asks members to confirm it."""
         return encode_seats(self.attempt, self.answered)
 
     def read_confirmed(self, seat: int, part: bytes) -> dict[int, bytes]:
-        """What a member confirms, by whom it is for.
+        """The confirmations of a member, by the seat of their receiver.
 
         Raises:
             ValueError: it cannot be used.
@@ -109,11 +109,11 @@ class SecureSum:
             seat: the member's.
             confirmed: what each confirms, by who does and whom it is for.
         """
-        found = {other: told[seat] for other, told in confirmed.items() if other != seat}
+        found = {other: theirs[seat] for other, theirs in confirmed.items() if other != seat}
         return encode_confirmations(self.attempt, found)
 
     def read_revealed(self, part: bytes) -> dict[int, bytes]:
-        """The shares that a member tells, by whose they are.
+        """The shares that a member reveals, by the seat of their owner.
 
         Raises:
             ValueError: they cannot be used.
@@ -123,17 +123,17 @@ class SecureSum:
     def unmasked(
         self, revealed: Mapping[int, Mapping[int, bytes]], form: MaskedFormat
     ) -> tuple[Words, Words] | None:
-        """The sum without masks; None where the shares do not give what is needed, and `unsound` says whose.
+        """The sum without masks; None if the shares do not give what is needed, and `unsound` says whose.
 
         Args:
-            revealed: shares of each member, by who told them.
+            revealed: the shares that each member revealed, by its seat.
             form: of the words.
         """
         assert self._sum is not None, "no upload was added"
         total = (self._sum[0].copy(), self._sum[1].copy())
         for seat, offer in self.offers.items():
             answered = seat in self.answered
-            shares = {teller + 1: told[seat] for teller, told in revealed.items()}
+            shares = {other + 1: theirs[seat] for other, theirs in revealed.items()}
             is_right = partial(_is_own if answered else _is_pair, offer)
             secret = combine_checked(shares, self.threshold, is_right)
             if secret is None:
@@ -144,7 +144,7 @@ class SecureSum:
                 self._remove_pairs(total, seat, secret, form)
         failed = bool(self.unsound)
         if len(self.unsound) == len(self.offers) or len(revealed) <= self.threshold:
-            self.unsound.clear()  # too few have told their shares, or one that lied may be to blame
+            self.unsound.clear()  # too few sent their shares, or one of them may be false
         return None if failed else total
 
     def _remove_pairs(self, total: tuple[Words, Words], seat: int, secret: bytes, form: MaskedFormat) -> None:

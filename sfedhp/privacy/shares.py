@@ -1,4 +1,4 @@
-"""Shares of a secret, any `threshold` of which give it, and fewer say nothing.
+"""Shamir's secret sharing: any `threshold` shares give the secret, and fewer reveal nothing.
 
 How to Share a Secret. A. Shamir. Communications of the ACM, 1979. https://doi.org/10.1145/359168.359176
 
@@ -19,7 +19,7 @@ _TRIES: Final = 200  # choices of shares, where some may be wrong
 
 
 def split(secret: bytes, places: Sequence[int], threshold: int) -> dict[int, bytes]:
-    """A share for each place: the value there of a random polynomial whose value at 0 is the secret.
+    """Split a secret: a share is the value, at its place, of a random polynomial with the secret at 0.
 
     Args:
         secret: 32 bytes.
@@ -32,7 +32,7 @@ def split(secret: bytes, places: Sequence[int], threshold: int) -> dict[int, byt
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes | None:
-    """The secret of as many shares as the threshold, by place; None where they are not shares of one."""
+    """The secret of as many shares as the threshold, by place; None if they are not shares of one."""
     total = 0
     for place, share in shares.items():
         top, bottom = int.from_bytes(share, "big"), 1
@@ -47,7 +47,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes | None:
 def combine_checked(
     shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
 ) -> bytes | None:
-    """The secret, although some shares may be wrong; None where no choice of shares gives it.
+    """The secret, although some shares may be wrong; None if no choice of shares gives it.
 
     Args:
         shares: by place.

@@ -1,4 +1,4 @@
-"""Flat models as bytes and back: sparse or dense, whole or as a difference, whichever is shortest.
+"""Encodes flat models as bytes: sparse or dense, complete or as a difference, by the shortest encoding.
 
 The format is described byte by byte in `docs/wire-format.md`.
 """

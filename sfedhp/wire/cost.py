@@ -1,4 +1,4 @@
-"""What traffic costs on a real link: seconds and joules of a round, without those of computing."""
+"""The cost of traffic on a real link: seconds and joules of a round, without computing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ChannelOptions:
     ] = None
 
     def resolve(self) -> Channel | None:
-        """The channel: what is given, else the preset's; None where neither names a bandwidth."""
+        """The channel: given values, else those of the preset; None if neither has a bandwidth."""
         given = {name: value for name in Channel._fields if (value := getattr(self, name)) is not None}
         if self.bandwidth is not None:
             given.setdefault("uplink", self.bandwidth)
@@ -86,7 +86,7 @@ class ChannelOptions:
 
 @dataclass(frozen=True)
 class LinksOptions:
-    """The [links] section: how fast each link is. It changes the reported cost; a model, only with `late`."""
+    """The [links] section: the speed of each link. It changes the reported cost; models only with `late`."""
 
     client_edge: Annotated[ChannelOptions, Help("three tiers: between a client and its edge")] = field(
         default_factory=ChannelOptions

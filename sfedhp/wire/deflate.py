@@ -24,7 +24,7 @@ def deflate(data: NDArray[np.uint8]) -> bytes:
 
 
 def inflate(data: memoryview, length: int) -> NDArray[np.uint8]:
-    """The `length` bytes of a whole deflate stream; never allocates more, whatever the stream says."""
+    """The `length` bytes of a whole deflate stream; never allocates more, even if the stream is forged."""
     stream = zlib.decompressobj(_RAW_WINDOW)
     try:
         # one byte more than wanted lets zlib see the end of an honest stream and shows a longer one

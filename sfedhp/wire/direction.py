@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -25,13 +26,24 @@ class Direction(StrEnum):
 
     @property
     def down(self) -> Direction:
-        """Of a direction up: the other direction of the same link."""
+        """The direction down on the same link, for a direction up."""
         return _DOWN_OF[self]
 
     @property
     def at_cloud(self) -> bool:
         """Whether the cloud is at one of the two ends."""
         return self not in (Direction.CLIENT_EDGE, Direction.EDGE_CLIENT)
+
+    @property
+    def text(self) -> str:
+        """The direction as tables and charts write it: client → edge."""
+        return self.replace("_", " → ")
+
+    @classmethod
+    def sent_in(cls, row: Iterable[str]) -> list[Direction]:
+        """The directions whose bytes are among these columns of a history, or keys of a summary."""
+        named = {f"bytes_{direction}": direction for direction in cls}
+        return [named[name] for name in row if name in named]
 
     @classmethod
     def to_cloud(cls, tiers: int) -> Direction:

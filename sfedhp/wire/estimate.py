@@ -1,4 +1,4 @@
-"""How long messages would be if they were encoded, for a whole stack at once on its device.
+"""Estimates the lengths of encoded messages, for a whole stack at once on its device.
 
 `encoded_length` runs the codec, one message after the other on the host: too slow for the messages between
 clients and edges. Here every part of a candidate is counted as the codec would write it, but for Huffman
@@ -18,13 +18,13 @@ from sfedhp.wire.header import HEADER_BYTES
 _NOISE_BITS: Final = 7.9  # as the codec: a plane with more entropy is not deflated
 _LONGEST: Final = 258  # bytes of a match
 _BLOCK: Final = 32767  # symbols that share a Huffman table
-_TABLE_BITS: Final = 8 * 40  # of such a table, roughly
+_TABLE_BITS: Final = 8 * 40  # approximate size of such a table
 _MOST_RICE: Final = 24
 _SYMBOLS: Final = 512  # 256 literals, and as many classes of match lengths as there are
 
 
 def estimated_lengths(messages: Tensor, base: Tensor | None = None) -> Tensor:
-    """Bytes that the codec would make of each message, about.
+    """The estimated bytes of each message after encoding.
 
     Args:
         messages: (..., d), already in the type of the values on the wire.

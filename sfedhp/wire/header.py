@@ -18,14 +18,14 @@ HEADER_BYTES: Final = _LAYOUT.size + _CHECKSUM.size
 
 
 class DecodeError(ValueError):
-    """Bytes that are not a whole, undamaged message for this receiver."""
+    """The bytes are not a complete, undamaged message for this receiver."""
 
 
 class Difference(IntEnum):
-    """What the values of a message are."""
+    """The kind of difference in a message: none, new values, or exclusive or."""
 
     NONE = 0  # the tensor's own values; other positions are zero
-    NEW = 1  # the tensor's own values where it differs from the base
+    NEW = 1  # values of the tensor at positions where it differs from the base
     XOR = 2  # the exclusive or of the tensor's bits with the base's
 
 

@@ -22,7 +22,7 @@ _ROUNDED_TO: Final = {"float32": torch.float32, "float16": torch.float16, "bfloa
 
 @dataclass(frozen=True)
 class WireOptions:
-    """The [wire] section: what links do to messages."""
+    """The [wire] section: how links zero, round and count messages."""
 
     threshold: Annotated[
         float, Bounds(0), Help("weights below it are set to zero before sending; 0: none")
@@ -45,7 +45,7 @@ class WireOptions:
 
 
 class Carried(NamedTuple):
-    """What arrives of messages, and what they took."""
+    """The messages as they arrive, and their bytes."""
 
     messages: Tensor | Factored  # (..., members, d + s), as the receivers hold them
     lengths: Tensor  # (..., members), bytes
@@ -126,7 +126,7 @@ class Link:
         return arrived, _filled(length, sent.shape[:-1], sent.device)
 
     def _code_each(self, sent: Tensor, size: int, base: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The same, with the codec, one message after the other on the host."""
+        """`_code` with the codec, one message after the other on the host."""
         messages = sent.detach().cpu().reshape(-1, sent.shape[-1])
         bases = [None] * len(messages) if base is None else base.detach().cpu().reshape(len(messages), size)
         rows, lengths = [], []
@@ -170,7 +170,7 @@ def rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _filled(number: int, shape: torch.Size, device: torch.device) -> Tensor:
-    """The same number for every message."""
+    """A tensor with the same number for every message."""
     return constant(number, torch.int64, device).expand(shape)
 
 

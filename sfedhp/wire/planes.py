@@ -1,8 +1,8 @@
-"""Words as byte planes: all lowest bytes, …, all highest bytes.
+"""Stores words as byte planes: all lowest bytes, …, all highest bytes.
 
 The highest byte of trained weights (sign and most of the exponent) holds about three bits of information, and
-the high bytes of an exclusive or are mostly zero; the lower bytes are noise. So each plane is stored for
-itself, deflated or as it is.
+the high bytes of an exclusive or are mostly zero; the lower bytes are noise. So each plane is stored
+separately, deflated or not.
 """
 
 from __future__ import annotations

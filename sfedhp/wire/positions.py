@@ -1,4 +1,4 @@
-"""Which positions of a flat tensor have a value, in few bytes.
+"""Encodes which positions of a flat tensor have a value.
 
 Two codes, the smaller wins. Golomb–Rice codes of the gaps stay close to the entropy of positions drawn at
 random (at parameter 0 they are the plain bitmap); a deflated bitmap is far below that entropy where rows or
@@ -20,7 +20,7 @@ _MOST_RICE: Final = 24
 
 
 class CodedPositions(NamedTuple):
-    """A set of positions as it is stored in a message."""
+    """An encoded set of positions in a message."""
 
     kind: Positions
     rice: int

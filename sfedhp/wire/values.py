@@ -64,7 +64,7 @@ def overflows(words: Words, kind: ValueType) -> bool:
 
 def from_words(words: Words, kind: ValueType, dtype: np.dtype[Any]) -> Floats:
     """The values of words, in the tensor's dtype."""
-    with np.errstate(invalid="ignore"):  # a malformed message may hold signaling NaNs; its reader refuses it
+    with np.errstate(invalid="ignore"):  # a malformed message may hold signaling NaNs; its reader rejects it
         if kind == BFLOAT16:
             return (words.astype(np.uint32) << 16).view(np.float32).astype(dtype)
         return words.view(f"f{kind.width}").astype(dtype, copy=False)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sfedhp import algorithms
 from sfedhp.engine.simulator import Simulator
+from tests.algorithms.cases import BASELINES, FOUR_EDGES, SHORT_EDGE, STEPS, TODAY, Case, each_network
 from tests.reference import baselines, sfedhp
 from tests.reference.agreement import close
 from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network, Rows, Vector
+from tests.reference.training import Personalized, Training
 from tests.support.simulation import Models, drawn, finish, simulator
 
 TOLERANCE = 1e-10
 ROUNDS = 4
-FOUR_EDGES = ((5, 9), (7, 4), (3, 12), (6, 8))
-SHORT_EDGE = ((5, 9, 3), (7, 4))
-
-# One with weight decay, one without.
-each_network = pytest.mark.parametrize("network", SMALL_NETWORKS[1:3], ids=str)
+TWO_TIERS = {**BASELINES, **TODAY}
+each_two_tier_method = pytest.mark.parametrize("name", TWO_TIERS)
 
 
 def agree(ours: Models, theirs: sfedhp.Outcome) -> None:
@@ -173,49 +171,12 @@ def test_sfedhp_where_an_edge_has_fewer_clients(network: Network, name: str) -> 
     )
 
 
-# The baselines
+# The methods of two tiers, and HierFAVG
 
 
-class Case(NamedTuple):
-    """A method of the package and the transcription that it must follow."""
-
-    algorithm: algorithms.Algorithm
-    transcription: Callable[..., Any]
-    options: dict[str, Any]
-
-
-def case(method: type[algorithms.Algorithm], transcription: Callable[..., Any], **options: Any) -> Case:
-    return Case(method(**options), transcription, options)
-
-
-STEPS = {"local_rate": 0.1, "local_steps": 4}
-META: dict[str, Any] = {"adaptation_rate": 0.1, "meta_rate": 0.2, "local_steps": 4}
-ENVELOPE = {
-    "client_proximity": 5.0,
-    "personal_rate": 0.05,
-    "local_rate": 0.07,
-    "local_rounds": 3,
-    "personal_steps": 4,
-}
-TWO_TIERS = {
-    "fedavg": case(algorithms.FedAvg, baselines.fedavg, **STEPS),
-    "fedprox": case(algorithms.FedProx, baselines.fedprox, **STEPS, proximity=0.5),
-    "perfedavg": case(algorithms.PerFedAvg, baselines.perfedavg, **META),
-    "perfedavg, second order": Case(
-        algorithms.PerFedAvg(**META, order="second"), baselines.perfedavg, {**META, "second_order": True}
-    ),
-    "pfedme": case(algorithms.PFedMe, baselines.pfedme, **ENVELOPE),
-    "pfedme, mixing": case(algorithms.PFedMe, baselines.pfedme, **ENVELOPE, cloud_mixing=1.5),
-    "heurfedamp": case(
-        algorithms.HeurFedAMP, baselines.heurfedamp, **STEPS, proximity=0.5, self_weight=0.3, attention=8.0
-    ),
-}
-each_two_tier_method = pytest.mark.parametrize("name", TWO_TIERS)
-
-
-def compare(found: Models, expected: Vector | baselines.Personalized) -> None:
-    if not isinstance(expected, baselines.Personalized):
-        expected = baselines.Personalized(expected, [])
+def compare(found: Models, expected: Vector | Personalized) -> None:
+    if not isinstance(expected, Personalized):
+        expected = Personalized(expected, [])
         assert found.personals is None
     assert (found.model is None) == (expected.model is None)
     if expected.model is not None:
@@ -227,10 +188,8 @@ def compare(found: Models, expected: Vector | baselines.Personalized) -> None:
 def run_case(network: Network, edges: list[list[Rows]], chosen: Case, sampled: int = 0) -> None:
     initial = initial_model(network)
     engine = simulator(chosen.algorithm, network, edges, initial, sampled=sampled)
-    expected = chosen.transcription(
-        network, flatten(edges), initial, ROUNDS, **chosen.options, drawn=drawn(engine, ROUNDS)
-    )
-    compare(finish(engine, ROUNDS), expected)
+    training = Training(network, flatten(edges), initial, ROUNDS, drawn(engine, ROUNDS))
+    compare(finish(engine, ROUNDS), chosen.transcription(training, **chosen.options))
 
 
 @each_network
@@ -247,12 +206,12 @@ def test_two_tier_method_where_some_clients_are_drawn(network: Network, name: st
 
 @each_two_tier_method
 def test_two_tier_method_with_an_empty_seat(name: str) -> None:
-    run_case(SMALL_NETWORKS[0], federation(SHORT_EDGE), TWO_TIERS[name])
+    run_case(SMALL_NETWORKS[2], federation(SHORT_EDGE), TWO_TIERS[name])
 
 
 @each_two_tier_method
 def test_two_tier_method_with_a_lone_client(name: str) -> None:
-    run_case(SMALL_NETWORKS[0], federation(((5,),)), TWO_TIERS[name])
+    run_case(SMALL_NETWORKS[2], federation(((5,),)), TWO_TIERS[name])
 
 
 @each_network
@@ -261,9 +220,8 @@ def test_hierfavg(network: Network, sizes: tuple[tuple[int, ...], ...], sampled:
     edges, initial = federation(sizes), initial_model(network)
     options: dict[str, Any] = {**STEPS, "edge_rounds": 3}
     engine = simulator(algorithms.HierFAVG(**options), network, edges, initial, sampled=sampled)
-    model, edge_models = baselines.hierfavg(
-        network, edges, initial, ROUNDS, **options, counted=drawn(engine, ROUNDS)
-    )
+    training = Training(network, edges, initial, ROUNDS, drawn(engine, ROUNDS))
+    model, edge_models = baselines.hierfavg(training, **options)
     found = finish(engine, ROUNDS)
     compare(found, model)
     close(found.edge_models, edge_models, TOLERANCE)

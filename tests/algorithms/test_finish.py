@@ -21,6 +21,9 @@ from tests.reference import sfedhp as reference
 from tests.reference.agreement import close
 from tests.reference.data import SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network, Rows, Vector
+from tests.reference.training import Training
+from tests.support.json_lines import without_seconds
+from tests.support.short_runs import after
 from tests.support.simulation import Models, finish, simulator
 
 TOLERANCE, ROUNDS, STEPS, RATE, PULL = 1e-10, 3, 4, 0.07, 0.6
@@ -144,13 +147,13 @@ def goal(name: str, model: Vector) -> Vector:
     clients, edges = flatten(federation()), federation()
     options: dict[str, Any]
     if name == "fedavg":
-        return baselines.fedavg(NETWORK, clients, model, 1, local_rate=0.1, local_steps=4)
+        return baselines.fedavg(Training(NETWORK, clients, model, 1), local_rate=0.1, local_steps=4)
     if name == "hierfavg":
         options = {"local_rate": 0.1, "local_steps": 2, "edge_rounds": 2}
-        return baselines.hierfavg(NETWORK, edges, model, 1, **options)[0]
+        return baselines.hierfavg(Training(NETWORK, edges, model, 1), **options)[0]
     if name == "pfedme":
         options = {**ENVELOPE, "personal_rate": 0.05, "local_rate": 0.05, "cloud_mixing": MIXING}
-        found = baselines.pfedme(NETWORK, clients, model, 1, **options).model
+        found = baselines.pfedme(Training(NETWORK, clients, model, 1), **options).model
         assert found is not None
         return found
     settings = reference.Settings(**OURS, cloud_mixing=MIXING)
@@ -183,10 +186,6 @@ def experiment(method: Algorithm, seed: int = 0) -> Experiment:
     )
 
 
-def plain(history: Any) -> Any:
-    return [{**row, "seconds": 0} for row in history]
-
-
 PLUS = SFedHPPlus(edge_rounds=2, finish_steps=2, finish_proximity=0.3, finish_near="edge")
 
 
@@ -200,10 +199,9 @@ def test_runs_resume_and_stack_to_the_bit(method: Any, tmp_path: Any) -> None:
             assert all(
                 row[name] == pytest.approx(expected[name], abs=1e-9) for name in row if name != "seconds"
             )
-    stops = iter([False, True])
-    sfedhp.run(settings[0], out=tmp_path / "run", stop=lambda: next(stops))
+    sfedhp.run(settings[0], out=tmp_path / "run", stop=after(2))
     resumed = sfedhp.resume(tmp_path / "run")
-    assert plain(resumed.history) == plain(whole[0].history)
+    assert without_seconds(resumed.history) == without_seconds(whole[0].history)
     # The models that are saved are the finished ones, on which PM was measured.
     one, two = resumed.client_models[0][1], whole[0].client_models[0][1]
     assert one is not None

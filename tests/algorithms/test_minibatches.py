@@ -18,10 +18,10 @@ from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.task import Task
 from tests.reference.agreement import close
-from tests.reference.baselines import weighted_mean
 from tests.reference.data import FEATURES, SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network, Rows, Softmax, Vector
 from tests.reference.sfedhp import density
+from tests.reference.training import weighted_mean
 from tests.support.simulation import finish, simulator
 
 TOLERANCE, ROUNDS, BATCH = 1e-10, 3, 2

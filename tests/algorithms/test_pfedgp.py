@@ -23,6 +23,7 @@ from sfedhp.gaussian import classifier
 from sfedhp.gaussian.binary import Rows, augment
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from tests.support.gibbs import reference_probability, toy
 
 Array = NDArray[Any]
 CLOCK = Clock(3)
@@ -213,7 +214,7 @@ def square(outputs: Tensor, labels: Tensor, real: Tensor) -> Tensor:
     return torch.where(real.unsqueeze(-1), outputs.square(), 0.0).sum((-1, -2))
 
 
-def test_steps_go_on_from_each_other_on_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_starts_from_the_last_on_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls()
     monkeypatch.setattr(pfedgp, "predictive_loss", calls)
     whole, algorithm = task(), PFedGP(local_rate=0.01, local_steps=3, support_rows=6)
@@ -251,6 +252,32 @@ def test_a_client_s_posterior_is_that_of_the_received_kernel(monkeypatch: pytest
     assert torch.equal(algorithm.personalize(received, (), whole, CLOCK).network, received)
     rows = whole.batch(CLOCK, 2, role="support", count=6)
     assert torch.equal(calls.outputs[0], whole.scores(received, rows.inputs))
+    assert calls.options[0] == {"classes": 4, "chains": 40, "steps": 5, "stratify": True}
+    replace(algorithm, prediction_chains=0).personalize(received, (), whole, CLOCK)
+    assert calls.options[1] == {"classes": 4, "chains": 20, "steps": 5, "stratify": False}
+
+
+@pytest.mark.parametrize(("algorithm", "precise"), [(PFedGP(), True), (PFedGP(prediction_chains=0), False)])
+def test_the_default_predicts_within_two_hundredths_with_any_seed(algorithm: PFedGP, precise: bool) -> None:
+    """On the toy of 20 rows, against a Gibbs run of 10⁵ samples; the chains of training are too few."""
+    features, signs, queries = toy(20, 16)
+    expected = reference_probability(features, signs, queries, chains=1000, steps=120)
+    seeds = 60
+    as_it_is = nn.Linear(2, 2, bias=False).double()
+    nn.init.eye_(as_it_is.weight)
+    whole = Task(
+        Network(as_it_is),
+        torch.from_numpy(features).expand(seeds, 20, 2),
+        torch.from_numpy(signs > 0).long().expand(seeds, 20),
+        torch.full((seeds,), 20),
+        key(torch.arange(seeds)),
+        batch_size=4,
+        classes=2,
+    )
+    posterior = algorithm.personalize(model(whole), (), whole, CLOCK)
+    found = algorithm.predict(posterior, whole, torch.from_numpy(queries).expand(seeds, 16, 2)).exp()
+    error = (found[..., 1] - torch.from_numpy(expected)).abs().amax(-1)
+    assert (error < 0.02).all() if precise else (error > 0.02).any()
 
 
 def test_a_client_predicts_its_own_classes_only() -> None:
@@ -288,7 +315,9 @@ def test_there_is_no_global_model_and_clients_weigh_equally() -> None:
     algorithm: Algorithm = PFedGP()
     assert algorithm.global_model(torch.zeros(3)) is None
     assert (algorithm.weighting, algorithm.tiers, algorithm.predicts_from_features) == ("equal", 2, True)
-    assert algorithm == PFedGP(local_rate=0.05, local_steps=1, support_rows=400, chains=20, gibbs_steps=5)
+    assert algorithm == PFedGP(
+        local_rate=0.05, local_steps=1, support_rows=400, chains=20, gibbs_steps=5, prediction_chains=40
+    )
     with pytest.raises(InputError, match="chains = 0"):
         PFedGP(chains=0)
     with pytest.raises(InputError, match="number of classes"):

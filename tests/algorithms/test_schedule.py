@@ -24,6 +24,7 @@ from sfedhp.deploy.federation_file import FederationFile
 from sfedhp.deploy.topology import lay_out
 from sfedhp.engine.roles import Client, Cloud, Edge
 from sfedhp.nn.models import ModelOptions
+from tests.support.repeated_runs import check_stacked_and_resumed
 
 ROUNDS = 12
 SCHEDULES = {
@@ -142,23 +143,14 @@ def experiment(**options):
     return Experiment(model=ModelOptions(name="mlr"), data=data, **given | options)
 
 
-def plain(history):
-    return [{**row, "seconds": 0} for row in history]
-
-
 @pytest.mark.parametrize("schedule", [ScheduleOptions("cosine"), ScheduleOptions("step", warmup=2, every=1)])
 def test_runs_resume_and_stack_to_the_bit(schedule, tmp_path):
     settings = [
         experiment(algorithm=FedAvg(rate, 3, local_epochs=1), schedule=schedule, seed=seed)
         for rate, seed in ((0.1, 0), (0.05, 1))
     ]
-    whole = [sfedhp.run(each) for each in settings]
+    whole = check_stacked_and_resumed(settings, tmp_path / "run")
     assert whole[0].experiment.schedule == schedule.resolved(4)
-    for alone, outcome in zip(whole, sfedhp.sweep(settings), strict=True):
-        assert plain(outcome.run.history) == plain(alone.history)
-    stops = iter([False, True])
-    sfedhp.run(settings[0], out=tmp_path / "run", stop=lambda: next(stops))
-    assert plain(sfedhp.resume(tmp_path / "run").history) == plain(whole[0].history)
 
 
 def test_per_run_rates_meet_a_tensor_without_axes():

@@ -12,6 +12,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.types import Clock
 from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
+from tests.support.repeated_runs import check_stacked_and_resumed
 
 MEMBERS, SIZE, ROUNDS = 3, 5, 4
 WEIGHTS = np.array([2.0, 0.0, 3.0])
@@ -76,10 +77,6 @@ def experiment(seed=0, **options):
     )
 
 
-def plain(history):
-    return [{**row, "seconds": 0} for row in history]
-
-
 def test_without_momentum_and_with_rate_1_it_is_fedavg():
     one, two = sfedhp.run(experiment()), sfedhp.run(experiment(server="momentum", server_beta1=0.0))
     assert one.summary["train_loss_last"] == pytest.approx(two.summary["train_loss_last"], abs=1e-12)
@@ -88,9 +85,4 @@ def test_without_momentum_and_with_rate_1_it_is_fedavg():
 @pytest.mark.parametrize("server", ["momentum", "adam"])
 def test_runs_resume_and_stack_to_the_bit(server, tmp_path):
     settings = [experiment(seed, server=server, server_beta1=beta) for seed, beta in ((0, 0.9), (1, 0.5))]
-    whole = [sfedhp.run(each) for each in settings]
-    for alone, outcome in zip(whole, sfedhp.sweep(settings), strict=True):
-        assert plain(outcome.run.history) == plain(alone.history)
-    stops = iter([False, True])
-    sfedhp.run(settings[0], out=tmp_path / "run", stop=lambda: next(stops))
-    assert plain(sfedhp.resume(tmp_path / "run").history) == plain(whole[0].history)
+    check_stacked_and_resumed(settings, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Today's methods against their transcriptions in NumPy, in float64, with full batches."""
+"""What is special in today's methods: kNN-Per and MTGC against NumPy, edges, epochs, refusals."""
 
 from __future__ import annotations
 
@@ -19,57 +19,17 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.factored import dense
 from sfedhp.core.types import Clock
 from sfedhp.nn import network as networks
-from tests.algorithms.test_against_reference import FOUR_EDGES, Case, case, run_case
+from tests.algorithms.cases import FINISH, FOUR_EDGES, SHORT_EDGE, STEPS, TODAY, Case, each_network
 from tests.reference import baselines, today
 from tests.reference.agreement import close
 from tests.reference.data import SIZES, SMALL_NETWORKS, federation, flatten, initial_model
 from tests.reference.networks import Network
+from tests.reference.training import Training
 from tests.support.simulation import drawn, finish, simulate, simulator
 
-STEPS: dict[str, Any] = {"local_rate": 0.1, "local_steps": 4}
 NEIGHBOURS: dict[str, Any] = {"neighbours": 4, "share": 0.3}
-FINISH: dict[str, Any] = {"finish_steps": 3, "finish_rate": 0.07}
-METHODS = {
-    "fedavg-tuned": case(algorithms.FedAvgTuned, today.fedavg_tuned, **STEPS, **FINISH),
-    "ditto": case(algorithms.Ditto, today.ditto, **STEPS, proximity=0.5),
-    "fedper": case(algorithms.FedPer, today.fedper, **STEPS),
-    "lgfedavg": case(algorithms.LGFedAvg, today.lgfedavg, **STEPS),
-    "fedbn": case(algorithms.FedBN, today.fedbn, **STEPS),
-    "fedrep": case(algorithms.FedRep, today.fedrep, **STEPS, head_steps=3),
-    "fedbabu": case(algorithms.FedBABU, today.fedbabu, **STEPS, **FINISH),
-    "apfl": case(algorithms.APFL, today.apfl, **STEPS, share=0.3),
-    "fedala": case(algorithms.FedALA, today.fedala, **STEPS, weight_rate=0.9, weight_steps=3),
-    "feddyn": case(algorithms.FedDyn, today.feddyn, **STEPS, proximity=0.5),
-    "feddbe": case(algorithms.FedDBE, today.feddbe, **STEPS, mean_pull=0.8, mean_share=0.6),
-    "scaffold": case(algorithms.SCAFFOLD, today.scaffold, **STEPS, server_rate=0.8),
-}
-FLAT = [name for name, each in METHODS.items() if isinstance(each.algorithm, UnderEdges)]
-ROUNDS, SHORT_EDGE = 3, ((5, 9, 3), (7, 4))
-
-each_network = pytest.mark.parametrize("network", SMALL_NETWORKS[1:3], ids=str)
-each_method = pytest.mark.parametrize("name", METHODS)
-
-
-@each_network
-@each_method
-def test_method(network: Network, name: str) -> None:
-    run_case(network, federation(), METHODS[name])
-
-
-@each_network
-@each_method
-def test_method_where_some_clients_are_drawn(network: Network, name: str) -> None:
-    run_case(network, federation(), METHODS[name], sampled=2)
-
-
-@each_method
-def test_method_with_an_empty_seat(name: str) -> None:
-    run_case(SMALL_NETWORKS[2], federation(SHORT_EDGE), METHODS[name])
-
-
-@each_method
-def test_method_with_a_lone_client(name: str) -> None:
-    run_case(SMALL_NETWORKS[2], federation(((5,),)), METHODS[name])
+FLAT = [name for name, each in TODAY.items() if isinstance(each.algorithm, UnderEdges)]
+ROUNDS = 3
 
 
 @each_network
@@ -78,7 +38,8 @@ def test_knnper(network: Network, sampled: int) -> None:
     edges, initial, options = federation(SHORT_EDGE), initial_model(network), NEIGHBOURS
     engine = simulator(algorithms.KNNPer(**STEPS, **options), network, edges, initial, sampled=sampled)
     clients = flatten(edges)
-    model = baselines.fedavg(network, clients, initial, ROUNDS, **STEPS, drawn=drawn(engine, ROUNDS))
+    training = Training(network, clients, initial, ROUNDS, drawn(engine, ROUNDS))
+    model = baselines.fedavg(training, **STEPS)
     *_, state = engine.run(ROUNDS)
     close(engine.algorithm.global_model(state.served.state), model, 1e-12)
     kept = engine.algorithm.personalize(engine.received(), state.personal, engine.task, Clock(ROUNDS))
@@ -95,9 +56,9 @@ def test_knnper(network: Network, sampled: int) -> None:
 @pytest.mark.parametrize("name", ["apfl", "feddbe"])
 def test_epochs_move_a_client_as_often_as_it_has_mini_batches(name: str) -> None:
     """With all rows in a batch an epoch is a step; with fewer, who is done stays where it is."""
-    network, options = SMALL_NETWORKS[3], dict(METHODS[name].options)
+    network, options = SMALL_NETWORKS[3], dict(TODAY[name].options)
     del options["local_steps"]
-    kind: Any = type(METHODS[name].algorithm)
+    kind: Any = type(TODAY[name].algorithm)
     once, stepped = kind(**options, local_epochs=3), kind(**options, local_steps=3)
     close(run(once, network).personals, run(stepped, network).personals, 1e-12)
     engine = simulator(kind(**options, local_epochs=2), network, federation(), initial_model(network))
@@ -133,7 +94,7 @@ def run(method: Algorithm, network: Network, batch_size: int = 0) -> Any:
 
 
 def under_edges(name: str, rounds: int) -> Any:
-    chosen: Case = METHODS[name]
+    chosen: Case = TODAY[name]
     kind: Callable[..., Any] = type(chosen.algorithm)
     return kind(**chosen.options, under_edges=True, edge_rounds=rounds)
 
@@ -142,7 +103,7 @@ def under_edges(name: str, rounds: int) -> Any:
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_two_means_instead_of_one_are_the_same_with_one_edge_round(name: str, batch_size: int) -> None:
     network = SMALL_NETWORKS[2]
-    flat, edged = (run(each, network, batch_size) for each in (METHODS[name].algorithm, under_edges(name, 1)))
+    flat, edged = (run(each, network, batch_size) for each in (TODAY[name].algorithm, under_edges(name, 1)))
     close(edged.personals, flat.personals, 1e-12)
     assert (edged.model is None) == (flat.model is None)
     if flat.model is not None:
@@ -191,16 +152,15 @@ def test_fedrep_moves_one_part_at_a_time_also_with_epochs_momentum_and_clipping(
 def test_mtgc(network: Network, sizes: Any, sampled: int) -> None:
     edges, initial, options = federation(sizes), initial_model(network), {**STEPS, "edge_rounds": 3}
     engine = simulator(algorithms.MTGC(**options), network, edges, initial, sampled=sampled)
-    model, edge_models = today.mtgc(network, edges, initial, ROUNDS, **options, counted=drawn(engine, ROUNDS))
+    training = Training(network, edges, initial, ROUNDS, drawn(engine, ROUNDS))
+    model, edge_models = today.mtgc(training, **options)
     found = finish(engine, ROUNDS)
     close(found.model, model, 1e-10)
     close(found.edge_personals, edge_models, 1e-10)
 
 
 def test_mtgc_refuses_epochs_which_are_not_the_same_number_of_steps_for_all() -> None:
-    with pytest.raises(
-        InputError, match="MTGC divides by the number of steps, which must be the same for every client"
-    ):
+    with pytest.raises(InputError, match="MTGC needs the same number of steps on every client"):
         algorithms.MTGC(local_epochs=1)
 
 

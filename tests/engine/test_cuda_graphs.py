@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.algorithms.schedule import ScheduleOptions
-from sfedhp.checks.problem import leaves, problem
+from sfedhp.checks.problem import problem
 from sfedhp.core.factored import Factored, Layer
 from sfedhp.core.keys import ROLES, key
 from sfedhp.core.scalars import PerRun
@@ -23,6 +23,7 @@ from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 from tests.support.capturing import dropping
+from tests.support.states import check_same_traffic, tensors_of
 
 CPU = torch.device("cpu")
 ROUNDS = 5
@@ -154,27 +155,19 @@ def test_forms_tell_apart_what_a_graph_could_not_hold():
 
 
 def both(simulator, other):
-    """Both run; every round's state and book must be the same."""
+    """Both run; the state and the bytes of every round must be the same."""
     kept = []
     for state, expected in zip(simulator.run(ROUNDS), other.run(ROUNDS), strict=True):
         assert equal(state, expected)
-        kept.append((state, [tensor.clone() for tensor in everything(state)]))
-        booked, others = simulator.ledger.close(), other.ledger.close()
-        assert booked.keys() == others.keys()
-        for direction, entry in booked.items():
-            for first, second in zip(entry, others[direction], strict=True):
-                assert torch.equal(first, second)
+        kept.append((state, [tensor.clone() for tensor in tensors_of(state)]))
+        check_same_traffic(simulator, other)
     for state, before in kept:
-        for tensor, copy in zip(everything(state), before, strict=True):
+        for tensor, copy in zip(tensors_of(state), before, strict=True):
             assert torch.equal(tensor, copy)
 
 
-def everything(state):
-    return leaves((state.served, state.edges or (), state.personal, state.statistics))
-
-
 def equal(state, other):
-    pairs = zip(everything(state), everything(other), strict=True)
+    pairs = zip(tensors_of(state), tensors_of(other), strict=True)
     return state.round == other.round and all(torch.equal(*pair) for pair in pairs)
 
 
@@ -218,14 +211,14 @@ def test_rates_follow_a_schedule_within_a_graph(method, case, recordings):
     for state, other in zip(
         simulator.run(5), case.simulator(method, schedule=schedule, graphs=False).run(5), strict=True
     ):
-        for pair in zip(everything(state), everything(other), strict=True):
+        for pair in zip(tensors_of(state), tensors_of(other), strict=True):
             assert_close(*pair, rtol=0, atol=1e-12)
     assert simulator.graph_status.state is GraphState.RECORDED
     constant = list(case.simulator(method).run(5))[-1]
-    assert not torch.equal(everything(constant)[0], everything(state)[0])
+    assert not torch.equal(tensors_of(constant)[0], tensors_of(state)[0])
 
 
-def test_a_link_to_the_cloud_that_looks_at_messages_lies_outside(case, recordings):
+def test_a_link_to_the_cloud_that_reads_messages_is_outside_the_graph(case, recordings):
     looking, zeroing = Link(WireOptions(count="size", difference=True)), Link(WireOptions(threshold=0.05))
     links = {
         Direction.CLOUD_EDGE: looking,
@@ -283,7 +276,7 @@ def test_a_stack_of_runs_is_the_same(recordings):
     assert simulator.graph_status.state is GraphState.RECORDED
 
 
-def test_a_resumed_run_goes_on_to_the_same_bits(case, recordings, tmp_path):
+def test_a_resumed_run_ends_with_the_same_bits(case, recordings, tmp_path):
     method = SFedHP(edge_rounds=2)
     straight, stopped, resumed = (case.simulator(method) for _ in range(3))
     for simulator, rounds in ((straight, 7), (stopped, 3)):
@@ -297,7 +290,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(case, recordings, tmp_path):
     assert resumed.graph_status.state is GraphState.RECORDED
 
 
-def test_what_stands_in_the_way_is_known_beforehand(case):
+def test_obstacles_to_a_graph_are_known_beforehand(case):
     def obstacle(method, **options):
         simulator = case.simulator(method, **options)
         # The device is only named: nothing is computed here.

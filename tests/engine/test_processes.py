@@ -69,7 +69,7 @@ def fail(clock, ids):
         (fail, ("failed", "ZeroDivisionError: by zero")),
     ],
 )
-def test_an_error_of_the_work_is_told(case, monkeypatch, lost, answer):
+def test_an_error_of_the_work_is_reported(case, monkeypatch, lost, answer):
     monkeypatch.setattr(signal, "signal", lambda *words: None)
     monkeypatch.setattr(processes, "keep_freed_memory", lambda: None)
     simulator = case.simulator(SFedHP(edge_rounds=1), lost=lost)

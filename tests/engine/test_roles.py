@@ -27,7 +27,7 @@ def test_a_client_asked_twice_answers_from_what_it_held_before(case):
     assert not torch.equal(onward.upload, again.upload)
 
 
-def test_an_edge_that_nobody_answers_stays_silent(case):
+def test_an_edge_without_a_reply_sends_none(case):
     method = SFedHP(edge_rounds=2)
     silent = client(case, method, silent=lambda clock: True)
     edge = Edge(method, [silent, silent], case.statistics)
@@ -51,7 +51,7 @@ def edge_of(case, method, seats=2):
     return Edge(method, members, case.statistics)
 
 
-def test_an_edge_goes_on_from_any_of_its_rounds(case):
+def test_an_edge_resumes_after_any_of_its_rounds(case):
     """A restarted edge must not begin its cloud round again."""
     method = SFedHP(edge_rounds=4)
     straight = edge_of(case, method)
@@ -82,7 +82,7 @@ def test_an_edge_whose_last_round_is_lost_weighs_as_in_its_last_real_one(case):
     assert edge.reply(case.initial, Clock(1)).weight == first + second
 
 
-def test_a_cloud_goes_on_from_its_round(case):
+def test_a_cloud_resumes_after_its_round(case):
     method = SFedHP(edge_rounds=2)
     straight = Cloud(method, [edge_of(case, method)], case.initial, case.statistics)
     *_, expected = straight.run(3)

@@ -26,7 +26,7 @@ def mask_of(draw: Draw, turn: int) -> Tensor:
     return drawn
 
 
-def test_turns_in_which_nobody_answers_keep_the_state_and_count():
+def test_turns_without_a_reply_keep_the_state_and_count():
     weights = {0: [[1.0, 1.0], [1.0, 0.0]], 1: [[0.0, 0.0], [0.0, 2.0]]}
 
     def gather(state, turn, drawn):
@@ -79,7 +79,7 @@ def test_each_run_draws_for_itself():
             assert torch.equal(mask_of(both, turn)[run], mask_of(alone, turn))
 
 
-def test_no_sampling_means_everybody():
+def test_no_sampling_means_everyone():
     draw = drawing(key(0), 0, torch.arange(2), torch.ones(2, dtype=torch.bool))
     assert draw is everybody
     assert draw(3) is None

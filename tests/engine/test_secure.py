@@ -102,7 +102,7 @@ def test_statistics_are_summed_too(sums):
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), HierFAVG(edge_rounds=2)])
 def test_a_round_with_too_few_replies_is_left_out(algorithm):
-    """Of twelve or of four clients fewer than a majority reply: nobody learns anything."""
+    """Of twelve or of four clients fewer than a majority reply: the server learns nothing."""
     few = 2 if algorithm.tiers == 3 else 6
     simulator = problem().simulator(algorithm, secure=OPTIONS, lost=lambda clock, ids: ids % (2 * few) < few)
     before = simulator.state.served.state

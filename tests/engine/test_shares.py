@@ -18,6 +18,7 @@ from sfedhp.runs import checkpoints
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
 from tests.support.sharing import ROUNDS, check_same, in_shares, some_lost
+from tests.support.small_modules import with_batch_norm
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -47,7 +48,7 @@ def test_any_number_of_shares_will_do(case, count):
         check_same(case.simulator(method, worker_factory=in_shares(count)), case.simulator(method))
 
 
-def test_a_share_of_whom_nobody_was_drawn_is_not_asked(case):
+def test_a_share_without_drawn_members_gets_no_request(case):
     asked: list[Any] = []
     method = PFedMe(local_rounds=2)
     spread = case.simulator(method, sampled=2, worker_factory=in_shares(12, asked))
@@ -110,9 +111,7 @@ def test_links_code_and_count_as_in_one_process(case, method, lost):
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), FedAvg(local_steps=3)])
 @pytest.mark.parametrize("lost", [None, some_lost])
 def test_batch_norm_statistics_are_the_same(case, method, lost):
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
-    network = Network(module)
+    network = Network(with_batch_norm())
     initial, statistics = network.initial()
     case = replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
     simulators = [
@@ -134,7 +133,7 @@ def test_clients_in_pieces_and_empty_seats(case, method):
 
 @pytest.mark.parametrize("method", [SFedHP(edge_rounds=2), HeurFedAMP(local_steps=2)])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 0), (0, 2)])
-def test_a_checkpoint_goes_on_in_shares_or_without(case, method, before, after, tmp_path):
+def test_a_checkpoint_resumes_in_shares_or_without(case, method, before, after, tmp_path):
     links = {Direction.EDGE_CLIENT: Link(WireOptions(count="size", difference=True))}
 
     def simulator(count):

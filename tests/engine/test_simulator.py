@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from sfedhp.algorithms import ALGORITHMS, FedAvg, HeurFedAMP, HierFAVG, PFedMe, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, finish, leaves, problem
@@ -24,6 +23,7 @@ from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.codec import encoded_length
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
+from tests.support.small_modules import with_batch_norm
 
 
 def close(first, second, tolerance=1e-9):
@@ -102,7 +102,7 @@ def test_edges_one_after_the_other_keep_their_bases_traffic_and_losses(case, at_
 
 @pytest.mark.parametrize("at_once", [2, 4])
 @pytest.mark.parametrize("silent", [0, 5])
-def test_an_edge_that_lost_somebody_lies_beside_one_that_did_not(at_once, silent):
+def test_an_edge_with_a_lost_reply_is_stacked_with_one_without(at_once, silent):
     """The models of the one are whole, those of the other still factored."""
     experiment = Experiment(
         edges=3,
@@ -311,9 +311,7 @@ def test_statistics_are_never_thresholded():
 
 
 def normed(batch_size, sizes):
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
-    network = Network(module)
+    network = Network(with_batch_norm())
     ids = torch.arange(12).reshape(3, 4)
     generator = torch.Generator().manual_seed(3)
     inputs = torch.randn(3, 4, 10, 6, generator=generator, dtype=torch.float64)

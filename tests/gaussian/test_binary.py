@@ -6,51 +6,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from polyagamma import random_polyagamma  # type: ignore[import-untyped]
 
 from sfedhp.core.keys import key, uniform
 from sfedhp.gaussian import binary, polyagamma
-from sfedhp.gaussian.binary import Rows, augment, log_probability
+from sfedhp.gaussian.binary import Rows, augment, log_probability, stratified
+from tests.support.gibbs import reference_kernel, reference_probability, toy
 
 Array = NDArray[np.float64]
-
-
-def toy(rows: int, queries: int, seed: int = 3) -> tuple[Array, Array, Array]:
-    """Directions in the plane with noisy signs: nothing here is certain."""
-    draw = np.random.default_rng(seed)
-    angles = draw.uniform(0, 2 * np.pi, rows)
-    signs = np.where(draw.random(rows) < 1 / (1 + np.exp(-2 * np.sin(angles))), 1.0, -1.0)
-    asked = np.linspace(0, 2 * np.pi, queries, endpoint=False)
-    return _unit(angles), signs, _unit(asked)
-
-
-def _unit(angles: Array) -> Array:
-    return np.stack([np.cos(angles), np.sin(angles)], -1)
-
-
-def reference_kernel(first: Array, second: Array) -> Array:
-    return 8.0 * np.exp(-0.5 * ((first[:, None, :] - second[None, :, :]) ** 2).sum(-1))
-
-
-def reference_probability(features: Array, signs: Array, queries: Array, chains: int, steps: int) -> Array:
-    """P(y* = 1) by long Gibbs chains: every matrix inverted outright, σ(f*) averaged over drawn f*."""
-    draw = np.random.default_rng(11)
-    matrix = reference_kernel(features, features) + 1e-3 * np.eye(len(features))
-    precision = np.linalg.inv(matrix)
-    cross = reference_kernel(queries, features) @ precision
-    spread = np.sqrt(8.0 - (cross * reference_kernel(queries, features)).sum(-1))
-    latent = draw.standard_normal((chains, len(features))) @ np.linalg.cholesky(matrix).T
-    total, count = np.zeros(len(queries)), 0
-    for step in range(steps):
-        omega = random_polyagamma(1, latent, random_state=draw)
-        posterior = np.linalg.inv(precision + omega[:, :, None] * np.eye(len(features)))
-        noise = draw.standard_normal((chains, len(features), 1))
-        latent = (posterior @ (signs / 2)[:, None] + np.linalg.cholesky(posterior) @ noise)[..., 0]
-        if step >= 20:
-            asked = latent @ cross.T + spread * draw.standard_normal((chains, len(queries)))
-            total, count = total + (1 / (1 + np.exp(-asked))).sum(0), count + chains
-    assert count >= 100_000
-    return total / count
 
 
 def stacked(*arrays: Array, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -66,17 +28,37 @@ def test_predictive_probability_is_that_of_a_long_gibbs_run() -> None:
     omega = augment(rows, key(0, torch.arange(20)), chains=400, steps=5)
     _, plus = log_probability(rows, omega, asked)
     np.testing.assert_allclose(plus.exp().numpy(), expected, atol=0.02)
-    # A hundred chains are enough for 0.02 with any seed, as the documentation says.
-    for seed in range(5):
-        _, plus = log_probability(rows, augment(rows, key(seed, torch.arange(20)), 100, 5), asked)
-        np.testing.assert_allclose(plus.exp().numpy(), expected, atol=0.02)
-    # The twenty chains of the default leave some noise of their own, and no bias.
-    few = [
-        log_probability(rows, augment(rows, key(seed, torch.arange(20)), 20, 5), asked)[1].exp()
-        for seed in range(20)
-    ]
-    assert (few[0] - torch.from_numpy(expected)).abs().max() < 0.1
-    np.testing.assert_allclose(torch.stack(few).mean(0), expected, atol=0.02)
+    # The twenty independent chains of a training step leave some noise of their own, and no bias.
+    keys = key(torch.arange(40).unsqueeze(-1), torch.arange(20))
+    rows = Rows(*(tensor.expand(40, *tensor.shape) for tensor in rows))
+    few, even = (
+        log_probability(rows, augment(rows, keys, 20, 5, stratify=stratify), asked)[1].exp()
+        for stratify in (False, True)
+    )
+    assert (few - torch.from_numpy(expected)).abs().max() < 0.1
+    np.testing.assert_allclose(few.mean(0), expected, atol=0.01)
+    # Spreading the draws over the chains takes a variance that is a few times smaller, and no bias either.
+    np.testing.assert_allclose(even.mean(0), expected, atol=0.005)
+    assert even.var(0).mean() < 0.25 * few.var(0).mean()
+
+
+def test_stratified_numbers_are_one_in_each_part_and_random_otherwise() -> None:
+    keys = key(3, torch.arange(5).unsqueeze(-1), torch.arange(4000))
+    numbers = stratified(keys)
+    parts = (5 * numbers).long()
+    assert torch.equal(parts.sort(0).values, torch.arange(5).unsqueeze(-1).expand(5, 4000))
+    assert len(parts.unique(dim=1).mT) == 120  # every order of the chains occurs
+    for chain in numbers:  # uniform, whichever chain it is: Kolmogorov and Smirnov at 0.1 %
+        ranks = (torch.arange(4000) + 0.5) / 4000
+        assert (chain.sort().values - ranks).abs().max() < 1.95 / np.sqrt(4000)
+    within = (5 * numbers - parts)[0]
+    assert abs(np.corrcoef(within, parts[0])[0, 1]) < 4 / np.sqrt(4000)
+    assert torch.equal(stratified(keys[:, 7:9]), numbers[:, 7:9])  # a row's draws are its own
+
+
+def test_stratified_numbers_are_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary, "uniform", lambda keys: torch.full(keys.shape, 1 - 2**-53).double())
+    assert stratified(key(0, torch.arange(40).unsqueeze(-1), torch.arange(3))).max() < 1
 
 
 def test_prediction_given_omega_is_the_textbook_s() -> None:
@@ -110,7 +92,7 @@ def test_latent_values_given_omega_have_the_textbook_s_moments(monkeypatch: pyte
     omega = np.linspace(0.1, 0.4, 6)
     latents: list[torch.Tensor] = []
 
-    def fixed(tilt: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    def fixed(tilt: torch.Tensor, keys: torch.Tensor, numbers: object) -> torch.Tensor:
         latents.append(tilt)
         return torch.from_numpy(omega).expand(tilt.shape)
 
@@ -124,19 +106,21 @@ def test_latent_values_given_omega_have_the_textbook_s_moments(monkeypatch: pyte
     np.testing.assert_allclose(np.cov(latent.T, bias=True), posterior, atol=0.12)
 
 
-def test_blocks_of_chains_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stratify", [False, True])
+def test_blocks_of_chains_change_nothing(stratify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     features, signs, queries = stacked(*toy(20, 6))
     keys = key(0, torch.arange(20))
-    whole = augment(Rows(features, signs), keys, 7, 3)
+    whole = augment(Rows(features, signs), keys, 7, 3, stratify=stratify)
     expected = log_probability(Rows(features, signs), whole, queries)
     monkeypatch.setattr(binary, "CPU_BLOCK", 3 * 400)
-    parts = augment(Rows(features, signs), keys, 7, 3)
+    parts = augment(Rows(features, signs), keys, 7, 3, stratify=stratify)
     np.testing.assert_allclose(parts, whole, rtol=1e-9)
     for ours, theirs in zip(log_probability(Rows(features, signs), whole, queries), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
-def test_a_row_of_sign_zero_is_no_row_wherever_it_stands() -> None:
+@pytest.mark.parametrize("stratify", [False, True])
+def test_a_row_of_sign_zero_is_no_row_wherever_it_is(stratify: bool) -> None:
     features, signs, queries = stacked(*toy(12, 5))
     keys = key(0, torch.arange(12))
     wide, wide_signs, wide_keys = (
@@ -146,8 +130,8 @@ def test_a_row_of_sign_zero_is_no_row_wherever_it_stands() -> None:
     )
     places = torch.tensor([0, 1, 3, 4, 5, 7, 8, 9, 10, 11, 13, 14])
     wide[places], wide_signs[places], wide_keys[places] = features, signs, keys
-    omega = augment(Rows(features, signs), keys, 3, 4)
-    padded = augment(Rows(wide, wide_signs), wide_keys, 3, 4)
+    omega = augment(Rows(features, signs), keys, 3, 4, stratify=stratify)
+    padded = augment(Rows(wide, wide_signs), wide_keys, 3, 4, stratify=stratify)
     np.testing.assert_allclose(padded[:, places], omega, rtol=1e-9)
     assert (padded.sum(0) == 0).sum() == 3
     for ours, theirs in zip(
@@ -189,7 +173,8 @@ def test_gradient_reaches_the_features() -> None:
     assert not augment(Rows(features, signs), key(0, torch.arange(8)), 2, 2).requires_grad
 
 
-def test_no_two_draws_share_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stratify", [False, True])
+def test_no_two_draws_share_a_key(stratify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     features, signs, _ = stacked(*toy(6, 1))
     seen: list[torch.Tensor] = []
 
@@ -198,8 +183,7 @@ def test_no_two_draws_share_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         return uniform(keys)
 
     monkeypatch.setattr(binary, "uniform", recorded)
-    monkeypatch.setattr(polyagamma, "uniform", recorded)
-    augment(Rows(features, signs), key(0, torch.arange(6)), chains=5, steps=4)
+    augment(Rows(features, signs), key(0, torch.arange(6)), chains=5, steps=4, stratify=stratify)
     keys = torch.cat(seen)
     # Five starts from the prior, four steps of two normals each, five draws of ω of nine exponentials each.
     assert len(keys) == 6 * 5 * (1 + 4 * 2 + 5 * 9)

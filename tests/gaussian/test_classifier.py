@@ -110,7 +110,7 @@ def test_runs_may_stand_before_the_clients() -> None:
 def test_rows_of_known_classes_are_recognized() -> None:
     outputs, labels, real = clients()
     outputs = torch.where(real.unsqueeze(-1), torch.nn.functional.one_hot(labels, 5) * 1.0, torch.nan)
-    many = {"classes": 4, "chains": 20, "steps": 5}
+    many: dict[str, Any] = {"classes": 4, "chains": 20, "steps": 5}
     scores = log_probabilities(fit(outputs, labels, real, KEYS, **many), outputs.nan_to_num())
     assert ((scores.argmax(-1) == labels) | ~real).all()
 
@@ -128,9 +128,9 @@ def test_a_client_that_is_not_finite_spoils_only_itself() -> None:
 def test_nodes_and_clients_draw_for_themselves(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
 
-    def recorded(rows: Rows, keys: Tensor, chains: int, steps: int) -> Tensor:
+    def recorded(rows: Rows, keys: Tensor, chains: int, steps: int, stratify: bool = False) -> Tensor:
         seen.append(keys[rows.signs != 0])
-        return augment(rows, keys, chains, steps)
+        return augment(rows, keys, chains, steps, stratify=stratify)
 
     monkeypatch.setattr(classifier, "augment", recorded)
     use(*clients(), KEYS, **SAMPLING)

@@ -21,7 +21,7 @@ def test_kernel_is_a_scaled_rbf_of_normalized_outputs() -> None:
     np.testing.assert_allclose(kernel.covariance(features, REAL), expected + 1e-3 * np.eye(7), rtol=1e-12)
 
 
-def test_a_row_that_is_not_real_stands_alone_whatever_it_holds() -> None:
+def test_padding_rows_do_not_change_the_covariance() -> None:
     outputs = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     real = torch.tensor([True, True, False, True, False, True, True])
     alone = kernel.covariance(kernel.directions(outputs[real], REAL[:5]), REAL[:5])

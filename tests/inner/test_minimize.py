@@ -21,16 +21,14 @@ from sfedhp.engine.simulator import Simulator
 from sfedhp.inner.minimize import Descent, minimize, path
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from tests.support.losses import half_squared_error
+from tests.support.tensors import normal
 
 CLOCK = Clock(2, 1)
 ROWS = 9
 # Sizes and rows of a mini-batch for which all kinds of layers occur.
 NETWORKS = {"deep": ((50, 40, 30, 3), 2), "wide batch": ((6, 4, 3), 8), "softmax": ((12, 3), 3)}
 SEATS = {"alone": (), "two tiers": (3,), "three tiers": (2, 3), "runs": (2, 2, 3)}
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def task(name="deep", lead=(2, 3), **options):
@@ -341,15 +339,10 @@ def test_ten_rounds_on_either_path_are_equal(algorithm, weight_decay):
             assert_close(dense(first), dense(second), rtol=1e-9, atol=1e-9)
 
 
-def _halved(scores, targets, real):
-    each = (scores - targets).square().mean(-1) / 2
-    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
-
-
 @pytest.mark.parametrize("new_batch_each_step", [False, True])
 def test_the_fast_paths_take_the_same_steps_for_every_loss(new_batch_each_step):
     whole = task()
-    whole = replace(whole, labels=normal(2, 3, ROWS, 3, seed=7), loss=_halved)
+    whole = replace(whole, labels=normal(2, 3, ROWS, 3, seed=7), loss=half_squared_error)
     problem = {"steps": 3, "rate": 0.1, "proximity": 2.0, "new_batch_each_step": new_batch_each_step}
     anchor = anchors(whole)["edge"]
     assert path(whole, Descent(**problem)) != "plain"

@@ -15,8 +15,6 @@ from sfedhp.core.keys import key
 from sfedhp.core.scalars import PerRun
 from sfedhp.core.types import Clock
 from sfedhp.inner.minimize import Descent, minimize
-from sfedhp.nn import client_groups
-from sfedhp.nn.client_groups import groups_of_like_size
 from sfedhp.nn.epochs import Epochs
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
@@ -171,35 +169,48 @@ def test_a_client_alone_computes_what_it_computes_in_a_stack(kind):
             assert_close(alone.statistics, whole.statistics[place], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("axes", [(), (1, 1), (2, 1)])
+def test_clients_of_unequal_sizes_may_share_an_anchor_and_a_linear_term(axes):
+    whole = task("mlp")
+    one = Network(module("mlp")).initial()[0]
+    shared = one.expand(*axes, -1)
+    found = solve(whole, shared, descent(epochs=2, proximity=0.3, linear=0.1 * shared))
+    each = one.expand(*SIZES.shape, -1).clone()
+    alike = solve(whole, each, descent(epochs=2, proximity=0.3, linear=0.1 * each))
+    assert_close(found, alike, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("rate", [0.2, PerRun([0.2, 0.1])], ids=["one run", "two runs"])
-@pytest.mark.parametrize("kind", ["mlp", "norm", "conv"])
-def test_clients_in_groups_of_like_size_compute_what_they_compute_together(kind, rate, monkeypatch):
-    sizes = torch.tensor([[9, 3, 0], [9, 2, 3]])
+@pytest.mark.parametrize("kind", ["mlp", "norm", "conv", "lstm"])
+def test_clients_that_leave_the_stack_when_they_are_done_compute_what_they_compute_together(
+    kind, rate, monkeypatch
+):
+    sizes = torch.tensor([[9, 3, 0], [5, 2, 3]])
     initial = Network(module(kind)).initial()[0]
     anchor = initial.expand(*sizes.shape, -1)
-    linear = 0.01 * torch.arange(sizes.numel()).view(*sizes.shape, 1) * initial
-    steps = replace(descent(epochs=2, momentum=0.9, clip=0.5, proximity=0.3), rate=rate, linear=linear)
+    scales = torch.arange(sizes.numel()).view(*sizes.shape, 1)
+    steps = replace(
+        descent(epochs=2, momentum=0.9, clip=0.5, proximity=0.3, sparsity=0.01 * scales),
+        rate=rate,
+        linear=0.01 * scales * initial,
+    )
+    apart, together = task(kind, sizes), task(kind, sizes)
     runs = int(isinstance(rate, PerRun))
-    together, apart = task(kind, sizes), task(kind, sizes)
-    expected = solve(together, anchor, steps)
-    assert groups_of_like_size(together, 2, runs) == [], "small networks are not worth it"
-    monkeypatch.setattr(client_groups, "_STEP", 0)
-    groups = groups_of_like_size(apart, 2, runs)
-    assert len(groups) > 1
-    assert sorted(torch.cat(groups).tolist()) == [*range(3 if runs else 6)]
-    assert_close(solve(apart, anchor, steps), expected, rtol=0, atol=1e-12)
+    shapes = [tuple(stage.clients.shape) for stage in Epochs.of(apart, CLOCK, 2).stages(runs)]
+    assert shapes == ([(2, 3), (2, 1)] if runs else [(5,), (2,), (1,)])
+    found = solve(apart, anchor, steps)
+    monkeypatch.setattr(Epochs, "stages", lambda *_: [])
+    assert_close(found, solve(together, anchor, steps), rtol=0, atol=1e-12)
     assert_close(apart.statistics, together.statistics, rtol=0, atol=1e-12)
 
 
-def test_clients_are_divided_where_large_ones_would_let_small_ones_wait():
-    sizes = torch.tensor([1737, 975, 1719, 6068, 1544, 751, 1419, 6784, 2199, 1431])
-    whole = replace(task(sizes=torch.full((10,), 9)), sizes=sizes, inputs=torch.zeros(10, 6784, 6))
-    large = replace(whole, network=Network(nn.Linear(60_000, 10)))  # as large as a convolutional network
-    groups = groups_of_like_size(large, 1)
-    assert all(sizes[group].max() < 2 * sizes[group].min() for group in groups)
-    computed = sum(int(sizes[group].max()) * len(group) for group in groups)
-    assert int(sizes.sum()) <= computed < 0.5 * 10 * 6784
-    assert groups_of_like_size(replace(large, sizes=torch.full((10,), 700)), 1) == []
+def test_no_client_waits_for_a_larger_one():
+    sizes = torch.tensor([3, 0, 9, 4, 9])
+    stages = Epochs.of(task(sizes=sizes), CLOCK, 1).stages()
+    assert [stage.steps for stage in stages] == [range(1), range(1, 2), range(2, 3)]
+    assert [stage.clients.tolist() for stage in stages] == [[2, 4, 3, 0], [2, 4, 3], [2, 4]]
+    assert Epochs.of(task(sizes=torch.tensor([9, 7, 8])), CLOCK, 1).stages() == []
+    assert Epochs.of(task(sizes=torch.tensor([0, 0])), CLOCK, 1).stages() == []
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv"])
@@ -217,11 +228,12 @@ def test_a_short_last_mini_batch_counts_its_own_rows_where_all_others_are_full(k
 
 
 @pytest.mark.parametrize("kind", ["mlp", "norm", "conv"])
-def test_steps_beyond_everybodys_last_change_nothing(kind, monkeypatch):
+def test_steps_beyond_everyones_last_change_nothing(kind, monkeypatch):
     """On a GPU the steps are those of the widest table there is, which may be wider than any client."""
     sizes = torch.tensor([6, 3, 5])
     anchor = Network(module(kind)).initial()[0].expand(3, -1)
     exact, longer = task(kind, sizes), task(kind, sizes)
+    monkeypatch.setattr(Epochs, "stages", lambda *_: [])
     expected = solve(exact, anchor, descent(epochs=2, momentum=0.9))
     monkeypatch.setattr(Epochs, "steps", property(lambda self: 2 * -(-WIDTH // BATCH)))
     assert torch.equal(solve(longer, anchor, descent(epochs=2, momentum=0.9)), expected)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 
 from sfedhp.core.errors import InputError
@@ -314,3 +315,38 @@ def test_masks_have_rows_on_their_own_axis():
     few, many = (keyed(key(3), calls)(torch.Size([4, rows, 2]), 0.5, torch.device("cpu")) for rows in (3, 6))
     assert torch.equal(few, many[:, :3])
     assert not torch.equal(few, many[:, 3:])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("same", [(0, 0, 0), (0, 1, 1), (0, 1, 2)])
+def test_queries_keys_and_values_are_torchs_for_every_client(same, bias):
+    class Attending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.MultiheadAttention(6, 2, bias=bias, batch_first=True)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, inputs):
+            given = [inputs, 0.5 * inputs, -0.7 * inputs]
+            return self.head(self.inner(*(given[number] for number in same))[0].mean(1))
+
+    torch.manual_seed(0)
+    network = Network(Attending().double())
+    rows, labels = torch.randn(3, 4, 5, 6, dtype=torch.float64), torch.arange(12).view(3, 4) % 3
+    task = Task(network, rows, labels, torch.full((3,), 4), key(torch.arange(3)), 0, min_rows=4)
+    weights = network.initial()[0] + 0.1 * torch.randn(3, network.d, dtype=torch.float64)
+    grads = task.gradient(weights, task.everything())
+    for client in range(3):
+        module = network.build(weights[client], torch.zeros(0)).train()
+        functional.cross_entropy(module(rows[client]), labels[client]).backward()
+        own = torch.cat([part.grad.flatten() for part in module.parameters() if part.grad is not None])
+        assert_close(grads[client], own, **EXACT)
+
+
+def test_a_stack_with_attention_copies_no_weight_for_every_position():
+    network = Network(nn.Sequential(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), nn.Flatten()))
+    weights = split(network.initial()[0].expand(3, -1), network.weights)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+        network.run(weights, torch.zeros(3, 0), torch.randn(3, 4, 5, 8), torch.Size([3]), train=True)
+    products = [event.input_shapes for event in profiled.events() if event.name == "aten::bmm"]
+    assert [[3, 20, 8], [3, 8, 24]] in products, "rows and positions of a client are one axis"

@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from sfedhp.nn.matmul import baddbmm, baddbmm_, prefers_column_major
+from tests.support.tensors import normal
 
 FEW, MANY = 3, 20  # columns: fewer and more than a register holds
 CLIENTS, ROWS = 4, 6
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_few_columns_are_column_major_on_a_cpu_only():
@@ -21,7 +18,7 @@ def test_few_columns_are_column_major_on_a_cpu_only():
 
 @pytest.mark.parametrize("columns", [FEW, MANY])
 def test_products_are_added_in_either_memory_order(columns):
-    base, left, right = random(CLIENTS, 1, columns), random(CLIENTS, ROWS, 5), random(CLIENTS, 5, columns)
+    base, left, right = normal(CLIENTS, 1, columns), normal(CLIENTS, ROWS, 5), normal(CLIENTS, 5, columns)
     whole = baddbmm(base, left, right)
     torch.testing.assert_close(whole, base + left @ right)
     assert whole.mT.is_contiguous() == (columns == FEW)

@@ -17,6 +17,7 @@ from sfedhp.nn.models import build, load_initial
 from sfedhp.nn.network import split
 from sfedhp.nn.presets import MODELS
 from sfedhp.nn.probe import probe
+from tests.support.small_modules import tied
 
 IMAGE, COLOR = (28, 28), (3, 32, 32)
 
@@ -116,7 +117,7 @@ class Stubborn(nn.Module):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        ("dmn", "model.name = 'dmn' is not known: use mlp, mlr, dnn,"),
+        ("dmn", "model.name = 'dmn' is not known: did you mean dnn?"),
         ("nowhere.at.all:x", "cannot be imported"),
         ("tests.nn.test_models:nothing", "cannot be imported"),
         ("tests.nn.test_models:IMAGE", "is not a function or class"),
@@ -353,16 +354,10 @@ def test_the_registry_is_literal():
     ]
 
 
-def _tied():
-    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
-    module[2].weight = module[0].weight
-    return module
-
-
 def test_initial_weights_of_tied_layers_must_agree(tmp_path):
     network, state = (
-        make(_tied(), (4,), 4),
-        {name: value.clone() for name, value in _tied().state_dict().items()},
+        make(tied(), (4,), 4),
+        {name: value.clone() for name, value in tied().state_dict().items()},
     )
     save_file(state, tmp_path / "both.safetensors")
     weights, _ = load_initial(network, tmp_path / "both.safetensors", torch.float32)

@@ -11,6 +11,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.nn.mlp import match_mlp
 from sfedhp.nn.network import Network, join, split
 from sfedhp.nn.probe import probe
+from tests.support.small_modules import tied
 
 
 def perceptron(*between):
@@ -173,12 +174,6 @@ def test_runs_of_a_stack_share_what_is_fixed():
         one.check_fixed(other)
 
 
-def _tied():
-    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
-    module[2].weight = module[0].weight
-    return module
-
-
 def _shared(layer=None):
     layer = layer or nn.Linear(4, 4)
     return nn.Sequential(layer, nn.ReLU(), layer)
@@ -193,7 +188,7 @@ def _tied_buffers():
 @pytest.mark.parametrize(
     ("module", "aliases"),
     [
-        (_tied(), {"2.weight": "0.weight"}),
+        (tied(), {"2.weight": "0.weight"}),
         (_shared(), {"2.weight": "0.weight", "2.bias": "0.bias"}),
         (_shared(nn.BatchNorm1d(4)), {f"2.{name}": f"0.{name}" for name in nn.BatchNorm1d(4).state_dict()}),
     ],

@@ -13,6 +13,7 @@ from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Clock
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from tests.support.losses import half_squared_error
 
 LEAD, ROWS, CLASSES = (2, 3), 7, 3
 SIZES = torch.tensor([[7, 3, 5], [2, 0, 7]])
@@ -186,15 +187,10 @@ def test_any_loss_can_be_differentiated_by_hand():
     assert_close(by_hand, task(force_autograd=True).gradient(models(), batch, squared))
 
 
-def halved(scores, targets, real):
-    each = (scores - targets).square().mean(-1) / 2
-    return torch.where(real, each, 0.0).sum(-1) / real.sum(-1).clamp_min(1)
-
-
 @pytest.mark.parametrize("network", [PERCEPTRON, NORMALIZED])
 def test_targets_may_be_vectors_and_the_loss_of_the_task_is_the_default(network):
     targets = torch.randn(*LEAD, ROWS, CLASSES, dtype=torch.float64)
-    stack = replace(task(network), labels=targets, loss=halved)
+    stack = replace(task(network), labels=targets, loss=half_squared_error)
     batch, given, running = stack.batch(CLOCK, 3), models(network), torch.zeros(network.s)
     grads = stack.gradient(given, batch)
     for place in ((0, 0), (0, 1), (1, 2)):

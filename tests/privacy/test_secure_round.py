@@ -100,7 +100,7 @@ class Round:
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_the_sum_is_right_whoever_is_lost_and_when(data):
+def test_the_sum_is_right_when_any_members_are_lost_at_any_time(data):
     members = data.draw(st.integers(2, 7), "members")
     case = Round(members, data.draw(st.integers(0, members), "threshold"), data.draw(st.integers(0, 99)))
     least, everybody = case.server.threshold, range(members)
@@ -226,7 +226,7 @@ def test_shares_need_as_many_members_that_confirm_the_same_list():
         case.members[0].reveal(bytes(8) + case.server.confirmations(0, confirmed)[8:])
 
 
-def test_a_server_that_tells_members_other_lists_is_told_no_shares():
+def test_a_server_that_sends_different_lists_gets_no_shares():
     """Without confirmations it could rebuild the secrets for a sum of the first two alone."""
     case = Round()
     case.offer(*range(5))

@@ -48,12 +48,12 @@ class Softmax:
     def gradient(self, model: Vector, rows: Rows) -> Vector:
         """∇ℓ(x)."""
         # ∂ℓ/∂z = (p − y)/n, ∂ℓ/∂A = (∂ℓ/∂z)ᵀ inputs, ∂ℓ/∂b = the sum of ∂ℓ/∂z over the rows
-        gradient = _residual(self.scores(model, rows.inputs), rows.labels)
+        gradient = residual(self.scores(model, rows.inputs), rows.labels)
         return _flat(gradient.T @ rows.inputs, gradient.sum(0)) + self.weight_decay * model
 
     def hessian_times(self, model: Vector, direction: Vector, rows: Rows) -> Vector:
         """∇²ℓ(x)·v: the derivative of the lines of `gradient` along v."""
-        probabilities = _softmax(self.scores(model, rows.inputs))
+        probabilities = softmax(self.scores(model, rows.inputs))
         moved = self.scores(direction, rows.inputs)  # z is linear in the model
         gradient = _softmax_moved(probabilities, moved) / len(rows.labels)
         return _flat(gradient.T @ rows.inputs, gradient.sum(0)) + self.weight_decay * direction
@@ -93,7 +93,7 @@ class OneHidden:
         (lower, lower_bias), (upper, upper_bias) = self.layers(model)
         before = rows.inputs @ lower.T + lower_bias
         hidden = np.maximum(before, 0.0)
-        gradient = _residual(hidden @ upper.T + upper_bias, rows.labels)  # ∂ℓ/∂z
+        gradient = residual(hidden @ upper.T + upper_bias, rows.labels)  # ∂ℓ/∂z
         below = (gradient @ upper) * (before > 0)  # ∂ℓ/∂(A·input + a)
         parts = (below.T @ rows.inputs, below.sum(0), gradient.T @ hidden, gradient.sum(0))
         return _flat(*parts) + self.weight_decay * model
@@ -107,8 +107,8 @@ class OneHidden:
         hidden_moved = (rows.inputs @ lower_moved.T + lower_bias_moved) * active
         scores = hidden @ upper.T + upper_bias
         scores_moved = hidden_moved @ upper.T + hidden @ upper_moved.T + upper_bias_moved
-        gradient = _residual(scores, rows.labels)
-        gradient_moved = _softmax_moved(_softmax(scores), scores_moved) / len(rows.labels)
+        gradient = residual(scores, rows.labels)
+        gradient_moved = _softmax_moved(softmax(scores), scores_moved) / len(rows.labels)
         below_moved = (gradient_moved @ upper + gradient @ upper_moved) * active
         parts = (
             below_moved.T @ rows.inputs,
@@ -132,7 +132,7 @@ def _flat(*parts: Vector) -> Vector:
     return np.concatenate([part.ravel() for part in parts])
 
 
-def _softmax(scores: Vector) -> Vector:
+def softmax(scores: Vector) -> Vector:
     powers = np.exp(scores - scores.max(1, keepdims=True))
     return powers / powers.sum(1, keepdims=True)
 
@@ -148,9 +148,9 @@ def _cross_entropy(scores: Vector, labels: NDArray[np.int64]) -> float:
     return float(-logarithms[np.arange(len(labels)), labels].mean())
 
 
-def _residual(scores: Vector, labels: NDArray[np.int64]) -> Vector:
+def residual(scores: Vector, labels: NDArray[np.int64]) -> Vector:
     """(p − y)/n."""
-    gradient = _softmax(scores)
+    gradient = softmax(scores)
     gradient[np.arange(len(labels)), labels] -= 1
     return gradient / len(labels)
 

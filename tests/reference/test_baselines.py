@@ -10,6 +10,7 @@ from tests.reference import baselines
 from tests.reference.agreement import close
 from tests.reference.data import CLASSES, FEATURES, federation, flatten, initial_model
 from tests.reference.networks import Rows, Softmax
+from tests.reference.training import Training, descend
 
 
 def test_blend_by_hand() -> None:
@@ -28,11 +29,11 @@ def test_pfedme_by_hand() -> None:
         "local_rate": 0.25,
         "personal_steps": 1,
     }
-    found = baselines.pfedme(network, [rows], np.ones(2), 1, local_rounds=2, **options)
+    found = baselines.pfedme(Training(network, [rows], np.ones(2), 1), local_rounds=2, **options)
     # θ = 1 − 0.1 = 0.9; w_i = 1 − 0.5·0.1 = 0.95; θ = 0.9 − 0.1 (0.9 + 2 (0.9 − 0.95)) = 0.82; w_i = 0.885
     close(found.personals, [[0.82, 0.82]])
     close(found.model, [0.885, 0.885])
-    again = baselines.pfedme(network, [rows], np.ones(2), 2, local_rounds=1, **options)
+    again = baselines.pfedme(Training(network, [rows], np.ones(2), 2), local_rounds=1, **options)
     # the second round begins with θ = w = 0.95 again
     close(again.personals, [[0.855, 0.855]])
 
@@ -42,31 +43,24 @@ def test_absent_clients_neither_train_nor_count() -> None:
     initial = initial_model(network)
     plain: dict[str, Any] = {"local_rate": 0.1, "local_steps": 3}
     only_second = [[False, True]]
-    alone = baselines.descend(network, clients[1], initial, 0.1, 3)
-    close(baselines.fedavg(network, clients, initial, 1, drawn=only_second, **plain), alone)
+    alone = descend(network, clients[1], initial, 0.1, 3)
+    close(baselines.fedavg(Training(network, clients, initial, 1, only_second), **plain), alone)
     found = baselines.heurfedamp(
-        network,
-        clients,
-        initial,
-        2,
-        proximity=0.0,
-        self_weight=0.5,
-        attention=1.0,
-        drawn=2 * only_second,
-        **plain,
+        Training(network, clients, initial, 2, 2 * only_second),
+        **{**plain, "proximity": 0.0, "self_weight": 0.5, "attention": 1.0},
     )
     close(found.personals[0], initial)
     # in the second round the absent one's model is still half of what the other receives
-    close(found.personals[1], baselines.descend(network, clients[1], (initial + alone) / 2, 0.1, 3))
+    close(found.personals[1], descend(network, clients[1], (initial + alone) / 2, 0.1, 3))
 
 
 def test_means_weigh_by_rows() -> None:
     network, edges = Softmax(FEATURES, CLASSES), federation(((2, 6), (8, 16)))
     initial = initial_model(network)
-    steps = [[baselines.descend(network, rows, initial, 0.1, 1) for rows in edge] for edge in edges]
+    steps = [[descend(network, rows, initial, 0.1, 1) for rows in edge] for edge in edges]
     lower, upper = steps[0][0] / 4 + 3 * steps[0][1] / 4, steps[1][0] / 3 + 2 * steps[1][1] / 3
     model, edge_models = baselines.hierfavg(
-        network, edges, initial, 1, local_rate=0.1, local_steps=1, edge_rounds=1
+        Training(network, edges, initial, 1), local_rate=0.1, local_steps=1, edge_rounds=1
     )
     close(edge_models, [lower, upper])
     close(model, (lower + 3 * upper) / 4)

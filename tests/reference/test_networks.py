@@ -14,7 +14,7 @@ CLIENT = federation()[0][1]
 
 
 @each_network
-def test_gradient_is_the_slope_of_the_loss(network: Network) -> None:
+def test_the_gradient_agrees_with_differences_of_the_loss(network: Network) -> None:
     model, step = initial_model(network), 1e-5
     differences = [
         (network.loss(model + step * unit, CLIENT) - network.loss(model - step * unit, CLIENT)) / (2 * step)
@@ -24,7 +24,7 @@ def test_gradient_is_the_slope_of_the_loss(network: Network) -> None:
 
 
 @each_network
-def test_hessian_times_is_the_slope_of_the_gradient(network: Network) -> None:
+def test_hessian_products_agree_with_differences_of_the_gradient(network: Network) -> None:
     model, direction, step = initial_model(network), initial_model(network, seed=2), 1e-5
     ahead = network.gradient(model + step * direction, CLIENT)
     behind = network.gradient(model - step * direction, CLIENT)

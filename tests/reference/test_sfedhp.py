@@ -79,17 +79,8 @@ def test_one_round_by_hand() -> None:
     # One edge, two clients, x = 0, so that every proximal and penalty term starts at zero: K = R = 1.
     rows = [Rows(np.array([[1.0]]), np.array([0])), Rows(np.array([[3.0]]), np.array([1]))]
     network = Softmax(features=1, classes=2)
-    settings = sfedhp.Settings(
-        edge_rounds=1,
-        personal_steps=1,
-        client_proximity=3.0,
-        edge_proximity=1.0,
-        client_sparsity=0.1,
-        edge_sparsity=0.1,
-        edge_rate=0.5,
-        personal_rate=0.2,
-        cloud_mixing=0.5,
-    )
+    sparse = replace(BY_HAND, client_sparsity=0.1, edge_sparsity=0.1)
+    settings = replace(sparse, client_proximity=3.0, edge_rate=0.5, cloud_mixing=0.5)
     outcome = sfedhp.run(network, [rows], np.zeros(4), 1, settings)
     # ∇ℓ = (−½, ½, −½, ½) and (3/2, −3/2, ½, −½); θ = −0.2 ∇ℓ
     close(outcome.personals[0], [[0.1, -0.1, 0.1, -0.1], [-0.3, 0.3, -0.1, 0.1]])

@@ -10,26 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sfedhp
-from sfedhp import Experiment, InputError
+from sfedhp import InputError
 from sfedhp.algorithms import FedAvg, HierFAVG, SFedHP
 from sfedhp.config import CheckpointOptions
-from sfedhp.data import DataOptions
-from sfedhp.nn.models import ModelOptions
 from sfedhp.runs.sweep import sweep
 from sfedhp.wire.cost import PRESETS, Channel, ChannelOptions, LinksOptions, joules, seconds
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 from sfedhp.wire.link import WireOptions
+from tests.support import short_runs
 from tests.support.paths import ROOT
 
 SLOW = ChannelOptions(bandwidth=8000, uplink=4000, latency=0.5, transmit_power=2, receive_power=1)
-SMALL = Experiment(
+SMALL = replace(
+    short_runs.SMALL,
     rounds=2,
-    edges=2,
-    clients_per_edge=3,
+    dtype="float32",
     algorithm=SFedHP(edge_rounds=3),
-    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
-    model=ModelOptions(name="mlr"),
     checkpoint=CheckpointOptions(every=2),
 )
 DENSE = 7850 * 4  # bytes of an `mlr`

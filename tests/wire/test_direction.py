@@ -34,3 +34,16 @@ def test_which_direction_depends_on_the_tiers():
     assert Direction.to_cloud(3) is Direction.EDGE_CLOUD
     assert Direction.from_client(3) is Direction.CLIENT_EDGE
     assert Direction.to_cloud(2) is Direction.from_client(2) is Direction.CLIENT_CLOUD
+
+
+def test_the_directions_of_a_summary_are_those_with_bytes_in_its_order():
+    summary = [
+        "pm",
+        "bytes_total",
+        "bytes_edge_client",
+        "formula_edge_client",
+        "bytes_cloud_edge",
+        "bytes_x_y",
+    ]
+    assert Direction.sent_in(summary) == [Direction.EDGE_CLIENT, Direction.CLOUD_EDGE]
+    assert [direction.text for direction in Direction.sent_in(summary)] == ["edge → client", "cloud → edge"]

@@ -10,7 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.nn.conv.convolve import HALVES, SAME, Convolution, Pooled, Window, add_unpooled, max_pool
+from sfedhp.nn.conv.convolve import (
+    HALVES,
+    SAME,
+    Convolution,
+    Pooled,
+    Window,
+    add_unpooled,
+    max_pool,
+    unpooled,
+)
 from sfedhp.nn.conv.masks import NOTHING_DROPPED, Masks
 from sfedhp.nn.conv.norm import Norm, NormState, per_pixel
 from sfedhp.nn.matmul import relu_backward
@@ -40,12 +49,12 @@ class Block(NamedTuple):
     norm: Norm | None
     pools: bool
     window: Window = SAME
-    pooling: Window = HALVES  # where it pools
+    pooling: Window = HALVES  # only with pooling
     dropout: float = 0.0  # the probability that a number is dropped at the end
 
     @property
     def weight_end(self) -> int:
-        """Where the weight ends, and the bias begins if there is one."""
+        """The index in the flat vector after the weight, where the bias begins if there is one."""
         height, width = self.window.kernel
         return self.start + height * width * self.outputs * self.inputs
 
@@ -134,15 +143,15 @@ class Block(NamedTuple):
         grads = relu_backward(masks.undrop(grads, self.dropout), outputs)
         if norm is None or self.norm is None:
             bias: Tensor | None = grads.sum((1, 2, 3)).unsqueeze(1)
-            raw_grads = torch.zeros_like(raw)
+            raw_grads = grads if pooled is None else unpooled(raw, pooled, grads, self.pooling)
         else:
             gain_and_offset, bias, correction = norm.backward(grads, raw if pooled is None else pooled.values)
             self.norm.gain_and_offset(flat_grad).copy_(gain_and_offset)
             grads, raw_grads = grads.mul_(per_pixel(norm.grad_scale)), correction(raw)
-        if pooled is None:
-            raw_grads = raw_grads.add_(grads)
-        else:
-            raw_grads = add_unpooled(raw_grads, pooled.indices, grads)
+            if pooled is None:
+                raw_grads = raw_grads.add_(grads)
+            else:
+                raw_grads = add_unpooled(raw_grads, pooled.indices, grads)
         if self.biased and bias is not None:
             self.bias(flat_grad).copy_(bias)
         return convolution.backward(

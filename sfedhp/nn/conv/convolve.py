@@ -8,21 +8,23 @@ implementations, for CPU and for GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
+Size: TypeAlias = tuple[int, int]  # height and width
+
 
 class Window(NamedTuple):
     """How a convolution or a pooling moves over an image, in height and width."""
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]  # with zeros, on both sides
+    kernel: Size
+    stride: Size
+    padding: Size  # with zeros, on both sides
 
-    def size(self, image: tuple[int, int]) -> tuple[int, int]:
+    def size(self, image: Size) -> Size:
         """Height and width of the output."""
         height, width = (
             (side + 2 * around - size) // step + 1
@@ -54,21 +56,15 @@ class Convolution(Protocol):
         """
 
     def backward(
-        self,
-        weight: Tensor,
-        saved: Tensor,
-        grads: Tensor,
-        weight_grad: Tensor,
-        image: tuple[int, int] | None,
-        window: Window,
+        self, weight: Tensor, saved: Tensor, grads: Tensor, out: Tensor, image: Size | None, window: Window
     ) -> Tensor:
-        """Gradients of the rows, shaped as they are; the gradients of the weights are written.
+        """Gradients of the rows, shaped as they are; the gradients of the weights are written to `out`.
 
         Args:
             weight: as in `forward`.
             saved: the second result of `forward`.
             grads: gradients of the outputs before scaling, (clients, rows, height, width, outputs).
-            weight_grad: (clients, outputs, inputs, *kernel), memory for every client's gradients of weights.
+            out: (clients, outputs, inputs, *kernel), memory for every client's gradients of weights.
             image: height and width of the rows, if their gradients are needed; None: the result is empty.
             window: of the convolution.
         """
@@ -93,13 +89,7 @@ class DirectConvolution:
         return outputs, rows
 
     def backward(
-        self,
-        weight: Tensor,
-        saved: Tensor,
-        grads: Tensor,
-        weight_grad: Tensor,
-        image: tuple[int, int] | None,
-        window: Window,
+        self, weight: Tensor, saved: Tensor, grads: Tensor, out: Tensor, image: Size | None, window: Window
     ) -> Tensor:
         """See `Convolution`."""
         needs_input_grad = image is not None
@@ -110,7 +100,7 @@ class DirectConvolution:
             below, own, _ = torch.ops.aten.convolution_backward(
                 _channels_first(grads[client]), _channels_first(mine), matrix, *options, wanted
             )
-            weight_grad[client] = own
+            out[client] = own
             if needs_input_grad:
                 _channels_first(rows[client]).copy_(below)
         return rows
@@ -139,13 +129,7 @@ class Im2colConvolution:
         return outputs.view(*columns.shape[:4], -1), columns
 
     def backward(
-        self,
-        weight: Tensor,
-        saved: Tensor,
-        grads: Tensor,
-        weight_grad: Tensor,
-        image: tuple[int, int] | None,
-        window: Window,
+        self, weight: Tensor, saved: Tensor, grads: Tensor, out: Tensor, image: Size | None, window: Window
     ) -> Tensor:
         """See `Convolution`."""
         matrix, clients = _scaled(weight, None).flatten(2), grads.shape[0]
@@ -155,7 +139,7 @@ class Im2colConvolution:
             grads.view(clients * splits, -1, outputs).mT, saved.view(clients * splits, -1, width)
         )
         partial = partial.view(clients, splits, outputs, *window.kernel, -1).permute(0, 1, 2, 5, 3, 4)
-        torch.sum(partial, 1, out=weight_grad)
+        torch.sum(partial, 1, out=out)
         return grads.new_empty(0) if image is None else self._input_grad(matrix, grads, image, window)
 
     def splits(self, pixels: int) -> int:
@@ -165,7 +149,7 @@ class Im2colConvolution:
             splits *= 2
         return splits
 
-    def _input_grad(self, matrix: Tensor, grads: Tensor, image: tuple[int, int], window: Window) -> Tensor:
+    def _input_grad(self, matrix: Tensor, grads: Tensor, image: Size, window: Window) -> Tensor:
         """Gradients of the rows: for every pixel the sum over the neighborhoods it is part of."""
         clients, rows, height, width, outputs = grads.shape
         (tall, wide), (down, right), (above, left) = window
@@ -211,6 +195,15 @@ def max_pool(rows: Tensor, window: Window = HALVES) -> Pooled:
     """Max pooling of (clients, rows, height, width, channels); lines and columns left over are cut."""
     found = max_pool2d(_channels_first(rows.flatten(0, 1)), *window, return_indices=True)
     return Pooled(*(part.movedim(-3, -1).view(*rows.shape[:2], *part.shape[2:], -1) for part in found))
+
+
+def unpooled(rows: Tensor, pooled: Pooled, values: Tensor, window: Window = HALVES) -> Tensor:
+    """Values at the pixels that `max_pool` chose of these rows, and zeros elsewhere, shaped as the rows."""
+    values, images, indices = (_channels_first(part.flatten(0, 1)) for part in (values, rows, pooled.indices))
+    spread: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
+        values, images, *window, (1, 1), False, indices
+    )
+    return spread.movedim(-3, -1).view(rows.shape)
 
 
 def add_unpooled(rows: Tensor, indices: Tensor, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dropout by keys in the passes that are written by hand; the masks are those of `nn.dropout`."""
+"""Keyed dropout in the hand-written passes, with the masks of `nn.dropout`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sfedhp.core.keys import key, words
 class Masks:
     """The dropout masks of a training forward of some clients, in the order of its calls.
 
-    After a ReLU, what is dropped is 0 like what the ReLU has cut. So the backward of both reads the outputs
-    alone, and no mask is kept.
+    After a ReLU, a dropped value is 0 like a value that the ReLU has cut. So the backward of both reads only
+    the outputs, and no mask is stored.
     """
 
     def __init__(self, keys: Tensor | None):

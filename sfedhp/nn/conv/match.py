@@ -64,7 +64,7 @@ def _pop(parts: list[nn.Module], *kinds: type[nn.Module]) -> nn.Module | None:
 
 
 def _window(part: nn.Module) -> Window | None:
-    """How a convolution or a pooling moves; None where it does more than the passes know."""
+    """The window of a convolution or a pooling; None if it has settings that the passes do not support."""
     if isinstance(part, nn.Conv2d):
         fits = part.groups == 1 and part.padding_mode == "zeros" and not isinstance(part.padding, str)
     else:
@@ -81,19 +81,19 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _probability(part: nn.Module | None) -> float:
-    """With what probability a dropout drops; 0 where there is none."""
+    """The drop probability of a dropout; 0 if there is none."""
     return part.p if isinstance(part, nn.Dropout) else 0.0
 
 
 def _dropout_fits(part: nn.Module | None) -> bool:
-    """Whether a dropout leaves something."""
+    """Whether the drop probability of a dropout is below 1."""
     return _probability(part) < 1
 
 
 def _pop_drops(parts: list[nn.Module]) -> tuple[float, ...] | None:
-    """The dropout before each linear layer, removed from the list; None where one is elsewhere.
+    """The dropout before each linear layer, removed from the list; None if one is elsewhere.
 
-    A dropout that the passes know follows a ReLU.
+    The passes support dropout only after a ReLU.
     """
     drops, kept = list[float](), list[nn.Module]()
     waiting = 0.0

@@ -34,7 +34,7 @@ class ConvNet(NamedTuple):
 
     @property
     def drops(self) -> bool:
-        """Whether there is dropout."""
+        """Whether a block or the head has dropout."""
         return any(self.dropout) or any(block.dropout for block in self.blocks)
 
     def accepts(self, shape: torch.Size) -> bool:
@@ -45,7 +45,7 @@ class ConvNet(NamedTuple):
             return False
         *convolved, last = self._pixels(shape)
         batch_norms = [block.norm is not None and not block.norm.groups for block in self.blocks]
-        # Torch refuses batch norm of a single value, which a batch of one row with one pixel would be.
+        # Torch rejects batch norm of a single value, which a batch of one row with one pixel would be.
         single = any(norm and count < 2 for norm, count in zip(batch_norms, convolved, strict=True))
         features = self.blocks[-1].outputs * last
         fits = not self.head or self.head[0].inputs == features
@@ -148,7 +148,7 @@ class ConvNet(NamedTuple):
     def _pixels(self, shape: torch.Size) -> list[int]:
         """Pixels of the images that each convolution gives, then of those that the last block gives.
 
-        They are 0 where a window does not fit.
+        They are 0 if a window does not fit.
         """
         image, pixels = (shape[1], shape[2]), []
         for block in self.blocks:

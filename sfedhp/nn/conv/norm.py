@@ -62,7 +62,7 @@ class SharedStatistics:
     """Which pixels share a mean and a variance."""
 
     def __init__(self, groups: int, real: Tensor | None):
-        """Decide it for a batch.
+        """Choose the pixels by the kind of norm, and leave padding out of batch norm.
 
         Args:
             groups: group norm: groups of channels, in each row separately. 0: batch norm, each channel's
@@ -176,7 +176,7 @@ class NormState(NamedTuple):
 
         Returns:
             The gradients of gain and offset, (clients, 2, channels); those of the convolution's bias,
-            (clients, 1, channels), or None where they are zero; and the correction as a function of the raw
+            (clients, 1, channels), or None if they are zero; and the correction as a function of the raw
             pixels.
         """
         hat_sum = self.shared.images(self.standardize(chosen).mul_(grads)).sum(2)

@@ -1,4 +1,4 @@
-"""Whether the GPU kernels can run, and if not, why. Imports Triton only when asked about a device."""
+"""Whether the GPU kernels can run, and if not, why. Imports Triton only if a GPU is checked."""
 
 from __future__ import annotations
 

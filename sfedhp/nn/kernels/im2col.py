@@ -118,11 +118,12 @@ def _weight_matrices(
     tl.store(ordered + (group * outputs + output) * 9 * inputs + place, weight * sign, mask=inside)
 
 
-# Grid: (units, tiles of pixels). A program writes `block_pixels` columns, `block_width` numbers of each at a
-# time.   pixels        (units, count, channels); a pixel is `pixel_stride` and a channel `channel_stride`
-# apart   columns       (units, count, 9 · channels), written   coefficients  NormCoefficients of the units,
-# (units, 5, channels); read only if `normalize`   count         rows · height · width of a unit   turns
-# how many times `block_width` make up 9 · channels
+# Grid: (units, tiles of pixels). A program writes `block_pixels` columns, `block_width` numbers at a time.
+#   pixels        (units, count, channels); a pixel is `pixel_stride` and a channel `channel_stride` apart
+#   columns       (units, count, 9 · channels), written
+#   coefficients  NormCoefficients, (units, 5, channels); read only if `normalize`
+#   count         rows · height · width of a unit
+#   turns         how many times `block_width` make up 9 · channels
 @triton.jit
 def _im2col(
     pixels,

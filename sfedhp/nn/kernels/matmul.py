@@ -34,7 +34,7 @@ def matmul(
         left: (clients, rows, terms).
         right: (groups, terms, columns), each matrix shared by clients / groups consecutive clients.
         base: (clients, rows, columns), or a tensor that expands to that; None: zero.
-        activation: (clients, rows, columns), the outputs of a ReLU to go back through: the result is 0 where
+        activation: (clients, rows, columns), the outputs of a ReLU to go back through: the result is 0 if
             they are not above 0. None: there is none.
         relu: whether ReLU follows.
         out: memory for the result; it may be `base`. None: new memory.
@@ -167,10 +167,7 @@ def _matmul(
     block_terms: tl.constexpr,
 ):
     """Compute one tile of one client's result."""
-    client = tl.program_id(0).to(tl.int64)
-    row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
-    column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
-    term = tl.arange(0, block_terms)
+    client, row, column, term = _tile_indices(block_rows, block_columns, block_terms)
     left_tile = _load(left, left_strides, client, row, term[None, :], rows, terms)
     right_tile = _load(right, right_strides, client // members, term[:, None], column, terms, columns)
     total = _dot(left_tile, right_tile, precision)
@@ -194,7 +191,7 @@ def _matmul(
 #   anchor_bias  (groups, 1, outputs) or None
 #   *_strides    the three strides of each
 #   keep, keep_each, keep_stride   the number for all clients; or keep_each[client * keep_stride]
-#   pull, pull_each, pull_stride   likewise
+#   pull, pull_each, pull_stride   the same for the pull
 #   members      clients of a group
 #   kept         whether keep is not 0
 #   precision    as `nn.precision` names it
@@ -229,11 +226,8 @@ def _update_layer(
     block_terms: tl.constexpr,
 ):
     """Update one tile of one client's weight; the first tile of inputs also the bias."""
-    client = tl.program_id(0).to(tl.int64)
+    client, row, column, term = _tile_indices(block_rows, block_columns, block_terms)
     group = client // members
-    row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
-    column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
-    term = tl.arange(0, block_terms)
     left_tile = _load(left, left_strides, client, row, term[None, :], outputs, terms)
     right_tile = _load(right, right_strides, client, term[:, None], column, terms, inputs)
     keep = _factor(keep, keep_each, keep_stride, client, weight.dtype.element_ty)
@@ -253,6 +247,15 @@ def _update_layer(
         if anchor_bias is not None:
             bias_total += pull * _load(anchor_bias, anchor_bias_strides, group, 0, row, 1, outputs)
         tl.store(_at(bias, bias_strides, client, 0, row), bias_total, mask=row < outputs)
+
+
+@triton.jit
+def _tile_indices(block_rows: tl.constexpr, block_columns: tl.constexpr, block_terms: tl.constexpr):
+    """Of a program: client, rows (block, 1) and columns (1, block) of the result, and terms (block,)."""
+    client = tl.program_id(0).to(tl.int64)
+    row = (tl.program_id(1) * block_rows + tl.arange(0, block_rows))[:, None]
+    column = (tl.program_id(2) * block_columns + tl.arange(0, block_columns))[None, :]
+    return client, row, column, tl.arange(0, block_terms)
 
 
 @triton.jit

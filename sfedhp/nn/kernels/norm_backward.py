@@ -24,7 +24,14 @@ from sfedhp.nn.kernels.norm_coefficients import (
     SHIFT,
     NormCoefficients,
 )
-from sfedhp.nn.kernels.tiles import chunk_indices, coefficient, group_mean, load_2x2, top_left
+from sfedhp.nn.kernels.tiles import (
+    chunk_indices,
+    coefficient,
+    group_mean,
+    load_2x2,
+    next_chunks,
+    partial_sums,
+)
 
 
 def pool_grad(
@@ -217,15 +224,11 @@ def _norm_grad_coefficients(
     chunks_at_once: tl.constexpr,
 ):
     """Add up a unit's partial sums, and compute its correction and parameter gradients."""
-    unit = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, block_channels)
-    real = channel < channels
-    mine = sums + unit * chunks * 2 * channels + channel[None, :]
+    unit, channel, real, mine = partial_sums(sums, chunks, channels, block_channels)
     hat_sum = tl.zeros([block_channels], sums.dtype.element_ty)  # Σ δ x̂
     grad_sum = tl.zeros([block_channels], sums.dtype.element_ty)  # Σ δ
     for first in range(0, chunks, chunks_at_once):
-        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
-        inside = (chunk < chunks) & real[None, :]
+        chunk, inside = next_chunks(first, chunks, real, chunks_at_once)
         hat_sum += tl.sum(tl.load(mine + chunk * 2 * channels, mask=inside, other=0), 0)
         grad_sum += tl.sum(tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0), 0)
     norm = coefficients + unit * COUNT * channels + channel
@@ -270,13 +273,8 @@ def _raw_grad(
     block_channels: tl.constexpr,
 ):
     """Overwrite one chunk of raw outputs with their gradients."""
-    unit = tl.program_id(0).to(tl.int64)
-    pixel = (tl.program_id(1) * block_pixels + tl.arange(0, block_pixels))[:, None]
-    channel = tl.arange(0, block_channels)[None, :]
-    real = (pixel < pixels) & (channel < channels)
-    above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
-    below = above + 2 * width * channels
-    one, two, three, last = load_2x2(above, below, channels, real)
+    unit, _, pixel, channel, real = chunk_indices(pixels, channels, block_pixels, block_channels)
+    one, two, three, last, above, below = load_2x2(raw, unit, pixel, channel, real, pixels, width, channels)
     grad = tl.load(grads + (unit * pixels + pixel) * channels + channel, mask=real, other=0)
     grad *= coefficient(coefficients + unit * COUNT * channels + channel, channel, channels, SCALE)
     own = correction + unit * 2 * channels + channel

@@ -16,7 +16,7 @@ from sfedhp.nn.kernels.norm_coefficients import (
     SHIFT,
     NormCoefficients,
 )
-from sfedhp.nn.kernels.tiles import chunk_indices, group_mean, load_2x2, square, top_left
+from sfedhp.nn.kernels.tiles import chunk_indices, group_mean, load_2x2, next_chunks, partial_sums, square
 
 
 def pool_with_moments(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,9 +104,7 @@ def _pool_with_moments(
 ):
     """Pool one chunk, and compute its moments."""
     unit, chunk, pixel, channel, real = chunk_indices(pixels, channels, block_pixels, block_channels)
-    above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
-    below = above + 2 * width * channels
-    one, two, three, last = load_2x2(above, below, channels, real)
+    one, two, three, last, _, _ = load_2x2(raw, unit, pixel, channel, real, pixels, width, channels)
     largest = tl.maximum(tl.maximum(one, two), tl.maximum(three, last))
     tl.store(pooled + (unit * pixels + pixel) * channels + channel, largest, mask=real)
     # Moments of each chunk around its own mean: a large mean then costs no precision.
@@ -146,22 +144,18 @@ def _norm_coefficients(
     chunks_at_once: tl.constexpr,
 ):
     """Combine a unit's moments into its coefficients."""
-    unit = tl.program_id(0).to(tl.int64)
-    channel = tl.arange(0, block_channels)
-    real = channel < channels
-    mine = moments + unit * chunks * 2 * channels + channel[None, :]
+    unit, channel, real, mine = partial_sums(moments, chunks, channels, block_channels)
     count = 4 * pixels
     raw_mean = tl.zeros([block_channels], moments.dtype.element_ty)
     for first in range(0, chunks, chunks_at_once):
-        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
+        chunk, inside = next_chunks(first, chunks, real, chunks_at_once)
         weight = 4 * tl.minimum(pixels - chunk * block_pixels, block_pixels)
-        part = tl.load(mine + chunk * 2 * channels, mask=(chunk < chunks) & real[None, :], other=0)
+        part = tl.load(mine + chunk * 2 * channels, mask=inside, other=0)
         raw_mean += tl.sum(part * weight, 0)
     raw_mean = raw_mean / count
     squares = tl.zeros([block_channels], moments.dtype.element_ty)
     for first in range(0, chunks, chunks_at_once):
-        chunk = (first + tl.arange(0, chunks_at_once))[:, None]
-        inside = (chunk < chunks) & real[None, :]
+        chunk, inside = next_chunks(first, chunks, real, chunks_at_once)
         weight = 4 * tl.minimum(pixels - chunk * block_pixels, block_pixels)
         part = tl.load(mine + chunk * 2 * channels, mask=inside, other=0)
         within = tl.load(mine + chunk * 2 * channels + channels, mask=inside, other=0)

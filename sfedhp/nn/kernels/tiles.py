@@ -37,6 +37,21 @@ def chunk_indices(pixels, channels: tl.constexpr, block_pixels: tl.constexpr, bl
 
 
 @triton.jit
+def partial_sums(parts, chunks: tl.constexpr, channels: tl.constexpr, block_channels: tl.constexpr):
+    """Of a program in a grid (units,): unit, channels, mask, and pointers to (units, chunks, 2, channels)."""
+    unit = tl.program_id(0).to(tl.int64)
+    channel = tl.arange(0, block_channels)
+    return unit, channel, channel < channels, parts + unit * chunks * 2 * channels + channel[None, :]
+
+
+@triton.jit
+def next_chunks(first, chunks: tl.constexpr, real, chunks_at_once: tl.constexpr):
+    """The numbers of some chunks from `first` on (chunks, 1), and which of their channels there are."""
+    chunk = (first + tl.arange(0, chunks_at_once))[:, None]
+    return chunk, (chunk < chunks) & real[None, :]
+
+
+@triton.jit
 def top_left(pixel, width: tl.constexpr):
     """Index of the top left of the 2 × 2 raw pixels of a pooled pixel; `width` is that of the pooled image.
 
@@ -46,11 +61,13 @@ def top_left(pixel, width: tl.constexpr):
 
 
 @triton.jit
-def load_2x2(above, below, channels: tl.constexpr, real):
-    """The 2 × 2 raw pixels line by line, given pointers to the left ones of both lines."""
+def load_2x2(raw, unit, pixel, channel, real, pixels, width: tl.constexpr, channels: tl.constexpr):
+    """The 2 × 2 raw pixels of pooled ones, line by line; and pointers to the left ones of both lines."""
+    above = raw + unit * 4 * pixels * channels + top_left(pixel, width) * channels + channel
+    below = above + 2 * width * channels
     one, two = tl.load(above, mask=real, other=0), tl.load(above + channels, mask=real, other=0)
     three, last = tl.load(below, mask=real, other=0), tl.load(below + channels, mask=real, other=0)
-    return one, two, three, last
+    return one, two, three, last, above, below
 
 
 @triton.jit

@@ -25,7 +25,7 @@ from sfedhp.config import Experiment
 from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.engine.client_stack import ClientStack
-from sfedhp.engine.ray import actors, check_reachable, on_ray
+from sfedhp.engine.ray import actors, check_reachable, cluster, on_ray
 from sfedhp.engine.ray.actors import Actor
 from sfedhp.runs.prepare import prepare, prepare_stack
 from tests.support.paths import ROOT
@@ -117,7 +117,7 @@ def stand(monkeypatch):
     """Puts a stand-in for Ray in its place."""
     monkeypatch.setattr(actors, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(actors, "_POLL_INTERVAL", 0.0)
-    for name in actors._QUIET | actors._LOOPBACK_ONLY:
+    for name in cluster._QUIET | cluster._LOOPBACK_ONLY:
         monkeypatch.setenv(name, "unset")
 
     def put(**options):
@@ -163,9 +163,9 @@ def test_a_run_that_is_left_dismisses_its_actors(case, stand):
     assert ray.killed == 2
 
 
-def test_ray_tells_of_errors_elsewhere_than_on_standard_output(stand, capsys):
+def test_ray_prints_errors_to_standard_error(stand, capsys):
     stand()
-    actors._connect("")
+    cluster.connect("")
     sys.modules["ray._private.worker"].print_to_stdstream({"is_err": False, "pid": "raylet"}, end="")
     assert capsys.readouterr().out == "{'is_err': True, 'pid': 'raylet'}"
 
@@ -173,13 +173,13 @@ def test_ray_tells_of_errors_elsewhere_than_on_standard_output(stand, capsys):
 def test_a_cluster_is_joined_and_the_callers_signals_are_left_alone(stand):
     ray = stand()
     before = signal.getsignal(signal.SIGTERM)
-    assert actors._connect("head:6379") is ray
+    assert cluster.connect("head:6379") is ray
     assert ray.given["address"] == "head:6379"
     assert "include_dashboard" not in ray.given
     assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "unset"
     assert signal.getsignal(signal.SIGTERM) == before
     ray.given = {"kept": True}
-    thread = threading.Thread(target=actors._connect, args=("head:6379",))
+    thread = threading.Thread(target=cluster.connect, args=("head:6379",))
     thread.start()
     thread.join()
     assert ray.given == {"kept": True}
@@ -188,7 +188,7 @@ def test_a_cluster_is_joined_and_the_callers_signals_are_left_alone(stand):
 DEAD = RayError("The actor died.\nmore")
 
 
-def test_whoever_takes_a_dead_actors_place_is_asked_again(case, stand):
+def test_a_call_to_a_dead_actor_is_repeated_on_its_replacement(case, stand):
     ray = stand(cpus=(1, 1), work=[DEAD] * 3, ready=[DEAD])
     method = SFedHP(edge_rounds=1)
     spread = case.simulator(method, worker_factory=partial(on_ray, address="", actors=0))
@@ -212,7 +212,7 @@ def test_whoever_takes_a_dead_actors_place_is_asked_again(case, stand):
         ({"work": [RayTaskError(InputError("as it was"))]}, "^as it was$"),
     ],
 )
-def test_what_goes_wrong_at_work_is_said_and_actors_end(case, stand, monkeypatch, options, words):
+def test_a_failure_at_work_is_reported_and_actors_end(case, stand, monkeypatch, options, words):
     ray = stand(cpus=(1, 1), **options)
     if "ready" in options:
         monkeypatch.setattr(actors, "_START_TIMEOUT", 0.0)
@@ -234,7 +234,7 @@ def test_what_goes_wrong_at_work_is_said_and_actors_end(case, stand, monkeypatch
         ({"init": [ConnectionError("nobody\nthere")]}, 0, r"^Ray cannot be started \(nobody\): check"),
     ],
 )
-def test_what_cannot_start_is_said(case, stand, options, count, words):
+def test_a_failure_to_start_is_reported(case, stand, options, count, words):
     stand(**options)
     spread = case.simulator(SFedHP(edge_rounds=1), worker_factory=partial(on_ray, address="", actors=count))
     with pytest.raises(InputError, match=words):

@@ -15,6 +15,7 @@ from sfedhp.nn.conv.match import match_convnet
 from sfedhp.nn.models import build
 from sfedhp.nn.network import Network
 from sfedhp.nn.task import Task
+from tests.support.tensors import normal
 
 LEAD, ROWS, SHAPE, CLASSES = (2, 3), 5, (2, 7, 6), 3
 SIZES = torch.tensor([[5, 3, 3], [1, 0, 5]])
@@ -81,20 +82,16 @@ NETWORKS = {
 }
 
 
-def some(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def task(name="batch norm", **options):
     labels = torch.randint(CLASSES, (*LEAD, ROWS), generator=torch.Generator().manual_seed(1))
-    running_stats = some(*LEAD, NETWORKS[name].s).square() + 0.1
+    running_stats = normal(*LEAD, NETWORKS[name].s).square() + 0.1
     stream = key(5, torch.arange(6).reshape(LEAD))
     given = {"statistics": running_stats, **options}
-    return Task(NETWORKS[name], some(*LEAD, ROWS, *SHAPE), labels, SIZES, stream, 4, **given)
+    return Task(NETWORKS[name], normal(*LEAD, ROWS, *SHAPE), labels, SIZES, stream, 4, **given)
 
 
 def models(name="batch norm", seed=2):
-    return some(*LEAD, NETWORKS[name].d, seed=seed)
+    return normal(*LEAD, NETWORKS[name].d, seed=seed)
 
 
 @pytest.fixture(params=[DirectConvolution, Im2colConvolution])
@@ -204,7 +201,7 @@ def test_steps_are_those_of_the_plain_path(way):
 @pytest.mark.parametrize("features", [False, True])
 def test_the_models_of_the_paper_have_a_hand_written_pass(way, name, features):
     vgg = build(name, shape=(3, 32, 32), classes=10, seed=0, dtype=torch.float32, features=features)
-    inputs, labels = some(2, 3, 3, 32, 32).float(), torch.tensor([[1, 2, 3], [0, 9, 9]])
+    inputs, labels = normal(2, 3, 3, 32, 32).float(), torch.tensor([[1, 2, 3], [0, 9, 9]])
     running_stats = vgg.initial()[1].expand(2, -1).clone()
     stack = Task(
         vgg, inputs, labels, torch.tensor([3, 3]), key(0, torch.arange(2)), 3, statistics=running_stats
@@ -310,9 +307,9 @@ def test_one_pixel_cannot_be_normalized_over_rows():
 def test_images_without_an_axis_of_channels_get_one(way):
     parts = nn.Unflatten(1, (1, 7)), nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(40, CLASSES)
     own = network(*parts)
-    stack = replace(task(), network=own, inputs=some(*LEAD, ROWS, 7, 6), statistics=None)
+    stack = replace(task(), network=own, inputs=normal(*LEAD, ROWS, 7, 6), statistics=None)
     assert str(stack.gradient_path) == "convolutions by hand"
-    given = some(*LEAD, own.d, seed=3)
+    given = normal(*LEAD, own.d, seed=3)
     plain = replace(stack, force_autograd=True)
     close(stack.gradient(given, stack.everything()), plain.gradient(given, plain.everything()))
     close(stack.scores(given, stack.inputs), plain.scores(given, stack.inputs))

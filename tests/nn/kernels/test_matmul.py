@@ -24,6 +24,7 @@ from sfedhp.nn.mlp import LinearSlice
 from sfedhp.nn.network import Network
 from sfedhp.nn.precision import _current
 from sfedhp.nn.task import Task
+from tests.support.tensors import normal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLIENTS = 2
@@ -34,8 +35,7 @@ CLOCK = Clock(1, 2)
 
 
 def some(*shape, seed=0, dtype=torch.float64):
-    made = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return made.to(DEVICE, dtype)
+    return normal(*shape, seed=seed).to(DEVICE, dtype)
 
 
 def close(found, wanted):
