@@ -1,10 +1,10 @@
-"""The public battery: what every federated method must do, and the faults it must not have.
+"""The public test battery: what every federated method must do, and common faults.
 
-It knows a method by its class and by what it does on a small federation, not by its paper. So it cannot know
-which of two models should be sent, how large a server's step should be, or a constant that is off:
-`docs/extend.md` says more.
+It checks a method against its class, on a small federation, but not against its paper. So it cannot know
+which of two models should be sent, how large a server's step should be, or whether a constant is right; see
+`docs/extend.md`.
 
-`check_algorithm(MyMethod())` raises a `CheckError` that names the first thing that is wrong.
+`check_algorithm(MyMethod())` raises a `CheckError` that names the first problem.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from sfedhp.checks.faults import (
     inputs_unmodified,
     learns,
     rests_without_gradient,
+    result_is_a_client_result,
     zero_weight_is_not_read,
 )
 from sfedhp.checks.problem import CheckError
@@ -47,6 +48,7 @@ __all__ = ["CHECKS", "CheckError", "check_algorithm"]
 CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
     check.__name__: check
     for check in (
+        result_is_a_client_result,
         inputs_unmodified,
         dtype_kept,
         zero_weight_is_not_read,
@@ -73,8 +75,14 @@ CHECKS: Final[dict[str, Callable[[Algorithm], None]]] = {
 def check_algorithm(algorithm: Algorithm) -> None:
     """Run every check on a method.
 
+    Args:
+        algorithm: an instance, with few steps so that the checks are fast.
+
     Raises:
         CheckError: names the check and what was seen.
     """
+    if not isinstance(algorithm, Algorithm):
+        name = getattr(algorithm, "__name__", "MyMethod")
+        raise CheckError(f"{algorithm!r} is not an instance of a method: give an instance: {name}().")
     for check in CHECKS.values():
         check(algorithm)

@@ -1,4 +1,4 @@
-"""Checks that clients do what the class of a method declares: pulls, draws, what they keep."""
+"""Checks that clients do what the class of a method declares: pulls, draws, and personal states."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ _SLACK = 1.1  # how much stronger or weaker than declared a pull may act
 
 @dataclass
 class Watched(Task):
-    """A task that notes which rows are drawn, and how often a gradient is asked for."""
+    """A task that records which rows are drawn, and how often a gradient is computed."""
 
     drawn: list[Tensor] = field(default_factory=list)
     gradients: list[int] = field(default_factory=list)
 
-    def take(self, rows: Tensor, real: Tensor, keys: Tensor, augment: bool = True) -> Batch:
-        """See `Task.take`."""
+    def take(
+        self, rows: Tensor, real: Tensor, keys: Tensor, augment: bool = True, clients: Tensor | None = None
+    ) -> Batch:
+        """Record the rows, then call `Task.take`."""
         self.drawn.append(torch.where(real, rows, -1).sort(-1).values)
-        return super().take(rows, real, keys, augment)
+        return super().take(rows, real, keys, augment, clients)
 
     def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
-        """See `Task.gradient`."""
+        """Count the call, then call `Task.gradient`."""
         self.gradients.append(1)
         return super().gradient(model, batch, loss)
 
@@ -70,7 +72,7 @@ def pull_changes_the_step(algorithm: Algorithm) -> None:
 
 
 def pull_is_as_strong_as_declared(algorithm: Algorithm) -> None:
-    """K steps down a plane end where the rate and the pull of `step_rules()` lead."""
+    """On a linear loss, K steps end where the rate and the pull of `step_rules()` lead."""
     check_is_dataclass(algorithm)
     for rule in algorithm.step_rules():
         if not _is_plain_pull(rule):
@@ -123,7 +125,7 @@ def draws_change(algorithm: Algorithm) -> None:
 
 
 def kept_state_is_used(algorithm: Algorithm) -> None:
-    """What a client keeps changes, is read where the class says so, and decides what it predicts with."""
+    """A client's state changes, is read if and only if the class says so, and affects its predictions."""
     # Some methods keep only a part of the model, which a network may not have.
     cases = [_second_step(algorithm, problem(norm=norm)) for norm in (False, True)]
     if not leaves(cases[0].kept):
@@ -145,7 +147,7 @@ def kept_state_is_used(algorithm: Algorithm) -> None:
 
 
 class _SecondStep(NamedTuple):
-    """What a client's step makes of what it kept."""
+    """The result of a client's second step, which starts from the state of the first."""
 
     kept: Any  # after a first step
     changed: bool  # by the first step
@@ -154,7 +156,7 @@ class _SecondStep(NamedTuple):
 
 
 def _second_step(algorithm: Algorithm, case: Problem) -> _SecondStep:
-    """Two steps of all clients, the second also with a state that is not a number."""
+    """Two steps of all clients; the second also with a state of NaN, to see whether it is read."""
     simulator = case.simulator(algorithm)
     start, received, task = simulator.state.personal, simulator.received(), lent_task(simulator)
     clock = Clock(1, 1 if algorithm.tiers == 3 else 0)
@@ -183,7 +185,7 @@ def _models(method: Algorithm, task: Task | None = None) -> list[Tensor]:
 
 
 class _Plane(Task):
-    """Clients whose loss falls equally along every weight."""
+    """Clients with a linear loss, which falls equally along every weight."""
 
     def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
         return torch.ones_like(dense(model)) + self.weight_decay * dense(model)
@@ -228,7 +230,7 @@ def _dense(tree: Any) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether all tensors are the same; NaN is the same as NaN."""
+    """Whether all tensors are equal, with NaN equal to NaN."""
     return all(
         torch.equal(first.nan_to_num(7.0), second.nan_to_num(7.0))
         for first, second in zip(leaves(one), leaves(other), strict=True)

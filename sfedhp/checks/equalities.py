@@ -48,7 +48,7 @@ def equal_one_by_one(algorithm: Algorithm) -> None:
 
 
 def equal_over_a_link(algorithm: Algorithm) -> None:
-    """Every message as bytes gives the same as the simulator."""
+    """Encoding every message as bytes gives the same results as the simulator."""
     case = problem()
     simulator = case.simulator(algorithm)
     finish(simulator)
@@ -146,14 +146,14 @@ def repeatable(algorithm: Algorithm) -> None:
 
 
 def _lost(clock: Clock, ids: Tensor) -> Tensor:
-    """Now this client is silent, now a whole edge in one of its rounds."""
+    """Which members do not reply at a time: single clients, and a whole edge in one of its rounds."""
     turn = int(clock.cloud_round)
     one = ids == (5 * turn + clock.edge_round) % (EDGES * CLIENTS)
     return one | (ids < CLIENTS) & (turn == 1) & (clock.edge_round == 0)
 
 
 def _is_lost(clock: Clock, id_: Tensor) -> bool:
-    """Whether one client is silent now."""
+    """Whether one client does not reply at this time."""
     return bool(_lost(clock, id_))
 
 
@@ -164,7 +164,7 @@ def _as_it_is(sent: Tensor) -> Tensor:
 def _alone(
     algorithm: Algorithm, case: Problem, sampled: int, silent: bool, carry: Carry
 ) -> tuple[Cloud, list[Client]]:
-    """The same rounds with every role by itself."""
+    """The same rounds with every role as an object of its own, without stacking."""
     clients = []
     for edge in range(EDGES):
         for seat in range(CLIENTS):

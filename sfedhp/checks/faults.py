@@ -1,4 +1,4 @@
-"""Checks against the faults of public code: steps without effect, hidden terms, arguments written into."""
+"""Checks against common faults of public code: steps without effect, hidden terms, modified arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.base import Algorithm, step_clients
 from sfedhp.checks.problem import (
     CLASSES,
     CLIENTS,
@@ -19,10 +19,12 @@ from sfedhp.checks.problem import (
     CheckError,
     check_is_dataclass,
     leaves,
+    lent_task,
     outcome,
     problem,
 )
 from sfedhp.config import EvaluationOptions
+from sfedhp.core.errors import InputError
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Batch, Clock
 from sfedhp.nn.losses import Loss
@@ -31,8 +33,19 @@ from sfedhp.runs.build import Rows
 from sfedhp.runs.evaluation import Evaluator
 
 
+def result_is_a_client_result(algorithm: Algorithm) -> None:
+    """A client's step returns a `ClientResult`."""
+    simulator = problem().simulator(algorithm)
+    try:
+        step_clients(
+            algorithm, simulator.received(), simulator.state.personal, lent_task(simulator), Clock(0)
+        )
+    except InputError as error:
+        raise CheckError(str(error)) from error
+
+
 def inputs_unmodified(algorithm: Algorithm) -> None:
-    """No function writes into what it was given."""
+    """No function modifies its arguments."""
     case = problem()
     simulator = case.simulator(algorithm)
     state = simulator.state
@@ -108,7 +121,7 @@ def zero_weight_is_not_read(algorithm: Algorithm) -> None:
 
 
 def rests_without_gradient(algorithm: Algorithm) -> None:
-    """Where no data pulls, a client stays where it started: no hidden weight decay."""
+    """Without a gradient, a client's model does not move: there is no hidden weight decay."""
     check_is_dataclass(algorithm)
     penalties = [rule.sparsity for rule in algorithm.step_rules() if rule.sparsity is not None]
     method = replace(algorithm, **{penalty.name: 0.0 for penalty in penalties})
@@ -122,7 +135,7 @@ def rests_without_gradient(algorithm: Algorithm) -> None:
 
 
 def global_model_moves(algorithm: Algorithm) -> None:
-    """A round changes the global model, where there is one."""
+    """A round changes the global model, if the method has one."""
     simulator = problem().simulator(algorithm)
     for _ in simulator.run(1):
         pass
@@ -149,7 +162,7 @@ def learns(algorithm: Algorithm) -> None:
 
 
 class _Still(Task):
-    """Clients whose loss is flat."""
+    """Clients with a constant loss, so that every gradient is zero."""
 
     def gradient(self, model: Tensor | Factored, batch: Batch, loss: Loss | None = None) -> Tensor:
         return self.weight_decay * dense(model)

@@ -80,7 +80,7 @@ def problem(
 
 
 def lent_task(simulator: Simulator) -> Task:
-    """The task of all clients, with the running statistics of now."""
+    """The task of all clients, with the current running statistics."""
     return replace(simulator.task, statistics=simulator.state.statistics)
 
 
@@ -98,7 +98,7 @@ def outcome(simulator: Simulator) -> list[tuple[str, Tensor]]:
 
 
 def same(what: str, name: str, first: Tensor, second: Tensor) -> None:
-    """Refuse two tensors that differ by more than rounding."""
+    """Raise a `CheckError` if two tensors differ by more than rounding."""
     gap, scale = float((first - second).norm()), float(second.norm())
     if not gap <= TOLERANCE[first.dtype] * scale:
         raise CheckError(f"{what}: {name} differs by {gap:.1e} of {scale:.1e}.")

@@ -1,4 +1,4 @@
-"""Checks of servers: what members weigh, how far a server goes, and that sums suffice where declared."""
+"""Checks of servers: weights of members, the size of the server's step, and whether sums suffice."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def server_goes_as_far_as_an_option_says(algorithm: Algorithm) -> None:
         size, weights = problem().initial.shape[-1], _weights(algorithm, uploads)
         some = weights.clone()
         some[..., -1] = 0
-        way = _way(after, uploads, weights, size)
-        if abs(way - 1) < _RATIO or abs(_way(after, uploads, some, size) - way) > _RATIO:
+        mixing = _mixing(after, uploads, weights, size)
+        if abs(mixing - 1) < _RATIO or abs(_mixing(after, uploads, some, size) - mixing) > _RATIO:
             continue
         for other in _other_options(algorithm):
             step = next(step for name, step, _ in _server_steps(other, uploads) if name == tier)
-            if abs(_way(step, uploads, weights, size) - way) > _RATIO * abs(way):
+            if abs(_mixing(step, uploads, weights, size) - mixing) > _RATIO * abs(mixing):
                 break
         else:
             raise CheckError(
-                f"the server's step: the {tier} goes {way:.3g} of the way to the mean of its members, and no "
-                f"option says so: use weighted_mean, or make it a field of the class."
+                f"the server's step: the {tier} goes {mixing:.3g} of the way to the mean of its members, and "
+                f"no option says so: use weighted_mean, or make it a field of the class."
             )
 
 
 def sums_suffice_where_declared(algorithm: Algorithm) -> None:
-    """Clients' server does the same with their mean in the place of every upload, if the class says so."""
+    """If `needs_only_sums`, replacing every upload by their mean does not change the clients' server."""
     simulator = problem().simulator(algorithm)
     uploads = _real_uploads(algorithm, simulator)
     members = uploads.shape[-2]
@@ -114,8 +114,8 @@ def _server_steps(
         yield "cloud", after_cloud, real
 
 
-def _way(after: ServerStep, uploads: Tensor, weights: Tensor, size: int) -> float:
-    """How far a server's model goes when that of every member goes a unit in one direction."""
+def _mixing(after: ServerStep, uploads: Tensor, weights: Tensor, size: int) -> float:
+    """The share β of the way to the mean: how far a server's model moves if all uploads move by one."""
     generator = torch.Generator().manual_seed(0)
     direction = torch.randn(size, generator=generator, dtype=uploads.dtype)
     moved = uploads.clone()
@@ -144,7 +144,7 @@ def _weights(algorithm: Algorithm, uploads: Tensor) -> Tensor:
 
 
 def _real_uploads(algorithm: Algorithm, simulator: Simulator) -> Tensor:
-    """What clients really send in the first round."""
+    """The uploads of the first round, after steps on the clients' rows."""
     task = lent_task(simulator)
     result = algorithm.client_step(simulator.received(), simulator.state.personal, task, Clock(0))
     return dense(result.upload)

@@ -1,4 +1,4 @@
-"""What released models tell about single rows: membership inference with shadow runs; `sfedhp audit`."""
+"""What released models reveal about single rows: membership inference with shadow runs (`sfedhp audit`)."""
 
 from __future__ import annotations
 

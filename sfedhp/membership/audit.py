@@ -1,4 +1,4 @@
-"""Membership inference against the models of a run: whether they tell which rows they were trained with.
+"""Membership inference against the models of a run: do they reveal which rows they were trained on?
 
 Two attackers ask a released model about rows of which half may be training rows: one compares losses with a
 threshold, one compares them with those of shadow runs, which it trains itself on data of the same kind:
@@ -31,16 +31,16 @@ from sfedhp.runs.run import restore
 
 WHAT: Final = {"pm": "client", "em": "edge", "gm": "global"}
 _WRONG: Final = 0.01  # the share of others that an attacker may take for members
-_FEWEST: Final = 4  # shadow runs, of which some hold a row and some do not
+_FEWEST: Final = 4  # shadow runs: enough that some have trained on a row and some have not
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one attacker finds in the models of one tier."""
+    """The result of one attacker on the models of one tier."""
 
     tier: str  # client, edge or global
     attack: str  # threshold, or likelihood-ratio
-    area: Area  # under the ROC curve; 0.5: the models tell nothing
+    area: Area  # under the ROC curve; 0.5: the models reveal nothing
     found: float  # share of members found where one in a hundred others is taken for one
     members: int
     others: int
@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the models of a run tell about membership."""
+    """What the models of a run reveal about membership."""
 
     findings: tuple[Finding, ...]
     rounds: int
@@ -77,9 +77,9 @@ def audit(
     Args:
         folder: the run's; its data must be there as well.
         shadows: runs that the stronger attacker trains; 0: only losses are compared with a threshold.
-        algorithm: the method, where it is the user's own.
-        data: the data, where the run began with the user's own from Python.
-        model: the module, where the run began with the user's own from Python.
+        algorithm: the method, if it is the user's own.
+        data: the data, if the run was started with data from Python.
+        model: the module, if the run was started with one from Python.
         report: called after each shadow run with how many are done.
 
     Raises:
@@ -100,7 +100,7 @@ def audit_run(
     model: Model | None = None,
     report: Callable[[int], None] | None = None,
 ) -> Audit:
-    """Attack the models of a run in the state in which it is; see `audit`.
+    """Attack the models of a run in its current state; see `audit`.
 
     Raises:
         InputError: it cannot be attacked.
@@ -131,7 +131,7 @@ def audit_run(
 
 
 def _check(prepared: Prepared, shadows: int) -> None:
-    """Refuse what cannot be attacked in this way."""
+    """Reject runs that cannot be attacked in this way."""
     federation = prepared.federation
     if federation.problem != "classification" or prepared.simulator.algorithm.predicts_from_features:
         raise InputError("Membership is audited for models that give scores of classes: choose another run.")
@@ -140,9 +140,7 @@ def _check(prepared: Prepared, shadows: int) -> None:
     if not any(
         len(train) and len(test) for train, test in zip(federation.train, federation.test, strict=True)
     ):
-        raise InputError(
-            "No client has both training and test rows, of which some could be found: set data.test_share."
-        )
+        raise InputError("No client has both training and test rows to compare: set data.test_share.")
     if 0 < shadows < _FEWEST:
         raise InputError(f"shadows = {shadows} is too few: use at least {_FEWEST}, or 0 for none.")
 
@@ -169,8 +167,8 @@ def _ratios(
 ) -> dict[str, Tensor]:
     """log N(x; in) − log N(x; out) of each row: means of its own, one deviation for all rows.
 
-    The gap between the two means is uncertain where few shadow runs hold the row, or lack it. It is drawn
-    towards that of all rows, by as much as its scatter between rows is no more than chance.
+    The gap between the two means is uncertain if few shadow runs contain the row, or few do not. It is shrunk
+    towards the gap of all rows, by the part of its variance between rows that chance explains.
     """
     found = {}
     for kind, value in target.items():

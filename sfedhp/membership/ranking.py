@@ -1,4 +1,4 @@
-"""How well a score tells members from others: the area under the ROC curve, with DeLong's interval.
+"""How well a score separates members from others: the area under the ROC curve, with DeLong's interval.
 
 Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves: A Nonparametric
 Approach. E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson. Biometrics 44, 1988.
@@ -28,8 +28,8 @@ class Area(NamedTuple):
 def area_over(groups: Iterable[tuple[Numbers, Numbers]]) -> Area:
     """The area over pairs of a member and another row of the same group, such as a client.
 
-    Rows are compared within their group alone: that clients differ says nothing about membership. Groups are
-    independent given their models, and count by their pairs.
+    Rows are compared only within their group, because differences between clients say nothing about
+    membership. Groups are independent given their models, and weighted by their number of pairs.
 
     Args:
         groups: the scores of members and of others; larger ones speak for membership.

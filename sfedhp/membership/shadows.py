@@ -1,4 +1,4 @@
-"""Shadow runs: the same experiment on other divisions of each client's rows, many at once in one stack."""
+"""Shadow runs: the same experiment on other splits of each client's rows, many at once in one stack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Pools = Sequence[NDArray[np.int64]]
 
 
 def pools_of(federation: Federation) -> Pools:
-    """The rows of each client that an attacker asks about: those it trains with, then those it tests with."""
+    """The rows of each client that an attacker asks about: its training rows, then its test rows."""
     return [np.concatenate(pair) for pair in zip(federation.train, federation.test, strict=True)]
 
 
@@ -51,7 +51,7 @@ def shadow_losses(
         federations: one for each shadow run.
         pools: the rows of each client, in the order of the losses.
         rounds: how many the run has done.
-        model: the user's own, where the run had one from Python.
+        model: the user's own, if the run was started with one from Python.
     """
     experiments = [
         replace(experiment, seed=experiment.seed + 1 + shadow, rounds=rounds)

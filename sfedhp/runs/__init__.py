@@ -1,1 +1,1 @@
-"""An experiment from its config to its folder: prepare, run, evaluate, record, resume, sweep, newcomers."""
+"""Runs experiments: prepare, run, evaluate, record, resume, sweep, and personalize for newcomers."""

@@ -1,4 +1,4 @@
-"""Whether federating helps: the models of a comparison beside training alone and beside pooled rows."""
+"""Does federating help? Compares the models of a comparison with training alone and with pooled rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EQUAL: Final = 0.05  # points, or % of an error; less is not a difference in a 
 
 
 class Figures(NamedTuple):
-    """How a kind of model of one method compares; None where there is nothing to compare with.
+    """How a kind of model of one method compares; None if there is nothing to compare with.
 
     A gain is in points of a percentage, or in % of an error, and positive where the model is better.
     """
@@ -58,7 +58,7 @@ class Benefit:
         return _by_client(self._scores(ALONE), "pm")
 
     def figures(self, method: str, kind: str) -> Figures | None:
-        """How a kind of model of a method compares; None where the method has none."""
+        """How a kind of model of a method compares; None if the method has none."""
         value, run = self._value(method, kind), self.runs.get(method)
         if value is None or run is None:
             return None
@@ -84,12 +84,12 @@ class Benefit:
         }
 
     def sentences(self) -> list[str]:
-        """What each tier's best model gains; then what follows. Nothing without training alone."""
+        """Sentences on what each tier's best model gains, and a conclusion; none without training alone."""
         if self.alone is None:
             return []
         clauses, rising = [], []
         for kind in KINDS:
-            if (method := self._best(kind)) is not None:
+            if (method := self.best(kind)) is not None:
                 clauses.append(self._clause(method, kind))
                 if rises(self.runs[method].history).get(kind):
                     rising.append(kind.upper())
@@ -108,6 +108,18 @@ class Benefit:
         sentence = f"Training alone has {name}{self._text(self.alone)}{bound}: {'; '.join(clauses)}{more}."
         return [sentence, *self._conclusion()]
 
+    def best(self, kind: str) -> str | None:
+        """The federated method whose models of this kind are best at the end, on validation rows if any."""
+        values: dict[str, tuple[float, float]] = {}
+        for method, run in self.runs.items():
+            value = self._value(method, kind)
+            if value is not None and method not in (ALONE, POOLED):
+                column, sign = self.metric.column(kind), 1 if self.metric.higher_is_better else -1
+                evaluated = [row for row in run.history if row.get(column) is not None]
+                validated = evaluated[-1].get(f"{column}_validation") or 0.0
+                values[method] = (sign * validated, sign * value)
+        return max(values, key=lambda method: values[method], default=None)
+
     def _clause(self, method: str, kind: str) -> str:
         """One kind of model of one method against both bounds."""
         found, value = self.figures(method, kind), self._value(method, kind)
@@ -123,11 +135,11 @@ class Benefit:
         return f"the best {_MODELS[kind]} ({method}, {self._text(value)}) {verb} {listed(gaps)}{worse}"
 
     def _conclusion(self) -> list[str]:
-        """What to do with the models, where training alone has the better ones for a client's own rows."""
-        values = [self._value(method, kind) for kind in KINDS if (method := self._best(kind)) is not None]
+        """The conclusion if training alone has better models for a client's own rows."""
+        values = [self._value(method, kind) for kind in KINDS if (method := self.best(kind)) is not None]
         if any(value is not None and self._gain(value, self.alone or 0.0) >= _EQUAL for value in values):
             return []
-        kinds = [kind for kind in ("em", "gm") if self._best(kind) is not None]
+        kinds = [kind for kind in ("em", "gm") if self.best(kind) is not None]
         if not kinds:
             return ["For the rows that each client holds, training alone is enough."]
         shared, verb = [_MODELS[kind] for kind in kinds], "is" if kinds == ["gm"] else "are"
@@ -139,23 +151,11 @@ class Benefit:
             f"{verb} for what a client alone cannot do: {others}, and clients that join later."
         ]
 
-    def _best(self, kind: str) -> str | None:
-        """The federated method whose models of this kind are best at the end, on validation rows if any."""
-        values: dict[str, tuple[float, float]] = {}
-        for method, run in self.runs.items():
-            value = self._value(method, kind)
-            if value is not None and method not in (ALONE, POOLED):
-                column, sign = self.metric.column(kind), 1 if self.metric.higher_is_better else -1
-                evaluated = [row for row in run.history if row.get(column) is not None]
-                validated = evaluated[-1].get(f"{column}_validation") or 0.0
-                values[method] = (sign * validated, sign * value)
-        return max(values, key=lambda method: values[method], default=None)
-
     def _value(self, method: str, kind: str) -> float | None:
         """The main metric of a method's models of this kind after the last round."""
         if method not in self.runs:
             return None
-        value: float | None = self.runs[method].summary[f"{self.metric.column(kind)}_last"]
+        value: float | None = self.runs[method].summary.get(f"{self.metric.column(kind)}_last")
         return value
 
     def _gain(self, value: float, other: float) -> float:
@@ -165,7 +165,7 @@ class Benefit:
         return 100 * (other - value) / other if other else 0.0
 
     def _gap(self, gain: float, what: str) -> str:
-        """How far above or below something."""
+        """A difference in words: how much better or worse a value is than another."""
         if abs(gain) < _EQUAL:
             return f"as good as {what}"
         if self.metric.percent:

@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 def build_network(
     experiment: Experiment, shape: Sequence[int], outputs: int, model: Model | None = None
 ) -> Network:
-    """The experiment's network for inputs of this shape.
+    """Build the experiment's network for inputs of this shape.
 
     Args:
         experiment: names the model, and decides its initial weights.
@@ -141,7 +141,7 @@ def build_counting(experiment: Experiment, problem: Problem, loss: RowLoss, unit
 
 
 def target_unit(federation: Federation) -> Tensor | None:
-    """The deviation of each target in the training rows, (targets,); None where there are no numbers."""
+    """The deviation of each target in the training rows, (targets,); None if there are no numbers."""
     scaling = federation.target_scaling
     return None if scaling is None else torch.from_numpy(np.asarray(scaling.spread))
 

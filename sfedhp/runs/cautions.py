@@ -1,4 +1,4 @@
-"""Sentences before the first round: on inputs and models with which training usually fails.
+"""Warnings before the first round: inputs and models with which training usually fails.
 
 The rules are in docs/concepts.md.
 """
@@ -30,7 +30,7 @@ _CLOSE: Final = 1e-3
 
 
 def cautions_of(prepared: Prepared) -> list[str]:
-    """What to tell the user before a run, or a stack of runs, starts; one sentence each."""
+    """The warnings before a run, or a stack of runs, starts; one sentence each."""
     simulator = prepared.simulator
     run = (0,) * simulator.runs
     model, statistics = simulator.initial[run], simulator.statistics[run]
@@ -40,7 +40,7 @@ def cautions_of(prepared: Prepared) -> list[str]:
 def cautions(
     experiment: Experiment, federation: Federation, network: Network, model: Tensor, statistics: Tensor
 ) -> list[str]:
-    """The same with everything at hand.
+    """Like `cautions_of`, for parts of a run that are already prepared.
 
     Args:
         experiment: as resolved.
@@ -75,7 +75,7 @@ def cautions(
 
 
 def nothing_to_share(name: str, algorithm: PartlyPersonal, network: Network) -> str | None:
-    """A model without one of the two parts that the method needs."""
+    """A warning for a model of which the method would keep no part, or all parts, at clients."""
     own = part(network, algorithm.own, torch.device("cpu"))
     if not own.any():
         return f"The model has no {algorithm.own} layers for {name} to keep at clients: here it is FedAvg."
@@ -88,7 +88,7 @@ def nothing_to_share(name: str, algorithm: PartlyPersonal, network: Network) -> 
 
 
 def large_inputs(algorithm: Algorithm, rows: Tensor, names: tuple[str, ...] = ()) -> str | None:
-    """Inputs for which the method's steps on data are far too large.
+    """A warning for inputs for which the method's steps on data are far too large.
 
     The curvature of a linear layer's loss is at most h = λ_max(Σ x xᵀ/n)/2, and a step of rate η overshoots
     more each time where ηh > 2. Most losses are flatter, so only a hundred times that much counts.
@@ -117,10 +117,10 @@ def large_inputs(algorithm: Algorithm, rows: Tensor, names: tuple[str, ...] = ()
 
 
 def probabilities(scores: Callable[[float, float], Tensor]) -> str | None:
-    """A model that ends in a softmax or a sigmoid, which the loss applies itself.
+    """A warning for a model that ends in a softmax or a sigmoid, which the loss applies itself.
 
-    A log-softmax is not meant: applied twice, it gives the same. Scores of other models may be between 0 and
-    1 by chance, but they grow with the weights, and without a normalization with the inputs.
+    A log-softmax gives no warning: applied twice, it gives the same. Scores of other models may be between 0
+    and 1 by chance, but they grow with the weights, and without a normalization with the inputs.
 
     Args:
         scores: of the model in evaluation mode, for some inputs times a number, and its initial weights

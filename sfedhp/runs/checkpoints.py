@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
 
     round: int
     tensors: dict[str, Tensor]
-    about: Mapping[str, Any]  # where its numbers come from: config, data, model; and what diverged
+    about: Mapping[str, Any]  # its provenance (config, data, model), and what diverged
 
 
 def write(folder: Path, rounds: int, trees: Mapping[str, Any], **about: Any) -> None:
@@ -71,7 +71,7 @@ def save(state: State, folder: Path, **about: Any) -> None:
 
 
 def load(simulator: Simulator, folder: Path) -> State | None:
-    """The newest state that can be read, for this simulator; None where there is no checkpoint.
+    """The newest readable state, for this simulator; None if there is no checkpoint.
 
     Raises:
         InputError: there are checkpoints and none of them can be read.
@@ -87,7 +87,7 @@ def read(
     needs: Collection[str] = (),
     remedy: str = "start the run again from the beginning in another folder",
 ) -> Checkpoint | None:
-    """The newest checkpoint that can be read; None where there is none.
+    """The newest checkpoint that can be read; None if there is none.
 
     Args:
         folder: of the checkpoints.
@@ -120,7 +120,7 @@ def read(
 
 
 def read_about(folder: Path) -> Mapping[str, Any]:
-    """What the newest checkpoint that can be read says beside its tensors; nothing where there is none."""
+    """What the newest checkpoint that can be read says beside its tensors; nothing if there is none."""
     for path in _newest_first(folder):
         try:
             return _about(read_metadata(path))

@@ -17,7 +17,7 @@ from sfedhp.runs.provenance import METHOD, SOURCE, anatomy, contrast, difference
 
 
 def provenance_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
-    """What a checkpoint keeps about where its numbers come from.
+    """The provenance in a checkpoint: the config, and hashes of data and model.
 
     Args:
         prepared: the run, or the stack it is in.
@@ -31,12 +31,12 @@ def provenance_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
 
 
 def error_of(checkpoint: Checkpoint) -> str | None:
-    """What diverged in the run of a checkpoint; None where nothing did."""
+    """What diverged in the run of a checkpoint; None if it did not diverge."""
     return checkpoint.about.get("trouble")
 
 
 def check_not_diverged(checkpoint: Checkpoint, folder: Path) -> None:
-    """Refuse to continue a run that diverged: from the same state it would diverge again.
+    """Refuse to continue a run that diverged, because it would diverge again from the same state.
 
     Raises:
         InputError: it did.
@@ -131,12 +131,12 @@ def check_data_and_model(checkpoint: Checkpoint, folder: Path, prepared: Prepare
 
 
 def _difference(experiment: Experiment, then: Mapping[str, Any], algorithm: Algorithm | None) -> str | None:
-    """The first setting that is not as it was in a recorded config, in words.
+    """The first setting that differs from a recorded config, in words.
 
     Args:
         experiment: as it is now.
         then: the recorded config.
-        algorithm: the method, where it is the user's own: its options are compared as they were recorded.
+        algorithm: the method, if it is the user's own: its options are compared as they were recorded.
     """
     before = to_dict(experiment_of(then, algorithm))  # a key that a later version added has its default
     if algorithm is not None:

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 from sfedhp.algorithms import ALGORITHMS, is_method, method_class
 from sfedhp.config import Experiment, tables_of
 from sfedhp.core.errors import InputError
+from sfedhp.core.imports import what_to_name
 from sfedhp.core.options import fields_of, help_of, types_of
 from sfedhp.runs.provenance import METHOD
 
-# Words that other programs, or `sweep`, have for something else here, and what to write instead.
+# Words that other programs or `sweep` use, and what to write here instead.
 _MEANT: Final = {
     "seeds": "seed=7 sets one, and `sfedhp sweep algorithm=sfedhp,fedavg seeds=3` repeats each with three",
     "clients": "edges times clients_per_edge is their number: edges=2 clients_per_edge=3 are 6 clients",
@@ -108,9 +109,8 @@ def check_method(key: str, name: Any) -> str:
     if isinstance(name, str) and is_method(name):
         method_class(name)
         return name
-    near = difflib.get_close_matches(str(name), ALGORITHMS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"use {', '.join(ALGORITHMS)}, or package.module:Class."
-    raise InputError(f"{key} = {name!r} is not a method: {hint}")
+    use = f"use {', '.join(ALGORITHMS)}, or package.module:Class."
+    raise InputError(f"{key} = {name!r} is not a method: {what_to_name(str(name), ALGORITHMS, use)}")
 
 
 def check_key(key: str, own: tuple[str, ...] = ()) -> None:
@@ -129,19 +129,34 @@ def check_key(key: str, own: tuple[str, ...] = ()) -> None:
     if key in _MEANT:
         raise InputError(f"There is no key {key}: {_MEANT[key]}.")
     if key in config_tables():
-        first = next(option for option in common_options() if option.startswith(f"{key}."))
+        (first,) = keys_named(key)
         raise InputError(f"{key} is a section and not a key: write {key}.KEY=VALUE, for example {first}=…")
     # A right name in the wrong section, or in none, is as common as a misspelt one.
-    candidates: dict[str, list[str]] = {}
-    for full in sorted(known):
-        section, _, name = full.rpartition(".")
-        candidates.setdefault(full, []).append(full)
-        if section and not is_method(section):
-            candidates.setdefault(name, []).append(full)
+    candidates = _keys_by_name(own)
     for wanted in (key, key.rpartition(".")[2]):
         if near := difflib.get_close_matches(wanted, candidates, n=1):
             raise InputError(f"There is no key {key}: did you mean {' or '.join(candidates[near[0]])}?")
     raise InputError(f"There is no key {key}: `sfedhp run --help-all` lists all keys.")
+
+
+def keys_named(name: str) -> list[str]:
+    """The keys that someone may mean by a name: itself, one of this section, or those of this last part."""
+    if full_key(name) in all_keys():
+        return [name]
+    if name in config_tables():
+        return [next(key for key in common_options() if key.startswith(f"{name}."))]
+    return _keys_by_name().get(name, [])
+
+
+def _keys_by_name(own: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """All keys in full, by what may be written for them: themselves, or their last part."""
+    keys: dict[str, list[str]] = {}
+    for full in sorted(all_keys(own)):
+        section, _, name = full.rpartition(".")
+        keys.setdefault(full, []).append(full)
+        if section and not is_method(section):
+            keys.setdefault(name, []).append(full)
+    return keys
 
 
 def _options(section: str, kind: Any) -> Iterator[Option]:

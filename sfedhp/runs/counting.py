@@ -1,11 +1,13 @@
-"""What a client counts on its own rows: sums from which `runs.metrics` computes every metric.
+"""The counts of a client on its own rows: sums from which `runs.metrics` computes every metric.
 
-Sums of several clients can be added, so a client of a deployment reports them and no row. All are exact but
-those of the AUROC: they are a histogram of the scores, `BINS` wide, and scores of one bin count as equal.
+Sums of several clients can be added, so a client of a deployment reports only sums and no rows. They are
+exact, except those of the AUROC: these are a histogram of the scores with `BINS` bins, and scores in one bin
+count as equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,18 +22,19 @@ from sfedhp.runs.metrics import Counts
 
 BINS: Final = 1024  # of the log-odds of a class or label
 _RANGE: Final = 16.0  # log-odds beyond ± this fall into the outermost bins
+_LINEAR: Final = 0.3  # up to about these log-odds bins are equally wide, beyond them wider and wider
 
 
 class Scored(NamedTuple):
-    """What a kind of model does with the rows of every client."""
+    """The counts and predictions of a kind of model on the rows of every client."""
 
     counts: Counts
-    predicted: Tensor  # (*lead, rows): the class of each row, of no meaning where a row only pads; or no rows
+    predicted: Tensor  # (*lead, rows): the class of each row, meaningless for padding rows; or no rows
 
 
 @dataclass(frozen=True)
 class Counting:
-    """What is counted in a run."""
+    """The options of counting in a run: metrics, problem, loss and unit."""
 
     problem: Problem = CLASSIFICATION
     metrics: tuple[Metric, ...] = (CLASSIFICATION.main,)
@@ -40,7 +43,7 @@ class Counting:
     unit: Tensor | float = 1.0
 
     def count(self, scores: Tensor, labels: Tensor, real: Tensor) -> Scored:
-        """Count rows.
+        """The counts and losses of each client's rows, and the predicted classes.
 
         Args:
             scores: (*lead, rows, outputs).
@@ -112,7 +115,7 @@ def _numbers(counting: Counting, scores: Tensor, labels: Tensor, real: Tensor) -
 
 
 def _values(counting: Counting, scores: Tensor, labels: Tensor, real: Tensor) -> dict[str, Tensor]:
-    """As for numbers, but all values of an input count as one target."""
+    """The values of a reconstruction: all values of an input count as one target."""
     error = scores.double() - labels.double()
     return {
         "squared": _sum(error.square().mean(-1), real).unsqueeze(-1),
@@ -149,7 +152,9 @@ def _hits(held: Tensor, predicted: Tensor) -> dict[str, Tensor]:
 
 def _histograms(odds: Tensor, positive: Tensor, real: Tensor) -> dict[str, Tensor]:
     """How many positive and negative rows of each class fall into each bin, (*lead, classes, BINS)."""
-    bins = ((odds.double() + _RANGE) * (BINS / (2 * _RANGE))).nan_to_num().clamp(0, BINS - 1).long().mT
+    # Narrow around 0, where the scores of a model that has hardly learnt are.
+    place = torch.asinh(odds.double() / _LINEAR) / math.asinh(_RANGE / _LINEAR)
+    bins = ((place + 1) * (BINS / 2)).nan_to_num().clamp(0, BINS - 1).long().mT
     shape = (*bins.shape[:-1], BINS)
     found = {}
     for name, rows in (("positives", positive), ("negatives", ~positive & real.unsqueeze(-1))):

@@ -1,7 +1,7 @@
 """A sweep over several devices: a process for each, which takes the next stack of runs when it is free.
 
-Results are in the folders of the runs. So the process that started the sweep reads them there, as it does
-with runs that an earlier command has finished.
+The results are in the folders of the runs. The process that started the sweep reads them there, like runs
+that an earlier command has finished.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from sfedhp.config import Experiment
+from sfedhp.core.engine import EngineOptions
 from sfedhp.core.errors import InputError
 from sfedhp.engine.memory import keep_freed_memory
 from sfedhp.runs.environment import devices_of
 from sfedhp.runs.loop import Report, Stop
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event
 
 _POLL: Final = 0.2  # s
 
@@ -36,7 +41,7 @@ def sweep_on_devices(
     report: Report | None,
     stop: Stop | None,
 ) -> bool:
-    """Compute a sweep on the devices of its first experiment; False where it names none.
+    """Compute a sweep on the devices of its first experiment; False if it names none.
 
     Args:
         sweep: `runs.sweep.sweep`, which every process calls.
@@ -89,7 +94,7 @@ def run_on_devices(
         InputError: a process failed; the first one's sentence.
     """
     context = multiprocessing.get_context("spawn")  # a CUDA context does not survive a fork
-    waiting, said, stopped = context.Queue(), context.Queue(), context.Event()
+    waiting, messages, stopped = context.Queue(), context.Queue(), context.Event()
     for stack in stacks:
         waiting.put(
             [
@@ -99,7 +104,7 @@ def run_on_devices(
         )
     threads = max(1, torch.get_num_threads() // len(devices))
     processes = [
-        context.Process(target=_work, args=(sweep, device, threads, waiting, said, stopped), daemon=True)
+        context.Process(target=_work, args=(sweep, device, threads, waiting, messages, stopped), daemon=True)
         for device in devices[: len(stacks)]
     ]
     for _ in processes:
@@ -108,11 +113,11 @@ def run_on_devices(
         process.start()
     errors: list[str] = []
     try:
-        while any(process.is_alive() for process in processes) or not said.empty():
+        while any(process.is_alive() for process in processes) or not messages.empty():
             if stop is not None and stop():
                 stopped.set()
             with suppress(queue.Empty):
-                kind, content = said.get(timeout=_POLL)
+                kind, content = messages.get(timeout=_POLL)
                 if kind == "error":
                     errors.append(content)
                     stopped.set()
@@ -127,12 +132,17 @@ def run_on_devices(
         raise InputError(errors[0] if errors else f"A process of the sweep ended with exit code {died[0]}.")
 
 
-def _alone(experiment: Experiment) -> Any:
+def _alone(experiment: Experiment) -> EngineOptions:
     return replace(experiment.engine, devices="")
 
 
 def _work(
-    sweep: Callable[..., object], device: str, threads: int, waiting: Any, said: Any, stopped: Any
+    sweep: Callable[..., object],
+    device: str,
+    threads: int,
+    waiting: Queue[Any],
+    messages: Queue[Any],
+    stopped: Event,
 ) -> None:
     """A process: take stacks until there is none, or all shall stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides
@@ -147,9 +157,9 @@ def _work(
                 experiments,
                 folders,
                 at_once=len(stack),
-                report=lambda progress: said.put(("progress", progress)),
+                report=lambda progress: messages.put(("progress", progress)),
                 stop=stopped.is_set,
             )
-        except Exception as error:  # any failure ends the sweep, and is raised where it was started
-            said.put(("error", str(error) or type(error).__name__))
+        except Exception as error:  # any failure ends the sweep, and is raised in the process that started it
+            messages.put(("error", str(error) or type(error).__name__))
             return

@@ -1,4 +1,4 @@
-"""When a run has diverged: values that are not finite, or a training loss that explodes."""
+"""Detects divergence: values that are not finite, or a training loss that explodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXPLOSION: Final = 100  # a training loss above this many times the first evalua
 
 
 def not_finite(trees: Mapping[str, Any], runs: int = 0) -> list[str | None]:
-    """For each run, the sentence on the first tree with a value that is not finite; None where all are.
+    """For each run, a message on the first tree with a value that is not finite; None if all are finite.
 
     Args:
         trees: of tensors (*runs, ...), by what a message calls them.
@@ -34,7 +34,7 @@ def not_finite(trees: Mapping[str, Any], runs: int = 0) -> list[str | None]:
 
 
 def explosion(rows: Sequence[Row]) -> str | None:
-    """A sentence where the last evaluated training loss is not finite, or far above the first one."""
+    """A message if the last evaluated training loss is not finite, or far above the first one."""
     losses = [row["train_loss"] for row in rows if "train_loss" in row]
     if not losses or "train_loss" not in rows[-1]:
         return None

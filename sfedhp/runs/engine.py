@@ -1,4 +1,4 @@
-"""What computes a run: this process, processes of its devices, or actors of a Ray cluster."""
+"""Chooses the engine of a run: this process, processes for its devices, or actors of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfedhp.runs.environment import device_of, devices_of
 
 
 def check_engine(options: EngineOptions) -> None:
-    """Check, before any data is read, that what computes a run is there.
+    """Check that the engine of a run is available, before any data is read.
 
     Raises:
         InputError: it is not, or two are named.
@@ -33,7 +33,7 @@ def check_engine(options: EngineOptions) -> None:
 
 
 def check_engine_of_stack(options: EngineOptions) -> None:
-    """Check that what computes a run can compute a stack of runs.
+    """Check that the engine supports a stack of runs.
 
     Raises:
         InputError: it cannot.
@@ -45,7 +45,7 @@ def check_engine_of_stack(options: EngineOptions) -> None:
 
 
 def worker_factory(options: EngineOptions) -> WorkerFactory | None:
-    """What makes the worker that does the members' part of rounds; None: this process does."""
+    """A factory of the worker that does the members' part of rounds; None: this process does it."""
     if options.kind == "ray":
         return partial(on_ray, address=options.address, actors=options.actors)
     if devices := devices_of(options.devices):

@@ -18,7 +18,7 @@ _AUTO: Final = "auto"
 
 
 def device_of(name: str) -> torch.device:
-    """The device of this name; "auto" is a GPU where there is one.
+    """The device of this name; "auto" is a GPU if there is one.
 
     Raises:
         InputError: there is no such device here.
@@ -38,7 +38,7 @@ def devices_of(option: str) -> tuple[str, ...]:
 
     Args:
         option: names with commas between, each as often as processes share it; "auto": every GPU here, or
-            where there is none one process for each core; empty: no processes.
+            if there is none one process for each core; empty: no processes.
 
     Raises:
         InputError: a device is not there.
@@ -46,19 +46,20 @@ def devices_of(option: str) -> tuple[str, ...]:
     if option == _AUTO:
         if count := torch.cuda.device_count():
             return tuple(f"cuda:{index}" for index in range(count))
-        return ("cpu",) * _cores()
+        return ("cpu",) * cores()
     names = tuple(name.strip() for name in option.split(",") if name.strip())
     for name in set(names):
         device_of(name)
     return names
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """What can change a run's last bits: the versions of the libraries, and the device."""
+    """What can change the last bits of a run's results: the versions of the libraries, and the device."""
     return {
         "sfedhp": __version__,
         "python": platform.python_version(),

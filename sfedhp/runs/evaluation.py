@@ -74,7 +74,7 @@ class Evaluator:
                 name = main if reported else f"{main}_{model.norm_statistics}"
                 validation = self._score(model, self.validation).counts
                 columns[f"{name}_validation"] = micro(metrics[0], validation, total)
-            # The global model's training loss, or the personal models' where there is no global one.
+            # The global model's training loss, or the personal models' if there is no global model.
             if reported and (kind == "gm" or "train_loss" not in columns):
                 columns["train_loss"] = mean_loss(self._score(model, train).counts, total)
         columns |= self._densities()
@@ -153,7 +153,7 @@ class Evaluator:
         return model.unsqueeze(-2).expand(*self.task.lead, model.shape[-1])
 
     def _score(self, model: EvaluatedModel, rows: Rows) -> Scored:
-        """What each client counts on these rows, and the predictions."""
+        """Each client's counts on these rows, and the predictions."""
         task, parameters = replace(self.task, statistics=model.statistics), model.parameters
         if self.simulator.algorithm.predicts_from_features:
             return self._score_by_size(parameters, task, rows)
@@ -165,7 +165,7 @@ class Evaluator:
         return Scored(counts, torch.cat([part.predicted for part in parts], -1))
 
     def _score_by_size(self, parameters: Any, task: Task, rows: Rows) -> Scored:
-        """The same for a method without a head (pFedGP): clients of nearly equal size are computed together.
+        """`_score` for a method without a head (pFedGP): clients of nearly equal size are computed together.
 
         To such a method a padded row costs as much as a real one. It would also repeat work for every part of
         a client's rows, so it gets all of them at once.

@@ -20,7 +20,7 @@ Data = Federation | Mapping[str, Any] | Dataset[Any]
 
 
 def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Federation, Experiment]:
-    """Who holds what, and the experiment with its data options resolved.
+    """The federation of an experiment, and the experiment with its data options resolved.
 
     Raises:
         InputError: the data cannot be used, or more members are to be drawn than there are.
@@ -62,7 +62,7 @@ def federation_of(experiment: Experiment, data: Data | None = None) -> tuple[Fed
 
 
 def with_data_of(experiment: Experiment, resolved: Experiment) -> Experiment:
-    """The experiment with what a resolved one took from the same data."""
+    """The experiment with the values that a resolved one took from the same data."""
     return replace(
         experiment,
         data=resolved.data,

@@ -1,4 +1,4 @@
-"""The folder of a run: whether one can be made, making it, and reading what it holds."""
+"""The folder of a run: checks, creates and reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfedhp.algorithms import Algorithm
 from sfedhp.config import Experiment, from_dict, to_dict, to_toml
 from sfedhp.core.checksums import DamagedError, checked, with_checksum
 from sfedhp.core.errors import InputError, Note
-from sfedhp.core.files import remove_temporary_files, write_text
+from sfedhp.core.files import remove_temporary_files, write_text, writing
 from sfedhp.core.parsing import parse_json, parse_toml
 from sfedhp.data.schema import Schema
 from sfedhp.runs import checkpoints
@@ -31,7 +31,7 @@ SUBFOLDERS: Final = ("checkpoint", "models")  # in the folder of a run
 
 
 def check_vacant(folder: Path) -> None:
-    """Refuse a folder that already holds a run, before any time is spent on data.
+    """Refuse a folder that already holds a run, before data is loaded.
 
     Raises:
         InputError: it does, or it is not a folder.
@@ -62,7 +62,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         InputError: the folder cannot be written, or holds a run.
     """
     check_vacant(folder)
-    try:
+    with writing(folder, "another folder"):
         # Checkpoints of an old run would count as later ones than the first of this.
         for old in folder.glob("checkpoint/round-*.safetensors"):
             old.unlink()
@@ -74,15 +74,13 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
         add_schema(prepared, index, folder)
         write_config(folder, prepared.experiments[index])
         return History(folder / _HISTORY)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror}): choose another folder.") from None
 
 
 def remove_created(folder: Path) -> None:
     """Remove the files that `create` wrote; no round finished, so there is nothing to resume."""
     for name in (_CONFIG, _ENVIRONMENT, _HISTORY, f"{_HISTORY}.crc32", _SCHEMA):
         (folder / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it holds something else, which stays
+    with contextlib.suppress(OSError):  # it contains other files, which stay
         folder.rmdir()
 
 
@@ -108,20 +106,24 @@ def open_history(folder: Path, rounds: int, *, counted: bool, written: bool = Fa
 
 
 def whole_rounds_of(folder: Path, *, counted: bool) -> int:
-    """How many rounds of a run are whole in its history and, where bytes are counted, in its ledger."""
+    """How many rounds of a run are undamaged in its history and, if bytes are counted, in its ledger."""
     names = (_HISTORY, _LEDGER) if counted else (_HISTORY,)
     return min(whole_rounds(folder / name) for name in names)
 
 
 def keep_damaged(folder: Path, *, counted: bool) -> None:
-    """Copy the history and the ledger to `NAME.damaged`, before they are cut to what is whole."""
+    """Copy a damaged history or ledger to `NAME.damaged`, before it is cut to what is whole.
+
+    One that is whole has perhaps been cut already, by a command that was killed then: its copy stays.
+    """
     for name in (_HISTORY, _LEDGER) if counted else (_HISTORY,):
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, folder / f"{name}.damaged")
+        path = folder / name
+        if path.exists() and whole_rounds(path) < path.read_bytes().count(b"\n"):
+            shutil.copyfile(path, folder / f"{name}.damaged")
 
 
 def read_history(folder: Path) -> list[Row] | None:
-    """The rounds in a run's history; None where there is no history.
+    """The rounds in a run's history; None if there is no history.
 
     Raises:
         DamagedError: a line of it is damaged.
@@ -133,7 +135,7 @@ def read_history(folder: Path) -> list[Row] | None:
 
 
 def _what_is_whole(folder: Path, rounds: int, counted: bool) -> str:
-    """What is left of a run whose history or ledger is damaged, and how to continue from there."""
+    """A sentence on the undamaged rounds of a run with a damaged history or ledger, and how to continue."""
     whole = whole_rounds_of(folder, counted=counted)
     older = [each for each in checkpoints.rounds_in(folder / "checkpoint") if each <= whole]
     if not older or whole >= rounds:
@@ -166,16 +168,24 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def add_schema(prepared: Prepared, index: int, folder: Path) -> None:
-    """Write shape, scaling, columns and classes of a run's data into its folder, unless they are there."""
+    """Write shape, scaling, columns and classes of a run's data into its folder, unless they are there.
+
+    Damaged ones are replaced, with a note.
+    """
     path = folder / _SCHEMA
-    if not path.exists():
+    try:
+        known = read_schema(folder)
+    except DamagedError:
+        warnings.warn(f"{path} is damaged: it is written again.", Note, stacklevel=2)
+        known = None
+    if known is None:
         schema = Schema.of(prepared.federations[index], prepared.experiments[index].data)
         content = with_checksum(schema.to_dict())
         write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_schema(folder: Path) -> Schema | None:
-    """What `add_schema` wrote; None in the folder of an earlier version.
+    """The schema that `add_schema` wrote; None in the folder of an earlier version.
 
     Raises:
         InputError: the file cannot be read.
@@ -196,7 +206,7 @@ def read_experiment(folder: Path, algorithm: Algorithm | None = None) -> Experim
 
     Args:
         folder: the run's.
-        algorithm: the method, where it is the user's own.
+        algorithm: the method, if it is the user's own.
 
     Raises:
         InputError: the folder holds no run, or its config cannot be read.
@@ -222,7 +232,7 @@ def write_environment(folder: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """The content of a run's `environment.json`; empty where it is missing. No run needs it.
+    """The content of a run's `environment.json`; empty if it is missing. No run needs it.
 
     A damaged one is empty too, with a note.
     """
@@ -231,6 +241,14 @@ def read_environment(folder: Path) -> dict[str, Any]:
     except (OSError, DamagedError) as error:
         warnings.warn(f"{error} It is left out.", Note, stacklevel=2)
         return {}
+
+
+def holds_environment(folder: Path) -> bool:
+    """Whether a run's `environment.json` is there and undamaged."""
+    try:
+        return bool(_read_environment(folder / _ENVIRONMENT))
+    except (OSError, DamagedError):
+        return False
 
 
 def update_environment(folder: Path, **more: str) -> None:
@@ -244,7 +262,7 @@ def update_environment(folder: Path, **more: str) -> None:
 
 
 def _read_environment(path: Path) -> dict[str, Any]:
-    """The content of `environment.json`; nothing where there is none.
+    """The content of `environment.json`; nothing if there is none.
 
     Raises:
         DamagedError: it is damaged.

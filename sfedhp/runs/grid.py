@@ -22,7 +22,7 @@ class GridPoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for its folder: the last parts of the keys, and the values."""
+        """The name of its folder: the last parts of the keys, and the values."""
         parts = [f"{key.rpartition('.')[2]}={value}" for key, value in self.setting]
         return ",".join(part.replace("/", "_").replace(":", ".") for part in parts)
 

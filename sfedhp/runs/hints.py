@@ -1,4 +1,4 @@
-"""Sentences on results that usually mean that something is wrong, or that more rounds would help.
+"""Hints on results: signs that something is wrong, or that more rounds would help.
 
 The rules are in docs/concepts.md.
 """
@@ -16,6 +16,8 @@ from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Matrix, Scores
 
 _RISE: Final = 1.0  # points of a percentage, or percent of an error
+_FALL: Final = 2.0  # likewise
+_FALLEN: Final = 0.9  # of the first training loss: below, a model learns
 _ADVICE: Final = "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)"
 
 
@@ -27,7 +29,7 @@ class SeenClasses(NamedTuple):
 
     @classmethod
     def of(cls, confusion: Matrix) -> SeenClasses:
-        """Those of a confusion matrix."""
+        """The classes seen in a confusion matrix."""
         columns = enumerate(zip(*confusion, strict=True))
         held = {label for label, row in enumerate(confusion) if any(row)}
         return cls(held, {label for label, column in columns if any(column)})
@@ -40,7 +42,7 @@ _NO_CLASSES: Final = SeenClasses(frozenset(), frozenset())
 
 
 def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list[str]:
-    """What to tell the user about a run that did not diverge, one sentence each.
+    """The hints on a run that did not diverge, one sentence each.
 
     Args:
         rows: its history.
@@ -57,15 +59,15 @@ def hints(rows: Sequence[Row], scores: Scores | None, *, finished: bool) -> list
 def hints_of_classes(
     rows: Sequence[Row], classes: Mapping[str, SeenClasses], names: Sequence[str] = (), *, finished: bool
 ) -> list[str]:
-    """The same where the classes that each kind of model predicts are known, and no other scores."""
-    found = [one_class(classes, names), never_moved(rows)]
+    """The hints that need only the classes that each kind of model predicts."""
+    found = [one_class(classes, names), never_moved(rows, classes)]
     if finished:
-        found.append(still_rising(rows))
+        found += [still_rising(rows), was_better(rows)]
     return [sentence for sentence in found if sentence is not None]
 
 
 def one_class(classes: Mapping[str, SeenClasses], names: Sequence[str] = ()) -> str | None:
-    """A kind of model predicts the same class for every test row, although these have several classes.
+    """A hint if a kind of model predicts the same class for every test row, although they have several.
 
     Args:
         classes: by kind of model.
@@ -80,25 +82,35 @@ def one_class(classes: Mapping[str, SeenClasses], names: Sequence[str] = ()) -> 
     return f"All predictions of {listed(named)} are one class: {_ADVICE}." if named else None
 
 
-def never_moved(rows: Sequence[Row]) -> str | None:
-    """The main metric of a kind of model is the same in all evaluations, of which there are at least two.
+def never_moved(rows: Sequence[Row], classes: Mapping[str, SeenClasses] | None = None) -> str | None:
+    """A hint if a kind of model has the same main metric in all evaluations, of which there are at least two.
 
-    A percentage of 100 cannot rise, and an error of 0 cannot fall: they are not meant.
+    A percentage of 100 or an error of 0 cannot improve, so they give no hint. Nor does a model that predicts
+    several classes where the training loss has fallen by a tenth: it learns, and its test rows are too few to
+    show it.
+
+    Args:
+        rows: of the history.
+        classes: by kind of model, where they are known.
     """
     metric = main_metric_of(rows)
+    losses = [row["train_loss"] for row in rows if row.get("train_loss") is not None]
+    fallen = bool(losses) and losses[-1] < _FALLEN * losses[0]
+    learning = {kind for kind, seen in (classes or {}).items() if fallen and len(seen.predicted) > 1}
     best, unit = (100, " %") if metric.percent else (0, "")
     named = [
         f"{kind.upper()} ({metric.text(values[0])}{unit})"
         for kind, values in _figures(rows, metric)
-        if len(values) > 1 and values[0] != best and set(values) == {values[0]}
+        if kind not in learning and len(values) > 1 and values[0] != best and set(values) == {values[0]}
     ]
     if not named:
         return None
-    return f"The {metric.title} of {listed(named)} never moved from its first evaluation: {_ADVICE}."
+    whose = "its" if len(named) == 1 else "their"
+    return f"The {metric.title} of {listed(named)} never moved from {whose} first evaluation: {_ADVICE}."
 
 
 def still_rising(rows: Sequence[Row]) -> str | None:
-    """The main metric of a kind of model was still improving at the end; see `rises`."""
+    """A hint if the main metric of a kind of model was still improving at the end; see `rises`."""
     metric = main_metric_of(rows)
     unit = "points" if metric.percent else "%"
     named = [f"{kind.upper()} by {rise:.1f} {unit}" for kind, rise in rises(rows).items()]
@@ -113,6 +125,25 @@ def still_rising(rows: Sequence[Row]) -> str | None:
     )
 
 
+def was_better(rows: Sequence[Row]) -> str | None:
+    """A hint if a kind of model was clearly better earlier: its best value of the last third is more than two
+    points of a percentage, or two percent of an error, worse than the best before."""
+    metric, named = main_metric_of(rows), []
+    best, unit = max if metric.higher_is_better else min, " %" if metric.percent else ""
+    for kind, values in _figures(rows, metric):
+        third = len(values) // 3
+        if third and _gain(metric, values[:-third], values[-third:]) < -_FALL:
+            first, last = (metric.text(best(part)) for part in (values[:-third], values[-third:]))
+            named.append(f"{kind.upper()} {first}{unit} before and {last}{unit} in the last third")
+    if not named:
+        return None
+    return (
+        f"The best {metric.title} was earlier ({listed(named)}), perhaps because the models overfit: use "
+        f"fewer rounds, and data.validation_per_label=1 to see after how many on rows that are not for "
+        f"testing."
+    )
+
+
 def rises(rows: Sequence[Row]) -> dict[str, float]:
     """By how much each kind of model was still improving at the end: points of a percentage, % of an error.
 
@@ -120,16 +151,21 @@ def rises(rows: Sequence[Row]) -> dict[str, float]:
     of the third before. A third of n evaluations is n // 3 of them, so that there are at least three.
     """
     metric, found = main_metric_of(rows), {}
-    best = max if metric.higher_is_better else min
     for kind, values in _figures(rows, metric):
         third = len(values) // 3
-        if not third:
-            continue
-        before, after = best(values[-2 * third : -third]), best(values[-third:])
-        rise = after - before if metric.percent else 100 * (before - after) / before if before else 0.0
+        rise = _gain(metric, values[-2 * third : -third], values[-third:]) if third else 0.0
         if rise > _RISE:
             found[kind] = rise
     return found
+
+
+def _gain(metric: Metric, before: Sequence[float], after: Sequence[float]) -> float:
+    """How much better the best value after is than the best before: points of a percentage, % of an error."""
+    best = max if metric.higher_is_better else min
+    first, last = best(before), best(after)
+    if metric.percent:
+        return last - first
+    return 100 * (first - last) / first if first else 0.0
 
 
 def main_metric_of(rows: Sequence[Row]) -> Metric:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfedhp.core.errors import Note, StorageError
+from sfedhp.engine.cuda_graphs import GraphState
 from sfedhp.engine.secure import exchanges
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.compatibility import provenance_of
 from sfedhp.runs.divergence import explosion, not_finite
-from sfedhp.runs.folder import update_environment
+from sfedhp.runs.folder import holds_environment, update_environment
 from sfedhp.runs.model_card import Cards
 from sfedhp.runs.model_names import ModelNames
 from sfedhp.runs.models import Models
@@ -32,14 +33,24 @@ from sfedhp.wire.ledger import columns
 
 
 class Progress(NamedTuple):
-    """What is known after a round."""
+    """The progress of a run or a stack after a round, for reports."""
 
     row: Row  # the round's row of the history; of a stack, that of the first run that has not diverged
     rounds: int  # of the whole run
+    stack: str = ""  # in a sweep, the names of the stack's runs
 
 
 Report = Callable[[Progress], None]
 Stop = Callable[[], bool]
+
+
+def naming(report: Report | None, folders: Sequence[Path | None]) -> Report | None:
+    """A report that also names the stack: its first run, and how many others there are."""
+    if report is None or folders[0] is None:
+        return report
+    more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
+    name = f"{folders[0].name}{more}"
+    return lambda progress: report(progress._replace(stack=name))
 
 
 @dataclass
@@ -48,17 +59,17 @@ class RunInStack:
 
     index: int  # its place in the stack
     history: History
-    folder: Path | None = None  # None: nothing is written
+    folder: Path | None = None  # None: write no files
     state: State | None = None  # the last one with finite values only; of a stack, the whole
     error: str | None = None  # what diverged, in a sentence
     rounds: int = sys.maxsize  # up to which it may go
-    ended: bool = False  # everything was written by an earlier command, and nothing is written again
+    ended: bool = False  # an earlier command has written all files; they are not written again
 
 
 def drive(
     prepared: Prepared, runs: Sequence[RunInStack], report: Report | None, stop: Stop | None
 ) -> list[Outcome]:
-    """Compute all rounds that are left of one run, or of a stack of runs.
+    """Compute the remaining rounds of one run, or of a stack of runs.
 
     A run that diverges ends with its last finite models; the others of its stack continue. At the end each
     run has a checkpoint in its folder; a run that is alone also has one every `checkpoint.every` rounds.
@@ -67,7 +78,7 @@ def drive(
         prepared: the run or the stack, in the state to continue from.
         runs: one for each experiment of `prepared`.
         report: called after every round.
-        stop: asked after every round; True ends all runs there.
+        stop: called after every round; True ends all runs there.
 
     Raises:
         StorageError: a folder cannot be written any more.
@@ -134,7 +145,7 @@ def _drive(
 
 
 def conclude(prepared: Prepared, runs: Sequence[RunInStack]) -> list[Outcome]:
-    """Write the models and the tables of runs that ended; what each gives back.
+    """Write the models and the tables of runs that ended; return their results.
 
     Args:
         prepared: the run, or the stack.
@@ -159,25 +170,37 @@ def _conclude(prepared: Prepared, run: RunInStack, scores: Scores | None) -> Out
     assert state is not None, "`drive` sets it, or the reader of a checkpoint"
     if not run.ended:
         run.history.close()
-    place = (run.index,) if simulator.runs else ()
-    names = ModelNames(prepared.federations[run.index])
-    models = Models(simulator, state, experiment.edge_sizes, names, place)
+    models = models_of(prepared, state, run.index)
     cards = Cards(experiment, prepared.federations[run.index], state.round, scores)
     if run.folder is not None and not run.ended:
         models.save(run.folder / "models", cards)
-        update_environment(run.folder, captured=str(simulator.graph_status))
-    error = f"{run.error}; the models of round {state.round} are kept." if run.error else None
+        # If no round was left to compute, nothing new is known about graphs.
+        if simulator.graph_status.state is not GraphState.PENDING or not holds_environment(run.folder):
+            update_environment(run.folder, captured=str(simulator.graph_status))
+    error = None
+    if run.error:
+        error = (
+            f"{run.error}; the models of round {state.round} are kept: set smaller rates (`sfedhp check` "
+            f"shows what is too large)."
+        )
     finished = state.round == experiment.rounds and not error
     return Outcome(Run(experiment, run.history.rows, models, run.folder, finished, cards.schema), error)
 
 
+def models_of(prepared: Prepared, state: State, index: int) -> Models:
+    """The models of a run in a state, by the run's place among those that were prepared."""
+    simulator, names = prepared.simulator, ModelNames(prepared.federations[index])
+    place = (index,) if simulator.runs else ()
+    return Models(simulator, state, prepared.experiments[index].edge_sizes, names, place)
+
+
 def _alive(runs: Sequence[RunInStack], turn: int) -> list[RunInStack]:
-    """The runs that go to this round, and have not diverged."""
+    """The runs that include this round and have not diverged."""
     return [run for run in runs if run.error is None and turn <= run.rounds]
 
 
 def _check_finite(prepared: Prepared, runs: Sequence[RunInStack], state: State) -> None:
-    """Keep the state of the runs whose values are all finite; note what is not in the others."""
+    """Keep the state of the runs whose values are all finite; record what is not finite in the others."""
     models = {"the cloud's model": state.served, "a client's model": state.personal}
     sentences = not_finite(models, prepared.simulator.runs)
     for run in _alive(runs, state.round):
@@ -215,7 +238,7 @@ def _measure(prepared: Prepared, state: State) -> tuple[list[Row], list[Row | No
 
 
 def _warn_of_budget(budget: Budget, rounds: int) -> None:
-    """Say so where a run ended because its privacy budget is spent."""
+    """Warn if a run ended because its privacy budget is spent."""
     if sentence := budget.ended(rounds):
         warnings.warn(sentence, Note, stacklevel=2)
 

@@ -1,4 +1,4 @@
-"""Options that a method has no use for: refused before a run, or left out where methods are compared."""
+"""Options that a method does not use: rejected before a run, or left out in comparisons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfedhp.runs.privacy import check_privacy
 
 
 def check_used(experiment: Experiment) -> None:
-    """Refuse options that the experiment's method would ignore or cannot follow.
+    """Reject options that the experiment's method ignores or does not support.
 
     Raises:
         InputError: names the option, and what to set instead.
@@ -29,7 +29,7 @@ def check_used(experiment: Experiment) -> None:
 
 
 def secure_options(experiment: Experiment) -> SecureOptions | None:
-    """How uploads of clients are masked; None where `secure` is off."""
+    """The options of secure aggregation for a run; None if `secure` is off."""
     return SecureOptions(experiment.secure_bound, experiment.secure_resolution) if experiment.secure else None
 
 
@@ -73,7 +73,7 @@ def check_threshold(experiment: Experiment, threshold: int) -> None:
 
 
 def secure_price(experiment: Experiment) -> str | None:
-    """What secure aggregation costs, to say before a run; None where it is off."""
+    """What secure aggregation costs, to say before a run; None if it is off."""
     options = secure_options(experiment)
     if options is None:
         return None
@@ -102,10 +102,10 @@ def with_schedule(experiment: Experiment) -> Experiment:
 
 
 def with_own_sampling(experiments: Sequence[Experiment]) -> list[Experiment]:
-    """Experiments of methods of two and of three tiers with one user's settings: each keeps what it uses.
+    """Apply one user's settings to methods of two and of three tiers: each experiment keeps those it uses.
 
-    What sends nothing is left without secure aggregation. Where all have the same number of tiers, no more is
-    changed, and `check_used` refuses what they ignore.
+    Methods that send nothing get no secure aggregation. If all methods have the same number of tiers, nothing
+    else changes, and `check_used` rejects options that they ignore.
     """
     if len(experiments) > 1:
         experiments = [
@@ -167,7 +167,7 @@ def _check_secure(experiment: Experiment) -> None:
 
 
 def _check_late(experiment: Experiment) -> None:
-    """Refuse a quorum that the method or the experiment has no use for."""
+    """Reject a quorum that the method or the experiment does not use."""
     quorum, name = experiment.late.quorum, experiment.algorithm_name
     if quorum and experiment.algorithm.tiers == 2:
         raise InputError(f"late.quorum = {quorum} has no effect: {name} has no edges; leave it out.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -100,7 +101,7 @@ def client_metrics(metric: Metric, kind: str, counts: Counts, total: Total) -> d
 
 
 def report_of(counts: Counts) -> Any:
-    """What a client of a deployment reports of its own counts, which have no axes of clients.
+    """The report of a client of a deployment on its own counts, which have no axes of clients.
 
     Returns:
         Correct rows, rows and summed loss; where more was counted, all sums by name come first.
@@ -127,8 +128,7 @@ def metrics_of_reports(
         for metric in metrics:
             columns[metric.column(kind)] = micro(metric, test, _one_by_one)
             # The order of a sum decides its last bit: here clients are added from the worst to the best.
-            order = value_of(metric, test).argsort()
-            ordered = test.map(lambda each, order=order: each[order])  # type: ignore[misc]
+            ordered = test.map(itemgetter(value_of(metric, test).argsort()))
             columns |= client_metrics(metric, kind, ordered, _one_by_one)
         columns[f"{kind}_loss"] = mean_loss(test, _one_by_one)
         if (validation := _counts(reports, "validation", kind)) is not None:
@@ -139,7 +139,7 @@ def metrics_of_reports(
 
 
 def _counts(reports: Sequence[ClientReport], part: str, kind: str) -> Counts | None:
-    """The counts of the clients that report this part; None where these have no rows."""
+    """The counts of the clients that report this part; None if these have no rows."""
     found = [report[part][kind] for report in reports if kind in report.get(part, {})]
     if not any(rows for _, rows, _ in found):
         return None
@@ -203,7 +203,7 @@ def _r2(sums: Sums, rows: Tensor) -> Tensor:
     """1 − Σ(y − ŷ)²/Σ(y − ȳ)², averaged over targets; not defined where a target does not vary."""
     offset, square = sums["offset"], sums["offset_squared"]
     about_mean = square - offset**2 / rows.unsqueeze(-1)
-    # What is left of equal targets is rounding.
+    # If all targets are equal, the remainder is rounding.
     varies = about_mean > 1e-12 * square.clamp_min(math.ulp(0.0))
     return torch.where(varies, 1 - sums["squared"] / about_mean, torch.nan).mean(-1)
 

@@ -1,4 +1,4 @@
-"""What a model file says of its model: enough to rebuild it, to prepare rows for it, and where it is from."""
+"""The card in a model file: how to rebuild the model and prepare rows for it, and which run it is from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sfedhp.runs.scores import Scores
 
 Tier = Literal["global", "edge", "client"]
 KIND_OF_TIER: Final = {"global": "gm", "edge": "em", "client": "pm"}  # as histories name the models
-_POWERS: Final = {"accuracy": 1, "rmse": 2}  # the power of a metric that is a mean over rows
+_POWERS: Final = {"accuracy": 1, "rmse": 2}  # exponent of a metric that is a mean over rows
 _KEY: Final = "sfedhp"  # of the metadata in a safetensors file
 
 
@@ -149,7 +149,7 @@ class Cards:
         if not rows or self.scores is None:
             return {}
         name = self.scores.metric.name
-        if name not in _POWERS:  # such as F1: the mean over clients is not the figure of all their rows
+        if name not in _POWERS:  # of F1, for example, the mean over clients is not that of all rows
             return {name: served[0][kind], "test_rows": rows} if tier == "client" else {}
         power = _POWERS[name]
         mean = sum(row[kind] ** power * row["test_rows"] for row in served) / rows

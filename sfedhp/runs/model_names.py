@@ -1,13 +1,12 @@
-"""What the models of a run are called, in files and from Python: as in the data, where it has names."""
+"""The names of a run's models in files and in Python: those of the data, if it has names."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 import numpy as np
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 from sfedhp.core.text import file_names
 from sfedhp.data import Federation
 
@@ -65,6 +64,5 @@ class ModelNames:
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the first is {names[0]!r}."
+    hint = did_you_mean(name, names, f"the first is {names[0]!r}.", repr)
     return InputError(f"There is no {what} {name!r}: {hint}")

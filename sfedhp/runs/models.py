@@ -30,7 +30,7 @@ _CLASSES: Final = "classes"  # in the metadata of a model file
 
 
 class Models:
-    """What a simulation has learnt: one global model, a model for each edge, a model for each client.
+    """The models of a simulation: one global model, a model for each edge, a model for each client.
 
     A global or an edge's model has the mean of its clients' running statistics, a client's model its own.
     """
@@ -50,13 +50,13 @@ class Models:
         self._run = run  # its place in a stack of runs; empty without one
 
     def global_model(self) -> nn.Module | None:
-        """w, or None where the method has no global model."""
+        """w, or None if the method has no global model."""
         served = self._state.served
         model = self._simulator.algorithm.global_model(served.state)
         return None if model is None else self._network.build(model[self._run], served.statistics[self._run])
 
     def edge_model(self, edge: int) -> nn.Module | None:
-        """The model of an edge's site, or None where the method has none."""
+        """The model of an edge's site, or None if the method has none."""
         edges, place = self._state.edges, (*self._run, edge)
         model = None if edges is None else self._simulator.algorithm.edge_model(edges.state)
         return (
@@ -66,7 +66,7 @@ class Models:
         )
 
     def client_model(self, edge: int, client: int) -> nn.Module | None:
-        """A client's own model, or None where the method has none or the seat is empty."""
+        """A client's own model, or None if the method has none or the seat is empty."""
         seat = self._simulator.seats.index(edge, client)
         if seat is None or self._personal is None:
             return None
@@ -81,7 +81,7 @@ class Models:
         return self._network.build(_at(self._personal, place), statistics)
 
     def edge(self, name: str) -> nn.Module | None:
-        """The model of the edge of this name in the data, or of `edge-i` where the data has no names.
+        """The model of the edge of this name in the data, or of `edge-i` if the data has no names.
 
         Raises:
             InputError: there is none.
@@ -89,7 +89,7 @@ class Models:
         return self.edge_model(self.names.find_edge(name))
 
     def client(self, name: str) -> nn.Module | None:
-        """The model of the client of this name in the data, or of `client-i-j` where the data has no names.
+        """The model of the client of this name in the data, or of `client-i-j` if the data has no names.
 
         Raises:
             InputError: there is none.
@@ -97,7 +97,7 @@ class Models:
         return self.client_model(*self.names.find_client(name))
 
     def save(self, folder: Path, cards: Cards) -> None:
-        """Write `global`, `edge-i` and `client-i-j` as safetensors, as far as the method has them.
+        """Write `global`, `edge-i` and `client-i-j` as safetensors, if the method has them.
 
         Where the data names edges and clients, their files have these names: `edge-north`, `client-ward_3`.
 
@@ -112,6 +112,10 @@ class Models:
                     folder / f"{name}.safetensors", module, self._simulator.task.classes, cards.card(*place)
                 )
 
+    def file_names(self) -> list[str]:
+        """The names of the files that `save` writes, without their ending."""
+        return [name for name, module, _ in self._all() if module is not None]
+
     def _all(self) -> Iterator[tuple[str, nn.Module | None, tuple[Tier, int, int]]]:
         """The name of each file, its model, and the arguments of its card."""
         yield "global", self.global_model(), ("global", 0, 0)
@@ -123,7 +127,7 @@ class Models:
 
     @cached_property
     def _personal(self) -> Any:
-        """What the clients predict with."""
+        """The models that the clients predict with."""
         simulator, state = self._simulator, self._state
         lent = replace(simulator.task, statistics=state.statistics)
         return simulator.algorithm.personalize(
@@ -132,7 +136,7 @@ class Models:
 
 
 class Predictor(nn.Module):
-    """What a client predicts with where that is more than a network: the method's own `predict`.
+    """A module for methods whose prediction is more than a network: it calls the method's `predict`.
 
     Its state is what the method's `personalize` gave, each tensor under its path.
     """
@@ -179,7 +183,7 @@ def read_model(
         path: the file, in the folder `models` of a run.
         experiment: the run's.
         shape: of one input.
-        model: the user's own module, where the run had one from Python.
+        model: the user's module, if the run was started with one from Python.
 
     Raises:
         InputError: the file cannot be read, or is not the run's model for inputs of this shape.
@@ -208,7 +212,7 @@ def _outputs(
     experiment: Experiment,
     model: Model | None,
 ) -> int:
-    """The outputs of the model in a file: as it says, or of an old one by the model's last layer."""
+    """The number of outputs of the model in a file: as the file says, or in old files from the last layer."""
     if _CLASSES in metadata:
         # A model that predicts no classes has a card: earlier versions had none of these.
         return int(metadata[_CLASSES]) or ModelCard.from_metadata(str(path), metadata).schema.outputs

@@ -1,4 +1,4 @@
-"""The steps of a newcomer from a model of the run, with lower rates where those of the run overshoot."""
+"""The steps of a newcomer from a model of the run, with lower rates if those of the run overshoot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from torch import Tensor, nn
 
 from sfedhp.algorithms import Algorithm
+from sfedhp.algorithms.base import step_clients
 from sfedhp.core.factored import Factored, dense
 from sfedhp.core.types import Clock
 from sfedhp.nn.task import Task
@@ -30,7 +31,7 @@ class Fit(NamedTuple):
 def fit(
     algorithm: Algorithm, received: Tensor, task: Task, start: float, guess: float, counting: Counting
 ) -> Fit | None:
-    """The model of the largest rates that do not raise the loss; else that of the run's own, if it is usable.
+    """The model of the largest rates that do not raise the loss; else of the run's rates, if it is usable.
 
     Args:
         algorithm: the method.
@@ -58,7 +59,7 @@ def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | No
     """The model of a client after its first message; None if the steps lead too far from their start."""
     clock, message = Clock(0), _first_message(algorithm, received)
     try:
-        result = algorithm.client_step(message, algorithm.client_start(received, task), task, clock)
+        result = step_clients(algorithm, message, algorithm.client_start(received, task), task, clock)
         own = algorithm.personalize(message, result.personal, task, clock)
     except RuntimeError as error:
         if is_overflow(error):
@@ -74,7 +75,7 @@ def _train(algorithm: Algorithm, received: Tensor, task: Task) -> nn.Module | No
 
 
 def _first_message(algorithm: Algorithm, model: Tensor) -> Tensor:
-    """What a client would receive first from servers that start with this model."""
+    """The first message to a client from servers that start with this model."""
     message = algorithm.cloud_message(algorithm.cloud_start(model, 1), 1)[0]
     return algorithm.edge_message(algorithm.edge_start(message, 1), 1)[0] if algorithm.tiers == 3 else message
 

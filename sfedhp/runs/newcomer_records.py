@@ -1,4 +1,4 @@
-"""What the folder of a run keeps of the clients that joined after training: a file beside each model."""
+"""The records of clients that joined after training: a file beside each model in the run's folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_newcomer(model: Path, found: Mapping[str, Any]) -> None:
 
 
 def read_newcomers(folder: Path) -> list[NewcomerRecord]:
-    """Those of a run, by name; any other file is left out, and a damaged one with a note."""
+    """The newcomers of a run, by name; skips other files, and damaged ones with a note."""
     records = []
     for path in sorted((folder / FOLDER).glob("*.json")):
         try:

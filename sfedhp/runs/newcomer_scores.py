@@ -1,4 +1,4 @@
-"""How models fit the rows of a client that joins after training: the run's loss and main metric."""
+"""Scores of models on the rows of a client that joins after training: the run's loss and main metric."""
 
 from __future__ import annotations
 

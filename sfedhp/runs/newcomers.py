@@ -44,11 +44,11 @@ class Personalized:
     rows: int  # it trained on
     test_rows: int
     halvings: int  # of the method's rates, before steps with them gave this model
-    loss: float  # of its own model on its training rows; above that of the start where no rate lowers it
+    loss: float  # of its own model on its training rows; above that of the start if no rate lowers it
 
     @property
     def model(self) -> nn.Module:
-        """The better one on its test rows: its own, or the one that it was made from."""
+        """The model that is better on its test rows: its own, or the one that it started from."""
         return self.start_model if self.worse else self.own_model
 
     @property
@@ -148,7 +148,7 @@ def read_models(
     Args:
         folder: the run's.
         shape: of one input.
-        model: the user's own module, where the run had one from Python.
+        model: the user's module, if the run was started with one from Python.
         experiment: the run's; None: as its folder says.
 
     Raises:
@@ -171,7 +171,7 @@ def read_models(
 def adapt(
     experiment: Experiment, models: Mapping[str, nn.Module], newcomer: Newcomer, start: str = "best"
 ) -> Personalized:
-    """`personalize` with the models at hand.
+    """`personalize`, for models that are already loaded.
 
     Rates that suit the training, where clients stay near their models, may overshoot on new rows. If the
     steps end with a larger loss on the newcomer's training rows than they began with, they are repeated with
@@ -211,8 +211,8 @@ def adapt(
     )
     if found is None:
         raise InputError(
-            f"The steps diverge on the newcomer's rows, and to divide the rates by up to {2**HALVINGS} does "
-            f"not help: set lower ones (algorithm.…_rate), or use the run's {chosen} model as it is."
+            f"The steps diverge on the newcomer's rows, even with all rates divided by {2**HALVINGS}: "
+            f"set lower ones (algorithm.…_rate), or use the run's {chosen} model as it is."
         )
     before, after = (
         evaluate(each, test_inputs, test_labels, counting).value for each in (models[chosen], found.model)
@@ -245,7 +245,7 @@ def _start_names(models: Mapping[str, nn.Module], start: str) -> list[str]:
 
 
 def _check_predict(models: Mapping[str, nn.Module], where: str, experiment: Experiment) -> None:
-    """Refuse a run without a model that a newcomer could start from."""
+    """Reject a run without a model that a newcomer could start from."""
     if not models or experiment.algorithm.predicts_from_features:
         raise InputError(
             f"{where} has no global or edge's model that predicts ({experiment.algorithm_name}), and a "

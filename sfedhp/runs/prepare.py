@@ -1,4 +1,4 @@
-"""From an experiment to a simulator: load, divide, stack, build."""
+"""Prepares a simulator for an experiment: loads and divides data, stacks clients, builds the network."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Prepared:
 
     experiments: tuple[Experiment, ...]  # with everything resolved
     federations: tuple[Federation, ...]
-    simulator: Simulator  # with a runs axis where it is a stack
+    simulator: Simulator  # with a runs axis for a stack
     evaluator: Evaluator
     budgets: tuple[Budget, ...] = ()  # one for each; (): they have no privacy
 

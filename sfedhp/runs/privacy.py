@@ -1,4 +1,4 @@
-"""Differential privacy of a run: which settings have it, what is spent, and when the budget ends."""
+"""Differential privacy of a run: checks of settings, the spent ε, and the end of the budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_supported(algorithm: Algorithm) -> bool:
 
 
 def check_privacy(experiment: Experiment) -> None:
-    """Refuse [privacy] where it would not protect what it says, as far as the options tell.
+    """Reject settings of [privacy] under which it would not protect what it promises.
 
     Raises:
         InputError: says what to set instead.
@@ -75,14 +75,14 @@ def check_privacy(experiment: Experiment) -> None:
 
 
 def _apart(algorithm: SFedHP, options: PrivacyOptions) -> str:
-    """The option by which the tier that adds the noise uses single uploads; empty where there is none."""
+    """The option that makes the tier that adds the noise use single uploads; empty if there is none."""
     if algorithm.anchor == "client":
         return "anchor"
     return "drift_correction" if algorithm.drift_correction and options.tier == "cloud" else ""
 
 
 def check_network(options: PrivacyOptions, network: Network) -> None:
-    """Refuse a network whose messages hold more than weights.
+    """Reject a network whose messages contain more than weights.
 
     Raises:
         InputError: it has running statistics.
@@ -95,7 +95,7 @@ def check_network(options: PrivacyOptions, network: Network) -> None:
 
 
 def releases_of_row(experiment: Experiment, rows: int, client_steps: int) -> Release:
-    """What is published that one row of a client may be part of.
+    """The releases that one row of a client may be part of.
 
     Args:
         experiment: with the method.
@@ -115,7 +115,7 @@ def releases_of_row(experiment: Experiment, rows: int, client_steps: int) -> Rel
 
 @dataclass
 class Spending:
-    """What a run spends of its privacy, counted by its settings and draws alone: nothing has to be kept."""
+    """The privacy spending of a run, computed from its settings and draws, without any stored state."""
 
     experiment: Experiment
     sizes: Tensor  # (edges, clients) or (clients,), the training rows as the method sees its clients
@@ -129,7 +129,7 @@ class Spending:
         return self.experiment.privacy
 
     def epsilon(self, rounds: int, noise: float | None = None) -> float:
-        """ε of the row, or client, that is protected least, after so many rounds.
+        """ε of the row, or client, with the weakest protection, after this many rounds.
 
         Args:
             rounds: done.
@@ -155,7 +155,7 @@ class Spending:
         return max(found)
 
     def noise_for(self, target: float, rounds: int) -> float:
-        """σ with which so many rounds stay within an ε."""
+        """The σ with which this many rounds stay within an ε."""
         return max(noise_for(each, target, self.options.delta) for each in self.releases(rounds))
 
     def rounds_within(self, budget: float, most: int, noise: float | None = None) -> int:
@@ -167,7 +167,7 @@ class Spending:
         return low
 
     def releases(self, rounds: int) -> list[Release]:
-        """What is published of the rows, or clients, that may be protected least."""
+        """The releases of the rows, or clients, that may have the weakest protection."""
         if self.options.unit == "row":
             return self.of_rows(rounds)
         return [self.of_clients(rounds)]
@@ -195,7 +195,7 @@ class Spending:
         sampled = self.experiment.sampled_edges if algorithm.tiers == 3 else self.experiment.sampled_clients
         alike = algorithm.weighting == "equal" or bool((members == members[0]).all())
         if tier == "cloud" and sampled and alike:
-            # Nobody but the cloud knows who was drawn. Where members weigh differently, the bound is another.
+            # Only the cloud knows who was drawn. Members of unequal weights need another bound.
             return Release(rounds, len(members), sampled)
         return Release(int(self._times_drawn(rounds).max()), 1, 1)
 
@@ -214,7 +214,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class Budget:
-    """Up to which round a run may go."""
+    """The last round that the privacy budget of a run allows."""
 
     spending: Spending
     rounds: int  # at most these
@@ -240,7 +240,7 @@ class Budget:
         return cls(spending, within)
 
     def ended(self, rounds: int) -> str:
-        """A sentence where a run ends after so many rounds because another would spend too much; else ''."""
+        """A message if a run ends after this many rounds because another would exceed the budget; else ''."""
         experiment, options = self.spending.experiment, self.spending.options
         if rounds < self.rounds or self.rounds >= experiment.rounds:
             return ""
@@ -254,7 +254,7 @@ class Budget:
 
 
 def spending_of(simulator: Simulator, experiment: Experiment, run: int | None = None) -> Spending:
-    """What a run of a simulation spends; `run` is its place in a stack."""
+    """The spending of a run of a simulation; `run` is its place in a stack."""
     sizes = simulator.task.sizes if run is None else simulator.task.sizes[run]
     return Spending(experiment, sizes.cpu(), simulator.draw, run)
 

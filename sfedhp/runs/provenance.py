@@ -1,4 +1,4 @@
-"""Where the numbers of a run come from: hashes of its data and its model, and differences of settings."""
+"""The provenance of a run: hashes of its data and its model, and differences of settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def anatomy(network: Network) -> str:
 
 
 def difference(file: Mapping[str, Any], run: Mapping[str, Any]) -> str | None:
-    """The first setting in which a config differs from that of its run, in words; None where none matters.
+    """The first relevant setting in which a config differs from that of its run, in words; None if none.
 
     Args:
         file: the config as it is now, in tables.

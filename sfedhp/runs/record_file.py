@@ -38,7 +38,7 @@ class RecordFile:
     def write(self, rows: Iterable[Row]) -> None:
         """Replace the whole file by these rows, and its checksums."""
         lines = [_line(row) for row in rows]
-        # In this order: what a kill leaves in between are checksums of lines that are not there any more.
+        # In this order, a kill in between leaves only checksums of lines that no longer exist.
         write_atomically(self.path, lambda beside: beside.write_bytes(b"".join(lines)))
         sums = b"".join(map(_checksum, lines))
         write_atomically(self._checksums, lambda beside: beside.write_bytes(sums))
@@ -136,7 +136,7 @@ def _appending(path: Path) -> IO[bytes]:
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Iterable[bytes]]:
-    """The lines of a file; none where there is no file."""
+    """The lines of a file; empty if there is no file."""
     if not path.exists():
         yield ()
         return

@@ -1,4 +1,4 @@
-"""A run as its folder records it: what was run, how far it came, its figures."""
+"""A run as recorded in its folder: its config, its progress and its figures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KINDS = {METHOD: str, SOURCE: str, "clients_per_edge": int | list}  # types in 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What the files of a run say."""
+    """The content of a run's files."""
 
     folder: Path
     config: Mapping[str, Any]  # keys with their tables before them, as `algorithm.name`
     history: list[Row]
-    scores: Scores | None  # None where the folder has none
+    scores: Scores | None  # None if the folder has none
     error: str | None  # what diverged
 
     @property
@@ -52,11 +52,11 @@ class RecordedRun:
 
     @property
     def sentence(self) -> str:
-        """What was run, and how it ended."""
+        """A sentence on what was run, and how it ended."""
         return self.sentence_on(self.config[SOURCE])
 
     def sentence_on(self, source: str) -> str:
-        """The same, with another name for the data."""
+        """`sentence` with another name for the data."""
         config, rounds = self.config, self.config["rounds"]
         end = f", {self.rounds_done} done" if not self.finished and not self.error else ""
         diverged = f"; {self.error}" if self.error else ""
@@ -87,7 +87,7 @@ class RecordedRun:
 
     @property
     def missing_scores(self) -> str | None:
-        """Why the folder does not say how each client is served, in a sentence; None where it does."""
+        """A sentence on why the folder has no scores of clients; None if it has them."""
         if self.scores is not None:
             return None
         if (self.folder / "run.json").exists():
@@ -99,7 +99,7 @@ class RecordedRun:
 
     @property
     def hints(self) -> list[str]:
-        """What to tell the user about the results; nothing if the run diverged."""
+        """The hints on the results; none if the run diverged."""
         return [] if self.error else hints(self.history, self.scores, finished=self.finished)
 
 

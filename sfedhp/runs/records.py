@@ -1,4 +1,4 @@
-"""The history of a run, a row a round, and what is reported of it."""
+"""The history of a run, one row per round, and its summary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfedhp.runs.record_file import RecordFile, Row
 def summarize(
     rows: Sequence[Row], norm_statistics: str = "averaged", problem: Problem = CLASSIFICATION
 ) -> Row:
-    """The final metrics as one flat object; accuracies in percent, None where the method has no such model.
+    """The final metrics as one flat object; accuracies in percent, None if the method has no such model.
 
     `_last` is the last evaluated round, `_best` the best round chosen on the test data itself, `_validated`
     the round chosen on validation data (None without such data), both by the main metric of the problem.
@@ -75,7 +75,7 @@ def summarize(
 
 
 class History:
-    """The rows so far: in `history.jsonl` where there is a folder, which keeps memory flat, else in memory.
+    """The rows so far: in `history.jsonl` if there is a folder, so that memory does not grow, else in memory.
 
     The bytes of each member, where they were counted, go to `ledger.jsonl` beside it.
     """
@@ -111,12 +111,12 @@ class History:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows; read from the file where there is one."""
+        """All rows; read from the file if there is one."""
         return list(self._rows())
 
     @property
     def ends(self) -> list[Row]:
-        """The first row with a training loss, and the newest row: what shows whether a run diverges."""
+        """The first row with a training loss, and the newest row, which show whether a run diverges."""
         ends = (self._first_evaluated, self.last)
         return [row for place, row in enumerate(ends) if row is not None and row not in ends[:place]]
 
@@ -225,7 +225,7 @@ def rows_of_run(path: Path, upto: int, *, ledger: bool = False) -> list[Row]:
     rows: list[Row] = []
     with contextlib.suppress(FileNotFoundError):
         counted = (row for row in RecordFile(path).rows() if ledger or "seconds" in row)
-        rows = list(islice(counted, upto))  # what comes later is computed again
+        rows = list(islice(counted, upto))  # later rounds are computed again
     expected, found = list(range(1, upto + 1)), [row["round"] for row in rows]
     if found != expected:
         pairs = zip_longest(expected, found)
@@ -238,7 +238,7 @@ def rows_of_run(path: Path, upto: int, *, ledger: bool = False) -> list[Row]:
 
 
 def whole_rounds(path: Path) -> int:
-    """How many rounds, from the first, a history or ledger holds whole and in order."""
+    """How many rounds, from the first, a history or ledger holds undamaged and in order."""
     count = 0
     with contextlib.suppress(FileNotFoundError, DamagedError):
         for row in RecordFile(path).rows():

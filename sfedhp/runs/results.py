@@ -1,4 +1,4 @@
-"""What a run gives back: its experiment, history and models, and how it ended."""
+"""The result of a run: its experiment, history and models, and how it ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Run:
     schema: Schema | None = None  # of its data
 
     def __repr__(self) -> str:
-        """A few lines: what was run, how it ended, its last figures, and where it is."""
+        """Four lines: what was run, how it ended, its last figures, and its folder."""
         summary = self.summary
         metric = METRICS[summary["metric"]]
         figures = {kind.upper(): summary[f"{metric.column(kind)}_last"] for kind in KINDS}
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def summary(self) -> Row:
-        """The final metrics, one flat object."""
+        """The final metrics as one flat dictionary, as `summarize` describes it."""
         return {
             "algorithm": self.experiment.algorithm_name,
             "source": self.experiment.data.source,
@@ -61,17 +61,17 @@ class Run:
 
     @property
     def global_model(self) -> nn.Module | None:
-        """The global model w; None where the method has none."""
+        """The global model w; None if the method has none."""
         return self.models.global_model()
 
     @property
     def edge_models(self) -> list[nn.Module | None]:
-        """The model of each edge; None where the method has none."""
+        """The model of each edge; None if the method has none."""
         return [self.models.edge_model(edge) for edge in range(self.experiment.edges)]
 
     @property
     def client_models(self) -> list[list[nn.Module | None]]:
-        """The model of each client, by edge and seat; None where the method has none or the seat is empty."""
+        """The model of each client, by edge and seat; None if the method has none or the seat is empty."""
         return [
             [self.models.client_model(edge, seat) for seat in range(size)]
             for edge, size in enumerate(self.experiment.edge_sizes)
@@ -82,4 +82,4 @@ class Outcome(NamedTuple):
     """A run as it ended, and why it diverged if it did."""
 
     run: Run
-    error: str | None  # what diverged, in a sentence; None: nothing did
+    error: str | None  # what diverged, in a sentence; None: it did not diverge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sfedhp.algorithms import Algorithm
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, check_experiment
 from sfedhp.core.errors import InputError, StorageError
 from sfedhp.core.files import locked, remove_temporary_files
 from sfedhp.data.loading import ARRAYS
@@ -13,8 +13,9 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model
 from sfedhp.runs.compatibility import check_data_and_model, check_method, check_not_diverged, check_settings
+from sfedhp.runs.ended import are_whole, has_last_files
 from sfedhp.runs.federation import Data
-from sfedhp.runs.loop import Report, RunInStack, Stop, drive, save_checkpoint
+from sfedhp.runs.loop import Report, RunInStack, Stop, drive, models_of, save_checkpoint
 from sfedhp.runs.prepare import FROM_PYTHON, Prepared, prepare
 from sfedhp.runs.provenance import flat
 from sfedhp.runs.records import History
@@ -48,7 +49,7 @@ def run(
         model: the user's own module, or a function that makes one, instead of `experiment.model.name`.
         out: a folder for records, checkpoints and models; None: nothing is written.
         report: called after every round.
-        stop: asked after every round; True saves the state and ends the run there.
+        stop: called after every round; True saves the state and ends the run there.
 
     Raises:
         InputError: the experiment cannot be run as it is.
@@ -57,7 +58,8 @@ def run(
     folder = None if out is None else Path(out)
     if folder is not None:
         folders.check_vacant(folder)
-    experiment = experiment or Experiment()
+    experiment = Experiment() if experiment is None else experiment
+    check_experiment(experiment)
     prepared = prepare(experiment, data, model)
     return raise_if_diverged(start(prepared, folder, report, stop))
 
@@ -76,12 +78,12 @@ def resume(
 
     Args:
         folder: the run's.
-        algorithm: the method, where it is the user's own.
-        data: the data, where the run began with the user's own from Python.
-        model: the module, where the run began with the user's own from Python.
+        algorithm: the method, if it is the user's own.
+        data: the data, if the run was started with data from Python.
+        model: the module, if the run was started with one from Python.
         report: called after every round.
-        stop: asked after every round; True saves the state and ends the run there.
-        salvage: continue from the newest checkpoint before the damage, where the history or the ledger is
+        stop: called after every round; True saves the state and ends the run there.
+        salvage: continue from the newest checkpoint before the damage, if the history or the ledger is
             damaged; the damaged files are kept as `NAME.damaged`.
 
     Raises:
@@ -120,7 +122,7 @@ def start(
         prepared: the experiment.
         folder: for what the run writes; None: nothing is written.
         report: called after every round.
-        stop: asked after every round; True saves the state and ends the run there.
+        stop: called after every round; True saves the state and ends the run there.
         rescue: where to save the run if its folder cannot be written any more; None: nowhere.
 
     Raises:
@@ -148,9 +150,11 @@ def _drive_alone(
     report: Report | None,
     stop: Stop | None,
     rescue: Path | None,
+    *,
+    ended: bool = False,
 ) -> Outcome:
     """Run the rounds that are left; where the folder cannot be written any more, save to `rescue`."""
-    run = RunInStack(0, history, folder)
+    run = RunInStack(0, history, folder, ended=ended)
     with history.held():
         try:
             return drive(prepared, [run], report, stop)[0]
@@ -186,17 +190,27 @@ def restart(
     """
     if rescue is not None:
         folders.check_vacant(rescue)
-    folders.read_config(folder)  # no folder is made where there is no run
+    folders.read_config(folder)  # do not create a folder for a run that does not exist
     with locked(folder):
         counted = flat(folders.read_config(folder)).get("wire.count", "off") != "off"
         whole = folders.whole_rounds_of(folder, counted=counted) if salvage else None
         prepared = restore(folder, algorithm, data, model, whole)
         if salvage:
             folders.keep_damaged(folder, counted=counted)
-        history = folders.open_history(folder, prepared.simulator.state.round, counted=counted)
+        ended = _has_ended(prepared, folder)
+        rounds = prepared.simulator.state.round
+        history = folders.open_history(folder, rounds, counted=counted, written=ended)
         folders.add_schema(prepared, 0, folder)
         remove_temporary_files(folder, *folders.SUBFOLDERS)
-        return _drive_alone(prepared, history, folder, report, stop, rescue)
+        return _drive_alone(prepared, history, folder, report, stop, rescue, ended=ended)
+
+
+def _has_ended(prepared: Prepared, folder: Path) -> bool:
+    """Whether a run is after its last round, and none of the files that it writes then is lost or damaged."""
+    rounds = prepared.simulator.state.round
+    if rounds != prepared.experiment.rounds or not has_last_files(folder, rounds):
+        return False
+    return are_whole(folder, models_of(prepared, prepared.simulator.state, 0).file_names())
 
 
 def restore(

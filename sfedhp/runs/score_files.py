@@ -23,7 +23,7 @@ _CLIENTS, _CLASSES, _CONFUSION = "clients.csv", "classes.csv", "confusion.json"
 SUMMARY_FILE: Final = "scores.json"  # instead of the other two where no classes are predicted
 _CHECKSUMS: Final = "checksums"  # in the last of the files, of the tables
 SCORE_FILES: Final = (_CLIENTS, _CLASSES, _CONFUSION)
-_ALONE: Final = "alone"  # the main metric of the client's model trained alone, where a comparison has it
+_ALONE: Final = "alone"  # the main metric of the client's model trained alone, if a comparison has it
 _CLASS_COLUMNS: Final = ("class", "test_rows", *KINDS)
 
 
@@ -59,7 +59,7 @@ def _write(folder: Path, scores: Scores, alone: Mapping[int, float]) -> None:
 
 
 def read_scores(folder: Path) -> Scores | None:
-    """The files in the folder of a run; None where one of them is missing.
+    """The files in the folder of a run; None if one of them is missing.
 
     Raises:
         InputError: a file cannot be read.
@@ -92,7 +92,7 @@ def read_scores(folder: Path) -> Scores | None:
 
 
 def _matrix(value: Any) -> Matrix:
-    """A square of counts.
+    """A square matrix of counts.
 
     Raises:
         ValueError: it is not one.
@@ -137,7 +137,7 @@ def _alone(folder: Path) -> dict[int, float]:
 
 def _client(row: Mapping[str, str], metric: Metric) -> Row:
     counts = {name: int(row[name]) for name in ("client", "edge", "seat", "rows", "test_rows")}
-    texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None of earlier versions
+    texts = {"labels": row["labels"], "label_rows": row.get("label_rows")}  # None in older folders
     figures = {kind: _figure(row[metric.column(kind)]) for kind in KINDS}
     figures |= {name: _figure(row[name]) for name in ("loss", _ALONE) if name in row}
     return counts | texts | figures | _names(row)
@@ -149,13 +149,13 @@ def _class(row: Mapping[str, str]) -> Row:
 
 
 def _class_names(classes: Sequence[Row]) -> dict[str, list[str]]:
-    """The names of the classes, for the file of the confusion; nothing where they have none."""
+    """The names of the classes, for the file of the confusion; nothing if they have none."""
     names = [row["name"] for row in classes if "name" in row]
     return {"classes": names} if names else {}
 
 
 def _names(row: Mapping[str, str]) -> dict[str, str]:
-    """The names in a row of a file, which anybody may have written."""
+    """The names in a row of a file, which is untrusted."""
     return {name: printable(row[name]) for name in NAMES if row.get(name)}
 
 

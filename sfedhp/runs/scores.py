@@ -1,4 +1,4 @@
-"""How each client and each class is served by the models of a run: computed once, at its end.
+"""The scores of a run's models for each client and each class, computed once, at its end.
 
 A run's folder has them as `clients.csv`, `classes.csv` and `confusion.json`. They follow the definition of
 the history: the mean of a column of `clients.csv`, weighted by the test rows, is the history's accuracy.
@@ -23,16 +23,16 @@ from sfedhp.runs.metrics import KINDS, value_of
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import Row
 
-NAMES: Final = ("name", "edge_name")  # more columns of clients, where the data has names
+NAMES: Final = ("name", "edge_name")  # more columns of clients, if the data has names
 
 Matrix = Sequence[Sequence[int]]  # test rows by true class (first) and predicted class
 
 
 class Scores(NamedTuple):
-    """How the models of one run serve each client and each class, after a round."""
+    """The scores of one run's models for each client and each class, after a round."""
 
     round: int
-    # In the order of edges and seats; None where a client or the method has no figure. In the folders of a
+    # In the order of edges and seats; None if a client or the method has no figure. In the folders of a
     # comparison each row has `alone`, the accuracy of the client's model trained alone.
     clients: list[Row]
     classes: list[Row]
@@ -48,7 +48,7 @@ class Scores(NamedTuple):
         return next((kind for kind in KINDS if kind in known), KINDS[0])
 
     def ranked_clients(self) -> list[Row]:
-        """The clients from the worst served to the best, by the model that each would use.
+        """The clients from the lowest to the highest score, by the model that each would use.
 
         `worst_decile` is added: whether a client is one of the worst tenth, at least one. Clients without a
         figure are last.
@@ -113,7 +113,7 @@ def _scores_of_run(prepared: Prepared, index: int, rounds: int, scored: Mapping[
 
 
 def _positions(prepared: Prepared) -> dict[tuple[int, int], int]:
-    """Where the method sees the client of each edge and seat, among all clients of a run."""
+    """The index of the client on each edge and seat among all clients of a run, as the method sees them."""
     seats = prepared.evaluator.seats
     numbers = torch.arange(seats.edges * seats.clients_per_edge, device=seats.taken.device)
     shape = (*(1,) * seats.runs, seats.edges, seats.clients_per_edge)

@@ -1,7 +1,7 @@
-"""What a user set: a config file and `key=value` words, and the experiment they make.
+"""A user's settings: a config file and `key=value` words, and the experiment that they define.
 
-The dataclasses of options are the one definition of every key. TOML has types of its own; text of a word is
-read as the type of its key. What does not fit a key is refused by the dataclass itself.
+The dataclasses of options are the only definition of keys. TOML values have types; the text of a word is
+parsed as the type of its key. The dataclass itself rejects values that do not fit a key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sfedhp.config import Experiment, from_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.options import COUNTS, NAMES
 from sfedhp.core.parsing import parse_toml
-from sfedhp.data.registry import beside
+from sfedhp.data.registry import FILES, beside
 from sfedhp.runs.config_keys import (
     Option,
     check_key,
@@ -49,10 +49,11 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that was set; of several values of one key the last counts."""
+    """All settings; the last of several values of one key counts."""
 
     entries: tuple[Setting, ...]
     own: tuple[str, ...] = ()  # methods of the user that are named
+    study: bool = False  # whether the file has a study, with sections for several methods
 
     @property
     def method(self) -> str:
@@ -90,6 +91,8 @@ class Settings:
         for entry in self.entries:
             section, _, name = entry.key.rpartition(".")
             if is_method(section) and section not in methods:
+                if self.study and entry.typed:
+                    continue  # `sfedhp reproduce` runs this method
                 lines[entry.key] = f"{entry.key} is ignored: {section} does not run here."
             elif section == "algorithm" and entry.key != METHOD:
                 known = dict.fromkeys((*ALGORITHMS, *self.own))
@@ -110,7 +113,7 @@ class Settings:
 
 
 class Words(NamedTuple):
-    """The words of a command, by what they are."""
+    """The words of a command, sorted into files and `key=value` settings."""
 
     files: tuple[str, ...]  # config files
     pairs: tuple[str, ...]  # key=value
@@ -121,6 +124,22 @@ def split_words(words: Iterable[str]) -> Words:
     words = tuple(words)
     files = tuple(word for word in words if "=" not in word or word.endswith(".toml"))
     return Words(files, tuple(word for word in words if word not in files))
+
+
+def check_config_files(files: Iterable[str]) -> None:
+    """Refuse words that are data or no file at all, before they are read as config files.
+
+    Raises:
+        InputError: says where data is named, or how settings are written.
+    """
+    for file in files:
+        if file.lower().endswith(FILES):
+            raise InputError(f"{file} is data and not a config file (.toml): write data.source={file}.")
+        if not file.endswith(".toml") and not Path(file).exists():
+            raise InputError(
+                f"{file} is neither a config file (.toml) nor key=value: write no spaces around = or after "
+                f"commas."
+            )
 
 
 def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
@@ -134,13 +153,16 @@ def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
         InputError: a key is unknown (the nearest one is named), or the file cannot be read.
     """
     files, pairs = split_words(words)
+    check_config_files(files)
     if len(files) > 1:
         raise InputError(
             f"Only one config file can be given, not {' and '.join(files)}: write settings as key=value."
         )
     entries: list[Setting] = []
+    study = False
     for file in files:
-        tables = {name: value for name, value in read_toml(file).items() if name != STUDY}
+        tables = dict(read_toml(file))
+        study = tables.pop(STUDY, None) is not None
         entries += _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
     texts = [pair.partition("=") for pair in pairs]
     entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
@@ -148,7 +170,7 @@ def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
     methods = tuple(dict.fromkeys([*own, *(check_method(METHOD, name) for name in named)]))
     for entry in entries:
         check_key(entry.key, methods)
-    return Settings(tuple(entries), methods)
+    return Settings(tuple(entries), methods, study)
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:
@@ -177,7 +199,7 @@ def _table_entries(table: Mapping[str, Any], prefix: str = "") -> Iterator[Setti
         if isinstance(value, Mapping) and value:
             yield from _table_entries(value, f"{key}.")
         elif isinstance(value, Mapping) and key in {*config_tables(), *ALGORITHMS}:
-            continue  # an empty section sets nothing; one of an unknown name is refused by `check_key`
+            continue  # an empty section sets nothing; `check_key` rejects unknown names
         else:
             yield Setting(full_key(key), value, True)
 
@@ -217,11 +239,11 @@ def _parsed(text: str, types: Sequence[Any]) -> Any:
     for kind in types:
         if kind is int and re.fullmatch(r"\s*[+-]?\d[\d_]*(\.0*)?\s*", text):
             digits = text.partition(".")[0]
-            # A longer one is out of every range; Python refuses to convert thousands of digits.
+            # A longer number is out of every range; Python does not convert thousands of digits.
             return int(digits) if len(digits) < 100 else text
         if kind is float and (number := _float(text)) is not None:
             return number
-        # Where a single name is allowed too, only brackets make a list.
+        # If a single name is allowed too, only brackets make a list.
         if kind == NAMES and (str not in types or text.strip().startswith("[")):
             return _list(text)
         if kind == COUNTS and (parts := _list(text)) and all(map(_WHOLE.fullmatch, parts)):

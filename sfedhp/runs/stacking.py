@@ -13,7 +13,7 @@ from sfedhp.core.scalars import PerRun
 
 
 def stack_key(experiment: Experiment) -> Hashable:
-    """What must be equal for experiments to run as one stack: all but seeds and what a `PerRun` can hold.
+    """The key that is equal for experiments that can run as one stack: all but seeds and `PerRun` options.
 
     Balanced class weights follow from the training rows, and so from the seed.
     """

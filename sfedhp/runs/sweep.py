@@ -1,4 +1,4 @@
-"""Many runs at once: experiments of one shape are stacked on an axis of their own and share every kernel."""
+"""Many runs at once: experiments of one shape are stacked on an axis for runs and share every kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, check_experiment
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked, remove_temporary_files
 from sfedhp.engine.memory import runs_that_fit
@@ -18,13 +18,13 @@ from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
 from sfedhp.runs.devices import sweep_on_devices
+from sfedhp.runs.ended import has_last_files
 from sfedhp.runs.federation import Data, with_data_of
 from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
-from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive
+from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive, naming
 from sfedhp.runs.prepare import Prepared, prepare, prepare_stack
 from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome
-from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.stacking import stack_key
 
 Folders = Sequence[Path | str | None]
@@ -51,7 +51,7 @@ def sweep(
         model: the user's own module, or a function that makes one, as in `run`.
         at_once: at most this many runs in a stack; 0: as many as memory holds.
         report: called after every round of a stack.
-        stop: asked after every round; True saves the states and ends the sweep there.
+        stop: called after every round; True saves the states and ends the sweep there.
 
     Returns:
         How each run ended, in the order of the experiments; those that never began are left out.
@@ -61,11 +61,12 @@ def sweep(
     """
     paths = _paths(experiments, folders)
     if sweep_on_devices(sweep, plan, experiments, paths, at_once, (data, model), report, stop):
-        report = None  # what is left is to read the results
+        report = None  # all runs are done: only read their results
     outcomes: dict[int, Outcome] = {}
     for stack in plan(experiments, at_once, paths, data=data, model=model):
         prepared = _prepare([experiments[place] for place in stack], data, model)
-        ended = _run_stack(prepared, [paths[place] for place in stack], report, stop)
+        where = [paths[place] for place in stack]
+        ended = _run_stack(prepared, where, naming(report, where), stop)
         outcomes.update(zip(stack, ended, strict=True))
         if stop is not None and stop():
             break
@@ -144,7 +145,7 @@ def check_sweep(
 
 
 def rounds_done(folder: Path | str) -> int:
-    """The rounds in the last checkpoint of the run in a folder; 0 where there is none.
+    """The rounds in the last checkpoint of the run in a folder; 0 if there is none.
 
     Raises:
         InputError: it has checkpoints, and none can be read.
@@ -154,7 +155,13 @@ def rounds_done(folder: Path | str) -> int:
 
 
 def _paths(experiments: Sequence[Experiment], folders: Folders | None) -> list[Path | None]:
-    """The folder of each experiment."""
+    """The folder of each experiment.
+
+    Raises:
+        InputError: one is no experiment.
+    """
+    for experiment in experiments:
+        check_experiment(experiment)
     given = [None] * len(experiments) if folders is None else folders
     return [None if folder is None else Path(folder) for folder in given]
 
@@ -167,7 +174,7 @@ def _prepare(experiments: Sequence[Experiment], data: Data | None, model: Model 
 
 
 def _read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint of the run in a folder; None where there is none, or no run."""
+    """The last checkpoint of the run in a folder; None if there is none, or no run."""
     if not holds_run(folder):
         return None
     return checkpoints.read(
@@ -177,7 +184,7 @@ def _read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _read_checkpoint_locked(folder: Path | None) -> Checkpoint | None:
-    """The same, while no other process computes the run.
+    """`_read_checkpoint` while no other process computes the run.
 
     Raises:
         InputError: one does.
@@ -259,15 +266,10 @@ def _open_runs(prepared: Prepared, folders: Sequence[Path | None]) -> list[RunIn
 
 
 def _has_ended(folder: Path, checkpoint: Checkpoint | None, rounds: int) -> bool:
-    """Whether a run is over, and everything that is written at its end is there."""
+    """Whether a run has ended, and all files that it writes at its end exist."""
     if checkpoint is None or not (checkpoint.round == rounds or error_of(checkpoint)):
         return False
-    try:
-        scores = read_scores(folder)
-    except InputError:
-        return False
-    there = any((folder / "models").glob("*.safetensors")) and (folder / "history.csv").exists()
-    return there and scores is not None and scores.round == checkpoint.round
+    return has_last_files(folder, checkpoint.round)
 
 
 def _restore(prepared: Prepared, index: int, folder: Path, checkpoint: Checkpoint) -> State:

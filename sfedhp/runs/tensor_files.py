@@ -1,4 +1,4 @@
-"""Tensors in safetensors files: the one writer and the one reader, and the names of a tree's tensors."""
+"""Writes and reads tensors in safetensors files, and names the tensors of a tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sfedhp.core.types import tuple_like
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None, *, durable: bool = True
 ) -> None:
-    """Write a safetensors file, with a checksum, that is there whole or not at all.
+    """Write a safetensors file with a checksum, atomically.
 
     Args:
         path: the file.
@@ -46,8 +46,8 @@ def write_tensors(
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """All tensors of a file, and its metadata.
 
-    The tensors are copies: the file's own memory begins anywhere, and where a tensor begins decides the last
-    bits of some products.
+    The tensors are copies, because their alignment in the file's memory varies, and alignment changes the
+    last bits of some products.
 
     Raises:
         OSError: the file is not there, or cannot be read.
@@ -59,7 +59,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a file alone.
+    """The metadata of a file, without its tensors.
 
     Raises:
         OSError: the file is not there, or cannot be read.
@@ -71,7 +71,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A safetensors file whose checksum is right, where it has one."""
+    """A safetensors file whose checksum is right, if it has one."""
     check_sealed(path)
     try:
         with safe_open(path, "pt") as file:

@@ -1,1 +1,1 @@
-"""Using the models that a run saved, without its data: load them as modules, predict with them."""
+"""Uses the saved models of a run, without its data: loads them as modules, and predicts with them."""

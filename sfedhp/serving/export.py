@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_atomically, write_text
+from sfedhp.core.files import write_atomically, write_text, writing
 from sfedhp.core.imports import reason_of
 from sfedhp.data.schema import Schema
 from sfedhp.nn.probe import as_taken
@@ -36,13 +36,13 @@ class Exported:
     """An ONNX file that was written."""
 
     path: Path
-    card: Path  # what the file says of itself, as JSON beside it
+    card: Path  # the card of the model, written as JSON next to it
     rows: int  # on which it was compared with torch
     difference: float  # the largest, of probabilities or in standard deviations
 
 
 def export_onnx(saved: SavedModel, out: Path, data: Source | None = None) -> Exported:
-    """Write a model as ONNX, with scaling and running statistics inside, if it predicts as torch does.
+    """Write a model as ONNX, with scaling and running statistics inside, if it predicts the same as torch.
 
     Args:
         saved: the model.
@@ -81,10 +81,8 @@ def export_onnx(saved: SavedModel, out: Path, data: Source | None = None) -> Exp
         content = _card(saved, graph, program, len(rows), difference)
         write_text(card, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
-    try:
+    with writing(out):
         write_atomically(out, write)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror}): choose another file.") from None
     return Exported(out, card, len(rows), difference)
 
 
@@ -113,7 +111,7 @@ def _rows_of_run(saved: SavedModel) -> tuple[str, NDArray[Any]]:
 
 def _program(graph: Graph, rows: torch.Tensor, saved: SavedModel) -> Any:
     """The module as an ONNX program for any number of rows."""
-    some = rows[:1].expand(2, *rows.shape[1:]).contiguous()  # torch takes a size of 1 as fixed
+    some = rows[:1].expand(2, *rows.shape[1:]).contiguous()  # torch.export treats a size of 1 as fixed
     try:
         with _quiet():
             return torch.onnx.export(
@@ -133,7 +131,7 @@ def _program(graph: Graph, rows: torch.Tensor, saved: SavedModel) -> Any:
 
 
 def _first(error: BaseException) -> Exception:
-    """The error that caused all others: torch wraps it in several of its own."""
+    """The original error: torch wraps it in several of its own."""
     while error.__cause__ is not None:
         error = error.__cause__
     assert isinstance(error, Exception)
@@ -142,7 +140,7 @@ def _first(error: BaseException) -> Exception:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's own lines: that torchvision is missing, and what of torch is deprecated."""
+    """A context without the exporter's own output, such as deprecations and a missing torchvision."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -154,7 +152,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _run(path: Path, rows: NDArray[Any]) -> NDArray[Any]:
-    """What onnxruntime predicts: the first row alone, then all others at once."""
+    """The predictions of onnxruntime: for the first row alone, then for all others at once."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -163,7 +161,7 @@ def _run(path: Path, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _units(schema: Schema) -> NDArray[np.float64]:
-    """What a difference of 1 of each output means: a standard deviation of numbers."""
+    """The unit of each output: a standard deviation for numbers."""
     scaling = schema.scaling if schema.problem == "reconstruction" else schema.target_scaling
     if scaling is None:
         return np.ones(())
@@ -172,7 +170,7 @@ def _units(schema: Schema) -> NDArray[np.float64]:
 
 
 def _card(saved: SavedModel, graph: Graph, program: Any, rows: int, difference: float) -> dict[str, Any]:
-    """What another program needs to know in order to use the file, and all that the model's card says."""
+    """The JSON card: what another program needs to use the file, and the model's card."""
     schema = saved.card.schema
     names = {} if schema.encoding is None else {"names": list(schema.encoding.inputs)}
     kind = str(graph.input_type).removeprefix("torch.")

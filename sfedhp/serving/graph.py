@@ -27,12 +27,12 @@ class Graph(nn.Module):
 
     @property
     def input_type(self) -> torch.dtype:
-        """Of the rows: uint8 pixels, int64 token ids, or numbers in the precision that they are scaled in."""
+        """The type of the rows: uint8 pixels, int64 token ids, or numbers in the precision of scaling."""
         return torch.int64 if self.scale is None else self.scale.input_type
 
     @property
     def output_name(self) -> str:
-        """What the numbers for each row are."""
+        """The name of the output: probabilities or values."""
         return "probabilities" if self.units is None else "values"
 
     def forward(self, rows: Tensor) -> Tensor:

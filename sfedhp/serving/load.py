@@ -17,7 +17,7 @@ from sfedhp.serving.saved_model import SavedModel, read_saved_model
 
 
 class _Modules(Mapping[str, nn.Module]):
-    """Modules by name, each built when it is asked for."""
+    """Modules by name, each built on first use."""
 
     def __init__(self, saved: Mapping[str, SavedModel]):
         self._saved = saved
@@ -57,12 +57,12 @@ class LoadedModels:
 
     @property
     def class_names(self) -> list[str]:
-        """What the outputs of the models mean, in their order: the classes, or the labels or targets."""
+        """The names of the models' outputs, in their order: the classes, or the labels or targets."""
         return self.saved[0].card.schema.output_names
 
     @property
     def global_model(self) -> nn.Module | None:
-        """The global model; None where the folder has none."""
+        """The global model; None if the folder has none."""
         return next((each.module for each in self.saved if each.card.tier == "global"), None)
 
     @property
@@ -80,14 +80,14 @@ class LoadedModels:
 
 
 def load(folder: Path | str, *, model: Model | None = None) -> LoadedModels:
-    """The models that a run, or the sites of a deployment, saved; the training data is not needed.
+    """Load the models that a run, or the sites of a deployment, saved; the training data is not needed.
 
     Presets and models that are named as `package.module:callable` are rebuilt from what the files say. If
     the module was given from Python, its code is in no file: give it again.
 
     Args:
         folder: of a run, of a deployed site (its kit), or with all kits of a federation.
-        model: the module, or a function that makes it, where the run had one from Python.
+        model: the module, or a function that makes it, if the run was started with one from Python.
 
     Raises:
         InputError: there are no models, or a file is not a model that says what it is.

@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says of each row."""
+    """The predictions of a model for each row."""
 
     schema: Schema
     outputs: NDArray[np.float64]  # (rows, outputs): probabilities, or numbers in the units of the data

@@ -1,4 +1,4 @@
-"""A model file with all it says of itself, and the module it holds."""
+"""A model file: its card, and the module that it holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SavedModel:
     path: Path
     card: ModelCard
     tensors: dict[str, Tensor]
-    model: Model | None  # the user's own, where the run had one from Python
+    model: Model | None  # the user's own, if the run had one from Python
 
     @property
     def dtype(self) -> torch.dtype:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sfedhp.algorithms import SFedHP
-from sfedhp.config import Experiment
+from sfedhp.config import Experiment, check_experiment
 from sfedhp.privacy.accounting import is_installed
 from sfedhp.runs.build import Model
+from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.federation import Data
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.privacy import is_supported
@@ -23,13 +24,13 @@ from sfedhp.theory.privacy import privacy_lines
 
 @dataclass(frozen=True)
 class Check:
-    """What is known of an experiment before it runs."""
+    """The result of `check`: theory, practical limits, and forecasts for an experiment."""
 
     experiment: Experiment  # as resolved
     parameters: int  # d
-    batch_curvature: BatchCurvature | None  # None where the method's network gives no class scores
+    batch_curvature: BatchCurvature | None  # None if the method's network gives no class scores
     lines: tuple[Line, ...]
-    notes: tuple[str, ...]  # on the data
+    notes: tuple[str, ...]  # on the data, and on what would spoil a run
 
     @property
     def alarms(self) -> list[Line]:
@@ -62,7 +63,8 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
     Raises:
         InputError: the experiment could not be run at all.
     """
-    # A budget would refuse, or end, what is only looked at.
+    check_experiment(experiment)
+    # A privacy budget could reject or stop a run that is only checked here.
     unbounded = replace(experiment, privacy=replace(experiment.privacy, epsilon=0.0))
     prepared = prepare(unbounded, data, model)
     simulator = prepared.simulator
@@ -77,7 +79,7 @@ def check(experiment: Experiment, data: Data | None = None, model: Model | None 
         lines += limit_lines(algorithm, batches, experiment.density_threshold)
         lines += schedule_lines(prepared.experiment.schedule)
     lines += forecast.forecast_lines(prepared, forecast.measure(prepared))
-    notes = prepared.federation.notes
+    notes = (*prepared.federation.notes, *cautions_of(prepared))
     if is_supported(algorithm) and not is_installed():
         notes = (*notes, "What an ε would cost is computed by dp-accounting: pip install 'sfedhp[privacy]'.")
     elif is_supported(algorithm):

@@ -1,4 +1,4 @@
-"""What the paper's theorems require, line by line: constants, conditions and bounds on the step."""
+"""The requirements of the paper's theorems, line by line: constants, conditions and step bounds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
             )
         ]
     smooth = constants.penalized_smoothness
-    # Theorem 1 requires nothing of a convex loss, and the loss is convex where L is known everywhere.
+    # Theorem 1 requires nothing of a convex loss, and the loss is convex if L is known everywhere.
     proximity = [] if curvature.exact else _proximity_lines(constants)
     return [
         *proximity,
@@ -102,7 +102,7 @@ def _conditions(constants: Constants, curvature: Curvature) -> list[Line]:
 
 
 def _proximity_lines(constants: Constants) -> list[Line]:
-    """What Theorem 1 requires of a loss that is not convex."""
+    """The lines on what Theorem 1 requires of λ for a loss that is not convex."""
     smooth = constants.penalized_smoothness
     return [
         Line(

@@ -11,10 +11,10 @@ from sfedhp.theory.settings import Settings
 
 @dataclass(frozen=True)
 class Constants(Settings):
-    """What Theorems 1 to 3 are stated in: sFedHP's settings, and what is known of the clients' losses."""
+    """The constants of Theorems 1 to 3: sFedHP's settings, and smoothness and convexity of the losses."""
 
     smoothness: float  # L, of a client's loss
-    convexity: float = 0.0  # μ, of a client's loss; 0 where it is not strongly convex
+    convexity: float = 0.0  # μ, of a client's loss; 0 if it is not strongly convex
 
     @classmethod
     def of_loss(cls, algorithm: SFedHP, smoothness: float, convexity: float = 0.0) -> Constants:
@@ -65,7 +65,7 @@ class Constants(Settings):
 
     @property
     def convex_bound(self) -> float:
-        """The largest η̃ of Theorem 2; 0 where the loss is not strongly convex.
+        """The largest η̃ of Theorem 2; 0 if the loss is not strongly convex.
 
         M = 2 − η̃ L_F (18 + 768 L_F/(μ_F β)) must be at least 1, which takes 6 L_F where 3 L_F is printed.
         """

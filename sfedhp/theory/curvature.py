@@ -34,7 +34,7 @@ class Curvature(NamedTuple):
     """Smoothness and convexity of the clients' losses over all their rows."""
 
     smoothness: float  # L, the largest over clients
-    convexity: float  # μ, 0 where a loss is not strongly convex
+    convexity: float  # μ; 0 if a loss is not strongly convex
     exact: bool  # L holds everywhere and not only at the initial weights
     clients: int = 0  # of how many clients L was measured; 0: of all
 
@@ -43,7 +43,7 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
     """Curvature of the mini-batch losses of up to `CLIENTS` of a task's clients at a model (d,)."""
     task = _sampled(task, CLIENTS)
     bounded = is_bounded(task, model)
-    # Where h limits nothing, one batch is enough to show its size.
+    # If h limits nothing, one batch is enough to show its size.
     turns = range(1 if bounded else BATCHES)
     each = [largest_eigenvalue(task, model, task.batch(Clock(0, turn))) for turn in turns]
     clients = sorted(torch.stack(each).amax(0).tolist(), reverse=True)
@@ -51,7 +51,7 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
 
 
 def measure(task: Task, model: Tensor) -> Curvature:
-    """L and μ of the clients' whole losses; an L that is not known everywhere is taken at a model (d,)."""
+    """L and μ of the clients' full losses; if L has no global bound, it is measured at a model (d,)."""
     if len(task.network.layers) == 1 and task.loss is cross_entropy:
         # The Hessian of linear scores is bounded by the data, and is zero along equal scores (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)
@@ -64,10 +64,11 @@ def measure(task: Task, model: Tensor) -> Curvature:
 def is_bounded(task: Task, model: Tensor) -> bool:
     """Whether at most one layer feeds no normalization, so that the loss has a bounded gradient.
 
-    The squared error has none, whatever the layers.
+    The squared error has none, for any layers.
 
-    Scaling a normalized layer does not change the scores, and the larger it is, the smaller its curvature: a
-    step that is too large makes it harmless. With two other layers, each scales the gradient of the other.
+    Scaling a normalized layer does not change the scores, and the larger it is, the smaller is its curvature.
+    So a step that is too large only makes the curvature smaller. With two other layers, each scales the
+    gradient of the other.
     """
     if task.loss == MeanLoss(squared_error):
         return False
@@ -108,7 +109,7 @@ def largest_eigenvalue(task: Task, model: Tensor, batch: Batch, steps: int = STE
         ahead = ahead - alpha * now
         beta = ahead.norm(dim=-1, keepdim=True)
         diagonal.append(alpha.squeeze(-1))
-        # Where the space is exhausted what is left is rounding, which must not be blown up.
+        # Once the space is exhausted, the remainder is rounding, which must not be normalized.
         real = beta > 1e-4 * torch.stack(diagonal, -1).abs().amax(-1, keepdim=True)
         before, now = now, torch.where(real, ahead / beta.clamp_min(torch.finfo(beta.dtype).tiny), 0.0)
         beta = torch.where(real, beta, 0.0)
@@ -129,7 +130,7 @@ def linear_smoothness(task: Task, steps: int = 50) -> float:
     rows = batch.inputs.flatten(len(task.lead) + 1).double()
     rows = torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], -1) * batch.real.unsqueeze(-1)
     counts = batch.real.sum(-1).clamp_min(1)
-    # The mean row alone would not do: of centered data it is the bias axis, which is never left again.
+    # The mean row alone is not enough: of centered data it is the bias axis, which iterations never leave.
     start = torch.randn(rows.shape[-1], generator=torch.Generator().manual_seed(0), dtype=rows.dtype)
     start, mean = start.to(rows.device), rows.mean(-2)
     direction = mean + start / start.norm() * mean.norm(dim=-1, keepdim=True)

@@ -70,7 +70,7 @@ def densities(
 
     def share(shrunk: float) -> float:
         level = torch.tensor(threshold + shrunk, dtype=size.dtype, device=size.device)
-        # A threshold of 0 still takes weights that are exactly zero for what they are.
+        # With a threshold of 0, weights that are exactly zero still count as zeros.
         below = int(torch.searchsorted(size, level, right=not threshold))
         return 1 - below / len(size)
 
@@ -95,7 +95,7 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
     experiment, simulator = prepared.experiment, prepared.simulator
     rounds, evaluations = experiment.rounds, math.ceil(experiment.rounds / experiment.evaluation.every)
     seconds = rounds * measured.round_seconds + evaluations * measured.evaluation_seconds
-    zeroed = experiment.wire.threshold  # weights below it are sent as zeros, whatever τ is
+    zeroed = experiment.wire.threshold  # weights below it are sent as zeros; τ does not matter
     level = max(experiment.density_threshold, zeroed)
     foreseen = partial(densities, simulator.algorithm, simulator.initial, rounds, zeroed=zeroed > 0)
     curve = foreseen(level)
@@ -117,15 +117,15 @@ def forecast_lines(prepared: Prepared, measured: Measured) -> list[Line]:
             note=_density_note(simulator.algorithm, curve, level, zeroed > 0),
         ),
     ]
-    for name, total in measured.sums.items():
-        if name.startswith("bytes_"):
-            lines += _byte_lines(Direction(name.removeprefix("bytes_")), total, measured.sums, sent, prepared)
+    for direction in Direction.sent_in(measured.sums):
+        total = measured.sums[f"bytes_{direction}"]
+        lines += _byte_lines(direction, total, measured.sums, sent, prepared)
     return lines
 
 
 def _shrinkage(settings: Settings) -> tuple[float, float]:
     """How much the clients' and the edge's penalty take off every weight of w in a cloud round."""
-    # Where steps overshoot, a power of 1 − η₂λ₁ would grow without bound.
+    # If steps overshoot, a power of 1 − η₂λ₁ would grow without bound.
     left = max(-1.0, 1 - settings.personal_rate * settings.client_proximity)
     pulled = settings.client_sparsity / settings.client_proximity * (1 - left**settings.personal_steps)
     return _lost(settings, pulled, 0.0), _lost(settings, 0.0, settings.edge_rate * settings.edge_sparsity)
@@ -154,10 +154,10 @@ def _density_note(
     algorithm: Algorithm, curve: Sequence[tuple[int, float]], threshold: float, zeroed: bool
 ) -> str:
     if not isinstance(algorithm, SFedHP) or not (algorithm.client_sparsity or algorithm.edge_sparsity):
-        return "no sparsity penalty: the density stays as it is"
+        return "no sparsity penalty: the density does not change"
     if _overshoots(algorithm, threshold, zeroed):
         reach = f"the smooth ℓ1 leaves weights within {overshoot(algorithm).client:.2g} of zero"
-        return f"the density stays as it is: {reach}, where a threshold of {threshold:g} counts few as zeros"
+        return f"the density does not change: {reach}; a threshold of {threshold:g} counts few as zeros"
     half = next((turn for turn, share in curve if share < curve[0][1] / 2), None)
     when = f"half of the weights are near zero by round {half}; " if half is not None else ""
     return f"{when}weights that the data hold are not modelled, and the global model may fall below the floor"
@@ -172,7 +172,7 @@ def _byte_lines(
 ) -> list[Line]:
     """The messages of one direction: as they will be sent, and by the paper's count."""
     experiment, size = prepared.experiment, prepared.simulator.initial.shape[-1]
-    rounds, way = experiment.rounds, direction.replace("_", " → ")
+    rounds = experiment.rounds
     zeros = link_of(experiment.wire, direction).options
     masked = experiment.secure and direction is Direction.from_client(experiment.algorithm.tiers)
     # The paper's count of a round gives the number of messages: 63 s + 2 d bits each.
@@ -192,11 +192,11 @@ def _byte_lines(
         total *= _bits(share, experiment.dtype) / _bits(first, experiment.dtype)
         real = f"the encoder's lengths in the first rounds, at density {share:.3g} for their {first:.3g}"
     return [
-        Line("forecast", f"bytes_{direction}", f"{way}, bytes in all", total * rounds, note=real),
+        Line("forecast", f"bytes_{direction}", f"{direction.text}, bytes in all", total * rounds, note=real),
         Line(
             "forecast",
             f"formula_{direction}",
-            f"{way}, by the paper's count",
+            f"{direction.text}, by the paper's count",
             counted,
             note=note,
         ),

@@ -15,8 +15,8 @@ from sfedhp.theory.settings import Settings
 def limit_lines(algorithm: Algorithm, curvature: BatchCurvature, density_threshold: float) -> list[Line]:
     """The practical limits of a method's rates.
 
-    A gradient step on ℓ + s/2 ‖x − a‖² overshoots more each time where η(s + h) > 2. One client that breaks
-    is enough to break the mean, so the worst tenth of the clients has a line of its own.
+    A gradient step on ℓ + s/2 ‖x − a‖² overshoots more each time where η(s + h) > 2. A single diverging
+    client is enough to break the mean, so the worst tenth of the clients has a separate line.
 
     Args:
         algorithm: the method, with the options of one run.
@@ -83,7 +83,7 @@ def _stable_below(rule: StepRule) -> float:
 
 
 def _even_steps_lines(rule: StepRule) -> list[Line]:
-    """The limit of an even number of steps on one mini-batch, where there is one."""
+    """The limit of an even number of steps on one mini-batch, if there is one."""
     if rule.repeats is None or rule.even_steps_limit is None:
         return []
     limit = rule.even_steps_limit
@@ -117,7 +117,7 @@ def _overshoot_lines(algorithm: SFedHP, density_threshold: float) -> list[Line]:
 
 
 def _overshoot_line(name: str, symbols: str, value: float, note: str) -> Line:
-    return Line("limits", name, f"{symbols} < 2, or weights chatter", value, 2.0, note=note)
+    return Line("limits", name, f"{symbols} < 2, or weights oscillate", value, 2.0, note=note)
 
 
 def _overshoot_note(value: float, size: float, threshold: float) -> str:
@@ -126,7 +126,7 @@ def _overshoot_note(value: float, size: float, threshold: float) -> str:
         return "weights near zero come to rest there"
     side = "below" if size < threshold else "above"
     reach = f"{size:.0e}, {side} the threshold {threshold:.0e}"
-    return f"weights will chatter around zero by up to {reach}; the run does not diverge by it"
+    return f"weights will oscillate around zero by up to {reach}; the run does not diverge by it"
 
 
 def _curvature_line(name: str, what: str, value: float, share: str) -> Line:

@@ -12,7 +12,7 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.theory.settings import Settings
 
 _ROUNDS = 10  # cloud rounds after which the overshoot has settled
-_STARTS = 101  # weights that are followed, from evenly spaced starts around zero
+_STARTS = 101  # simulated weights, from evenly spaced starts around zero
 
 
 class Overshoot(NamedTuple):

@@ -12,7 +12,7 @@ from sfedhp.runs.privacy import Spending, spending_of
 from sfedhp.theory.line import Line
 
 TARGETS: Final = (1.0, 3.0, 10.0)  # ε
-_USUAL: Final = 3.0  # ε for which settings are looked for where the user has named none
+_USUAL: Final = 3.0  # ε to find settings for, if the user has named none
 _WHAT: Final = {"row": "a row", "client": "a client"}
 _FEW: Final = 10  # a tenth of the rounds, or of the weights, is about as far as a user may go
 _ALONE: Final = "would work, with nothing else changed: the noise of a step is no longer than its signal"
@@ -99,9 +99,9 @@ def _noise_line(prepared: Prepared, spending: Spending, target: float) -> Line:
 
 
 def _nearest_lines(prepared: Prepared, spending: Spending, target: float) -> list[Line]:
-    """What would have to change, one setting at a time, for noise that is no longer than the signal.
+    """The changes of single settings after which the noise would be no longer than the signal.
 
-    Where no change of one setting would do, several are changed together.
+    If no single change is enough, several settings are changed together.
     """
     experiment, weights = prepared.experiment, prepared.simulator.initial.shape[-1]
     sizes = prepared.simulator.task.sizes
@@ -129,7 +129,7 @@ def _nearest_lines(prepared: Prepared, spending: Spending, target: float) -> lis
     wide = Spending(replace(experiment, batch_size=0), spending.sizes, spending.draw)
     together = math.floor((least / wide.noise_for(target, rounds)) ** 2)
     what = f"weights that train for ε = {target:g}, rounds={rounds} batch_size=0"
-    note = "no single setting would do; these three together would" if together else "nor would these three"
+    note = "no single setting is enough; these three together are" if together else "nor are these three"
     return [Line("privacy", "works_together", what, together, note=note)]
 
 

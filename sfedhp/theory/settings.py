@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.core.scalars import number
-from sfedhp.inner.minimize import Penalty
+from sfedhp.inner.descent import Penalty
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the formulas of the paper are written in."""
+    """The hyper-parameters in the formulas of the paper."""
 
     client_proximity: float  # λ₁
     edge_proximity: float  # λ₂

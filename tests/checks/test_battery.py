@@ -16,6 +16,7 @@ from sfedhp.algorithms import (
     SFedHP,
 )
 from sfedhp.checks import CHECKS, CheckError, check_algorithm
+from tests.support.short_runs import Bare
 
 SHORT = {"sfedhp": {"edge_rounds": 4}, "pfedme": {"local_rounds": 4}, "perfedavg": {"local_steps": 5}}
 VARIANTS = {
@@ -56,6 +57,18 @@ def test_check_algorithm_runs_every_check(monkeypatch):
         monkeypatch.setitem(CHECKS, name, lambda algorithm, name=name: seen.append(name))
     check_algorithm(FedAvg())
     assert seen == list(CHECKS)
+
+
+def test_a_class_is_not_an_instance():
+    with pytest.raises(CheckError, match=r"give an instance: FedAvg\(\)\.$"):
+        check_algorithm(FedAvg)  # type: ignore[arg-type]
+    with pytest.raises(CheckError, match="'fedavg' is not an instance of a method"):
+        check_algorithm("fedavg")  # type: ignore[arg-type]
+
+
+def test_a_result_of_another_type_is_rejected():
+    with pytest.raises(CheckError, match=r"client_step must return a ClientResult, .* returns a Tensor"):
+        check_algorithm(Bare())
 
 
 def test_a_method_that_is_no_dataclass_is_refused():

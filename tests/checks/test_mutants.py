@@ -15,6 +15,7 @@ from sfedhp.core.options import Rate, Strength
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.inner.minimize import Descent, minimize
+from tests.checks.faults import SquaredWeights, UnweightedMean, with_fault
 
 
 @dataclass(frozen=True)
@@ -321,22 +322,6 @@ class ReadsWhatItSaysItDoesNot(Proximal):
 
 
 @dataclass(frozen=True)
-class UnweightedMean(Steps):
-    """Members weigh alike, while the class says by size."""
-
-    def cloud_step(self, state, uploads, weights, clock):
-        return weighted_mean(uploads, (weights > 0).to(weights.dtype))
-
-
-@dataclass(frozen=True)
-class SquaredWeights(Steps):
-    """Weights are applied twice."""
-
-    def cloud_step(self, state, uploads, weights, clock):
-        return weighted_mean(uploads, weights.square())
-
-
-@dataclass(frozen=True)
 class ForgetsAMember(Steps):
     """The last upload does not count."""
 
@@ -411,8 +396,8 @@ MUTANTS = {
     PredictsWithTheReceived: "what is kept: a client predicts with what it received",
     NeverUpdatesWhatItKeeps: "what is kept: a client's step never changes",
     ReadsWhatItSaysItDoesNot: "what is kept: client_step reads what the client kept, but",
-    UnweightedMean: "weights: weighting is 'size', but a member of",
-    SquaredWeights: "weights: weighting is 'size', but a member of",
+    with_fault(UnweightedMean, Steps): "weights: weighting is 'size', but a member of",
+    with_fault(SquaredWeights, Steps): "weights: weighting is 'size', but a member of",
     ForgetsAMember: "clients permuted",
     UnweightedEdges: "of the edge's mean",
 }

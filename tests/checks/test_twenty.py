@@ -1,14 +1,14 @@
 """Twenty wrong versions of Ditto, SCAFFOLD and FedProx: it is named, or the docs say that it cannot be.
 
 `NAMED` contradict what their class declares. `UNKNOWN` are methods that someone could have meant, and only
-the paper's equations tell: `docs/extend.md` lists their kinds under "What the battery knows".
+the paper's equations tell: `docs/extend.md` lists their kinds under "What the battery checks".
 """
 
 # mypy: disable-error-code="misc, no-untyped-def, no-untyped-call, type-arg"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -19,6 +19,7 @@ from sfedhp.algorithms.control import Controlled
 from sfedhp.checks import CHECKS, CheckError, check_algorithm
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import toward, weighted_mean
+from tests.checks.faults import HalfWay, NoClock, OneBatch, SquaredWeights, UnweightedMean, with_fault
 from tests.support.paths import ROOT
 
 
@@ -30,48 +31,6 @@ def steps(method: Any, start: Any, task: Any, clock: Clock, anchor: Any = None, 
         gradient = task.gradient(model, task.batch(clock, step))
         model = model - method.local_rate * (gradient + sign * pull)
     return model
-
-
-class OneBatch:
-    """All steps get the first mini-batch."""
-
-    def client_step(self, received, personal, task, clock):
-        first = task.batch
-
-        def batch(clock: Clock, step: int = 0, *more: Any, **options: Any) -> Any:
-            return first(clock, 0, *more, **options)
-
-        task = replace(task)
-        task.batch = batch
-        return super().client_step(received, personal, task, clock)
-
-
-class NoClock:
-    """Every round is the first for the mini-batches."""
-
-    def client_step(self, received, personal, task, clock):
-        return super().client_step(received, personal, task, Clock(0))
-
-
-class UnweightedMean:
-    """Members weigh alike."""
-
-    def cloud_step(self, state, uploads, weights, clock):
-        return weighted_mean(uploads, (weights > 0).to(weights.dtype))
-
-
-class SquaredWeights:
-    """Weights are applied twice."""
-
-    def cloud_step(self, state, uploads, weights, clock):
-        return weighted_mean(uploads, weights.square())
-
-
-class HalfWay:
-    """The cloud goes half of the way."""
-
-    def cloud_step(self, state, uploads, weights, clock):
-        return toward(state, weighted_mean(uploads, weights), 0.5)
 
 
 @dataclass(frozen=True)
@@ -108,26 +67,6 @@ class DittoSendsItsOwn(Ditto):
 
 
 @dataclass(frozen=True)
-class DittoOneBatch(OneBatch, Ditto):
-    pass
-
-
-@dataclass(frozen=True)
-class DittoNoClock(NoClock, Ditto):
-    pass
-
-
-@dataclass(frozen=True)
-class DittoUnweighted(UnweightedMean, Ditto):
-    pass
-
-
-@dataclass(frozen=True)
-class DittoSquared(SquaredWeights, Ditto):
-    pass
-
-
-@dataclass(frozen=True)
 class FedProxToItself(FedProx):
     def client_step(self, received, personal, task, clock):
         return ClientResult(steps(self, received, task, clock))
@@ -140,26 +79,6 @@ class FedProxPushed(FedProx):
 
 
 @dataclass(frozen=True)
-class FedProxOneBatch(OneBatch, FedProx):
-    pass
-
-
-@dataclass(frozen=True)
-class FedProxNoClock(NoClock, FedProx):
-    pass
-
-
-@dataclass(frozen=True)
-class FedProxSquared(SquaredWeights, FedProx):
-    pass
-
-
-@dataclass(frozen=True)
-class FedProxHalfWay(HalfWay, FedProx):
-    pass
-
-
-@dataclass(frozen=True)
 class FedProxTwicePulled(FedProx):
     def client_step(self, received, personal, task, clock):
         return ClientResult(steps(self, received, task, clock, received, 2.0))
@@ -169,11 +88,6 @@ class FedProxTwicePulled(FedProx):
 class ScaffoldControlNeverMoves(SCAFFOLD):
     def client_step(self, received, personal, task, clock):
         return ClientResult(super().client_step(received, personal, task, clock).upload, personal)
-
-
-@dataclass(frozen=True)
-class ScaffoldNoClock(NoClock, SCAFFOLD):
-    pass
 
 
 @dataclass(frozen=True)
@@ -221,24 +135,24 @@ NAMED: Final[dict[type[Algorithm], tuple[str, str]]] = {
     DittoPushed: ("pull_changes_the_step", "a stronger proximity takes a client farther"),
     DittoRestarts: ("kept_state_is_used", "does not read what the client kept"),
     DittoPredictsWithReceived: ("kept_state_is_used", "predicts with what it received"),
-    DittoOneBatch: ("draws_change", "all steps of a round use one mini-batch"),
-    DittoNoClock: ("draws_change", "every cloud round has the same mini-batches"),
-    DittoUnweighted: ("members_weigh_what_is_declared", "weighting is 'size', but"),
-    DittoSquared: ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    with_fault(OneBatch, Ditto): ("draws_change", "all steps of a round use one mini-batch"),
+    with_fault(NoClock, Ditto): ("draws_change", "every cloud round has the same mini-batches"),
+    with_fault(UnweightedMean, Ditto): ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    with_fault(SquaredWeights, Ditto): ("members_weigh_what_is_declared", "weighting is 'size', but"),
     FedProxToItself: ("pull_changes_the_step", "proximity does not change"),
     FedProxPushed: ("pull_changes_the_step", "a stronger proximity takes a client farther"),
-    FedProxOneBatch: ("draws_change", "all steps of a round use one mini-batch"),
-    FedProxNoClock: ("draws_change", "every cloud round has the same mini-batches"),
-    FedProxSquared: ("members_weigh_what_is_declared", "weighting is 'size', but"),
-    FedProxHalfWay: ("server_goes_as_far_as_an_option_says", "the cloud goes 0.5 of the way"),
+    with_fault(OneBatch, FedProx): ("draws_change", "all steps of a round use one mini-batch"),
+    with_fault(NoClock, FedProx): ("draws_change", "every cloud round has the same mini-batches"),
+    with_fault(SquaredWeights, FedProx): ("members_weigh_what_is_declared", "weighting is 'size', but"),
+    with_fault(HalfWay, FedProx): ("server_goes_as_far_as_an_option_says", "the cloud goes 0.5 of the way"),
     FedProxTwicePulled: ("pull_is_as_strong_as_declared", "proximity acts 2 times as strongly"),
     ScaffoldControlNeverMoves: ("kept_state_is_used", "never changes what client_start gave it"),
-    ScaffoldNoClock: ("draws_change", "every cloud round has the same mini-batches"),
+    with_fault(NoClock, SCAFFOLD): ("draws_change", "every cloud round has the same mini-batches"),
     ScaffoldWrongSign: ("learns", "after 15 rounds on separable data the loss is"),
 }
 UNKNOWN: Final[dict[type[Algorithm], str]] = {
     DittoSendsItsOwn: "if a client sends the wrong one of two models",
-    ScaffoldForgetsShare: "if a server divides by the drawn members instead of all",
+    ScaffoldForgetsShare: "if a server divides by the sampled members instead of all",
 }
 _DECLARED = (
     *("pull_changes_the_step", "pull_is_as_strong_as_declared", "draws_change", "kept_state_is_used"),
@@ -268,7 +182,7 @@ def test_what_the_battery_cannot_know_is_in_the_docs(wrong):
     for check in _DECLARED:
         CHECKS[check](wrong(local_steps=4))
     text = " ".join((ROOT / "docs" / "extend.md").read_text(encoding="utf-8").split())
-    known = text[text.index("It does not know your paper.") : text.index("### What you can override")]
+    known = text[text.index("does not know your paper.") : text.index("### What you can override")]
     assert UNKNOWN[wrong].removeprefix("if ") in known
 
 

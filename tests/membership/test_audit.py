@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 import sfedhp
-from sfedhp.algorithms import FedAvg, Pooled, SFedHP
-from sfedhp.cli import main
+from sfedhp.algorithms import FedAvg, Pooled
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
@@ -20,6 +18,8 @@ from sfedhp.membership.shadows import division, losses, pools_of
 from sfedhp.nn.models import ModelOptions
 from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.runs.prepare import prepare
+from tests.support.invoking import invoke
+from tests.support.tools import load_tool
 
 CLIENTS, ROWS, INPUTS = 4, 600, 200
 
@@ -38,14 +38,7 @@ BASE = sfedhp.Experiment(
     batch_size=0,
     data=DataOptions(partition="iid", test_share=0.5, validation_per_label=0),
     model=ModelOptions(name="mlr"),
-    algorithm=SFedHP(
-        edge_rounds=2,
-        personal_steps=5,
-        personal_rate=0.5,
-        edge_rate=0.5,
-        client_proximity=2.0,
-        edge_proximity=2.0,
-    ),
+    algorithm=load_tool("privacy").SMALL,  # as where the figures of the docs come from
     evaluation=EvaluationOptions(every=20),
 )
 
@@ -112,9 +105,6 @@ def test_divisions_keep_the_numbers_and_the_rows_of_each_client():
 
 
 def test_a_run_in_a_folder_is_audited_with_its_data(tmp_path):
-    def invoke(*words):
-        return CliRunner().invoke(main, words)
-
     np.savez(tmp_path / "rows.npz", **by_chance())
     data = replace(BASE.data, source=str(tmp_path / "rows.npz"))
     sfedhp.run(replace(BASE, data=data, rounds=2), out=tmp_path / "run")

@@ -110,5 +110,5 @@ def test_rising_accuracy_is_named_with_the_rounds_to_try():
     ],
     ids=["no local", "only local", "no method", "a sweep", "diverged", "stopped"],
 )
-def test_without_a_finished_run_alone_or_a_method_nothing_is_said(runs):
+def test_without_a_finished_run_alone_or_a_method_there_is_no_sentence(runs):
     assert benefit_of(runs).sentences() == []

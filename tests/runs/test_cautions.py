@@ -91,7 +91,7 @@ def test_a_sigmoid_after_token_ids_is_found() -> None:
     assert "leave the last sigmoid out of the model" in sentence
 
 
-def test_what_is_said_of_a_run_and_of_a_stack() -> None:
+def test_cautions_of_a_run_and_of_a_stack() -> None:
     data = arrays()
     assert cautions_of(prepare(SMALL, data)) == []
     raw = data | {"inputs": data["inputs"] * np.array([1, 1, 1e4, 1])}

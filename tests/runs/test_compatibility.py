@@ -20,6 +20,7 @@ from sfedhp.data import DataOptions
 from sfedhp.nn.models import ModelOptions
 from sfedhp.runs import checkpoints
 from sfedhp.runs.run import DivergenceError
+from tests.support.file_bytes import file_bytes
 from tests.support.small_modules import body
 
 SMALL = Experiment(
@@ -43,10 +44,6 @@ class Mine(Algorithm):
         return ClientResult(received - self.rate * task.gradient(received, task.batch(clock)))
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def edit(folder, *changes):
     path = folder / "config.toml"
     text = path.read_text()
@@ -58,11 +55,11 @@ def edit(folder, *changes):
 
 def refused(folder, sentence, **given):
     """The run in the folder is refused, and nothing of it is changed."""
-    before = contents(folder)
+    before = file_bytes(folder)
     with pytest.raises(InputError) as error:
         sfedhp.resume(folder, **given)
     assert str(error.value) == sentence.format(folder=folder)
-    assert contents(folder) == before
+    assert file_bytes(folder) == before
 
 
 def saved(folder, labels):
@@ -230,7 +227,7 @@ def older(folder):
         save_file(load_file(path), path, {"round": number})
 
 
-def test_an_older_run_goes_on_as_before(own, tmp_path):
+def test_an_older_run_resumes_as_before(own, tmp_path):
     older(own)
     saved(tmp_path, np.arange(60)[::-1] % 3)
     edit(own, ("^seed = 0", "seed = 4"))

@@ -127,6 +127,26 @@ def test_rows_in_parts_and_reports_of_clients_give_the_same(problem: str) -> Non
             assert columns[name] == pytest.approx(other.item(), abs=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("center", "spread", "error"),
+    [(0, 0.01, 0.5), (0, 0.1, 0.05), (0, 1, 0.02), (0, 5, 0.02), (-2.2, 0.1, 0.3), (-2.2, 1, 0.03)],
+)
+def test_bins_are_narrow_where_scores_of_a_young_model_are(
+    center: float, spread: float, error: float
+) -> None:
+    counting, _, _ = case("multilabel")
+    errors = []
+    for seed in range(10):
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 2, 1000)
+        scores = center + spread * (draw.normal(size=1000) + labels)
+        given = torch.from_numpy(scores).view(1, -1, 1), torch.from_numpy(labels).view(1, -1, 1)
+        counts = counting.count(*given, torch.ones(1, 1000, dtype=torch.bool)).counts
+        exact = 100 * oracle.roc_auc_score(labels, scores)
+        errors.append(abs(value_of(METRICS["auroc"], counts).item() - exact))
+    assert np.mean(errors) < error
+
+
 def test_equal_scores_count_half() -> None:
     counting, _, _ = case("multilabel")
     scores = torch.tensor([[[0.0], [0.0], [1.0], [-1.0]]], dtype=torch.float64)

@@ -10,6 +10,7 @@ import sfedhp
 from sfedhp.core.errors import InputError
 from sfedhp.runs.environment import devices_of
 from sfedhp.runs.sweep import sweep
+from tests.support.json_lines import json_lines, without_seconds
 
 
 def experiments(devices: str, *seeds: int) -> list[sfedhp.Experiment]:
@@ -29,8 +30,7 @@ def experiments(devices: str, *seeds: int) -> list[sfedhp.Experiment]:
 
 
 def rows(folder: Path) -> list[dict[str, float]]:
-    lines = (folder / "history.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+    return without_seconds(json_lines(folder / "history.jsonl"))
 
 
 def test_two_processes_give_the_runs_of_one(tmp_path: Path):

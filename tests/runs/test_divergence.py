@@ -46,7 +46,7 @@ def test_each_run_of_a_stack_is_judged_alone():
     ]
 
 
-def test_an_overflow_is_told_from_other_errors():
+def test_an_overflow_is_distinguished_from_other_errors():
     with pytest.raises(RuntimeError) as error:
         torch.add(torch.ones(2), torch.ones(2), alpha=1e300)
     assert is_overflow(error.value)

@@ -15,6 +15,8 @@ from sfedhp.core.errors import InputError, Note, StorageError
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.run import restart, start
 from sfedhp.wire.link import WireOptions
+from tests.support.file_bytes import file_bytes
+from tests.support.json_lines import json_lines, without_seconds
 from tests.support.short_runs import SMALL, after
 
 EVERY = replace(
@@ -23,8 +25,7 @@ EVERY = replace(
 
 
 def rows(folder: Path, name: str = "history.jsonl") -> list[dict[str, object]]:
-    table = [json.loads(line) for line in (folder / name).read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in table]
+    return without_seconds(json_lines(folder / name))
 
 
 def change(path: Path, line: int) -> None:
@@ -47,17 +48,28 @@ def stopped(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["history.jsonl", "ledger.jsonl"])
 def test_a_damaged_line_is_refused_named_and_salvaged(stopped, name):
     change(stopped / name, 5)
-    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    before = file_bytes(stopped)
     with pytest.raises(InputError) as error:
         sfedhp.resume(stopped)
     assert str(error.value).startswith(f"{stopped / name} is damaged in line 5: its checksum is wrong.")
     assert f"Rounds 1 to 4 are whole: `sfedhp resume {stopped} --salvage` continues" in str(error.value)
-    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+    assert file_bytes(stopped) == before
     run = sfedhp.resume(stopped, salvage=True)
     assert run.finished
     for each in ("history.jsonl", "ledger.jsonl"):
         assert rows(stopped, each) == rows(stopped.parent / "whole", each)
     assert (stopped / f"{name}.damaged").read_bytes() == before[stopped / name]
+    assert len(list(stopped.glob("*.damaged"))) == 1, "the other file is whole"
+    assert sfedhp.resume(stopped, salvage=True).finished
+    assert (stopped / f"{name}.damaged").read_bytes() == before[stopped / name]
+
+
+def test_a_damaged_schema_is_written_again(stopped):
+    before = (stopped / "schema.json").read_bytes()
+    (stopped / "schema.json").write_bytes(before.replace(b"1", b"2", 1))
+    with pytest.warns(Note, match=r"schema.json is damaged: it is written again\.$"):
+        sfedhp.resume(stopped)
+    assert (stopped / "schema.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("name", ["history.jsonl", "ledger.jsonl"])
@@ -170,3 +182,42 @@ def test_a_finished_run_without_its_tables_gets_them(tmp_path):
     (tmp_path / "run/confusion.json").unlink()
     sfedhp.sweep([EVERY], [tmp_path / "run"])
     assert (tmp_path / "run/confusion.json").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    sfedhp.run(EVERY, out=folder)
+    return folder
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """The content of each file below a folder, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_finished_run_is_not_written_again(finished):
+    before = files(finished)
+    assert sfedhp.resume(finished).finished
+    assert files(finished) == before
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+@pytest.mark.parametrize(
+    "name", ["models/client-1-0.safetensors", "models/global.safetensors", "clients.csv"]
+)
+def test_a_finished_run_gets_lost_files_back(finished, tmp_path, name, how):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    if how == "missing":
+        (run / name).unlink()
+    else:
+        content = (run / name).read_bytes()
+        (run / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert sfedhp.resume(run).finished
+    assert (run / name).read_bytes() == (finished / name).read_bytes()
+    assert (run / "environment.json").read_bytes() == (finished / "environment.json").read_bytes()

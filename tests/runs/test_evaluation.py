@@ -14,6 +14,7 @@ from sfedhp.core.factored import dense
 from sfedhp.nn.network import Network
 from sfedhp.runs.build import Rows
 from sfedhp.runs.evaluation import Evaluator
+from tests.support.small_modules import with_batch_norm
 
 
 def rows(case, seed=9):
@@ -172,8 +173,7 @@ def test_measuring_changes_nothing(case):
 
 def test_one_run_gives_the_local_and_the_averaged_column():
     case = problem()
-    torch.manual_seed(1)
-    network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
+    network = Network(with_batch_norm(seed=1))
     initial, statistics = network.initial()
     case = replace(case, task=replace(case.task, network=network), initial=initial, statistics=statistics)
     simulator = case.simulator(SFedHP(edge_rounds=3))
@@ -221,7 +221,7 @@ def test_densities_count_and_change_nothing(case):
     assert torch.equal(simulator.state.served.state, model)
 
 
-def test_seats_that_nobody_has_have_no_density(case):
+def test_empty_seats_have_no_density(case):
     sizes = case.task.sizes.clone()
     sizes[0], sizes[1, 0] = 0, 0
     simulator = replace(case, task=replace(case.task, sizes=sizes)).simulator(SFedHP(edge_rounds=1))

@@ -1,7 +1,5 @@
 """A run's folder: one run at a time, and only in a folder that is vacant and can be written."""
 
-import json
-
 import pytest
 
 import sfedhp
@@ -9,6 +7,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.run import start
 from sfedhp.runs.sweep import plan, sweep
+from tests.support.json_lines import json_lines
 from tests.support.short_runs import SMALL, after
 
 
@@ -39,11 +38,7 @@ def test_one_folder_has_one_run_at_a_time(tmp_path):
         begin()
         assert refused == [busy, holds, busy, busy]
         refused.clear()
-    assert [json.loads(line)["round"] for line in (folder / "history.jsonl").read_text().splitlines()] == [
-        1,
-        2,
-        3,
-    ]
+    assert [row["round"] for row in json_lines(folder / "history.jsonl")] == [1, 2, 3]
 
 
 def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path):
@@ -60,7 +55,7 @@ def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path):
         start(prepared, folder, None, None)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "one" / "environment.json").mkdir(parents=True)
     with pytest.raises(InputError, match=r"one cannot be written \(Is a directory\): choose another folder"):
         sfedhp.run(SMALL, out=tmp_path / "one")

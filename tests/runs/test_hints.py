@@ -2,7 +2,7 @@
 
 import pytest
 
-from sfedhp.runs.hints import SeenClasses, hints, hints_of_classes, never_moved, still_rising
+from sfedhp.runs.hints import SeenClasses, hints, hints_of_classes, never_moved, still_rising, was_better
 from sfedhp.runs.hints import one_class as one_class_of
 from sfedhp.runs.scores import Scores
 
@@ -47,7 +47,19 @@ def test_accuracy_that_never_moved():
         "check the scale of the inputs (data.scale) and the rates (`sfedhp check`)."
     )
     assert "of PM (40.00 %) never" in str(never_moved(history(50, 60, pm=[40, 40])))
-    assert "of PM (40.00 %) and GM (50.00 %) never" in str(never_moved(history(50, 50, pm=[40, 40])))
+    assert "of PM (40.00 %) and GM (50.00 %) never moved from their first" in str(
+        never_moved(history(50, 50, pm=[40, 40]))
+    )
+
+
+def test_a_model_that_learns_without_moving_gets_no_hint():
+    """Such as one that has all test rows but one right from the start."""
+    rows = history(97.5, 97.5, train_loss=[0.05, 0.044])
+    several, one = (SeenClasses(frozenset({0, 1}), frozenset(labels)) for labels in ({0, 1}, {1}))
+    assert never_moved(rows, {"gm": several}) is None
+    assert "of GM (97.50 %) never moved from its" in str(never_moved(rows, {"gm": one}))
+    assert never_moved(history(97.5, 97.5, train_loss=[0.05, 0.046]), {"gm": several}) is not None
+    assert never_moved(rows) is not None
 
 
 @pytest.mark.parametrize("accuracies", [[], [50], [50, None], [50, 50.1, 50], [50, 50, 49], [100, 100, 100]])
@@ -82,10 +94,33 @@ def test_not_rising(accuracies):
     assert still_rising(history(*accuracies)) is None
 
 
-def test_a_run_with_rounds_left_is_not_told_to_use_more():
+def test_better_earlier():
+    assert was_better(history(50, 67.1, 66, 64, 61, 61.5)) == (
+        "The best accuracy was earlier (GM 67.10 % before and 61.50 % in the last third), perhaps because "
+        "the models overfit: use fewer rounds, and data.validation_per_label=1 to see after how many on "
+        "rows that are not for testing."
+    )
+    # The best value anywhere before the last third counts, and the best of the third.
+    assert "PM 90.00 %" in str(was_better(history(50, 60, 70, pm=[90, 80, 87.9])))
+    assert was_better(history(50, 60, 70, pm=[90, 80, 88])) is None  # two points are not more than two
+    assert was_better(history(90, 10)) is None  # too few evaluations
+    assert was_better(history(50, 67, 66, 30, 30, 65.5)) is None
+
+
+def test_an_error_that_was_lower_earlier():
+    rows = [{"round": n, "train_loss": 1.0, "gm_rmse": each} for n, each in enumerate((9.0, 5.0, 5.2), 1)]
+    assert "The best RMSE was earlier (GM 5 before and 5.2 in the last third)" in str(was_better(rows))
+    rows[-1]["gm_rmse"] = 5.1
+    assert was_better(rows) is None
+
+
+def test_a_run_with_rounds_left_is_not_advised_to_use_more():
     rows = history(10, 50, 90)
     assert hints(rows, None, finished=False) == []
     assert hints(rows, None, finished=True) == [still_rising(rows)]
+    falling = history(90, 90, 50)
+    assert hints(falling, None, finished=False) == []
+    assert hints(falling, None, finished=True) == [was_better(falling)]
 
 
 def test_every_rule_is_asked():

@@ -47,7 +47,7 @@ def test_it_goes_together_with_late_edges_and_sampling():
     check_used(experiment("mtgc"))
 
 
-def test_its_price_is_said():
+def test_its_price_is_named():
     assert secure_price(experiment(secure=False)) is None
     assert secure_options(experiment(secure=False)) is None
     assert "Edges learn sums" in str(secure_price(experiment()))

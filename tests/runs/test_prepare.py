@@ -15,6 +15,7 @@ from sfedhp import InputError
 from sfedhp.algorithms import FedAvg
 from sfedhp.cli import main
 from sfedhp.data import DataOptions
+from tests.support.invoking import invoke
 from tests.support.short_runs import SMALL, arrays
 
 
@@ -116,7 +117,7 @@ def test_a_comparison_says_what_is_wrong_with_the_draws(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["data.held_out=1", "data.train_per_label=6", "model.name=mlr", "sampled_clients=18", "rounds=1"]
     sentence = "sampled_clients = 18 is more than the clients that train, 16: lower"
-    first = CliRunner().invoke(main, ["compare", *words, "--only", "fedavg,fedprox"])
+    first = invoke("compare", *words, "--only", "fedavg,fedprox")
     assert first.exit_code == 2
     assert f"error: {sentence}" in first.stderr
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import sfedhp
-from sfedhp import Experiment, InputError
+from sfedhp import InputError
 from sfedhp.algorithms import (
     FedAvg,
     HeurFedAMP,
@@ -28,21 +28,11 @@ from sfedhp.runs.loop import Progress
 from sfedhp.runs.run import DivergenceError
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import WireOptions
-from tests.support.short_runs import Mine, arrays
+from tests.support import short_runs
+from tests.support.json_lines import json_lines, without_seconds
+from tests.support.short_runs import Bare, Mine, arrays
 
-SMALL = Experiment(
-    rounds=4,
-    edges=2,
-    clients_per_edge=3,
-    algorithm=SFedHP(edge_rounds=2),
-    data=DataOptions(train_per_label=6, test_per_label=5, validation_per_label=2),
-    model=ModelOptions(name="mlr"),
-    checkpoint=CheckpointOptions(every=2),
-)
-
-
-def without_seconds(rows):
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+SMALL = replace(short_runs.SMALL, rounds=4, dtype="float32", checkpoint=CheckpointOptions(every=2))
 
 
 def head_weight(model: nn.Module | None) -> torch.Tensor:
@@ -74,7 +64,7 @@ def test_a_run_leaves_its_folder(tmp_path):
         "checkpoint/round-000004.safetensors",
     }
     assert [progress.row["round"] for progress in seen] == [1, 2, 3, 4]
-    rows = [json.loads(line) for line in (tmp_path / "a/history.jsonl").read_text().splitlines()]
+    rows = json_lines(tmp_path / "a/history.jsonl")
     assert rows == run.history
     environment = json.loads((tmp_path / "a/environment.json").read_text())
     assert environment["parameters"] == 7850
@@ -195,9 +185,7 @@ def test_divergence_names_the_quantity_and_keeps_the_last_finite_state(tmp_path)
     assert not run.finished
     stored = load_file(tmp_path / "a/models/global.safetensors")
     assert all(value.isfinite().all() for value in stored.values())
-    assert run.history == [
-        json.loads(line) for line in (tmp_path / "a/history.jsonl").read_text().splitlines()
-    ]
+    assert run.history == json_lines(tmp_path / "a/history.jsonl")
 
 
 def test_an_exploding_loss_is_a_divergence():
@@ -231,6 +219,18 @@ def test_a_run_with_a_users_model_and_method_is_resumed_with_them(tmp_path):
     resumed = sfedhp.resume(tmp_path / "a", algorithm=Mine(), model=module)
     assert resumed.finished
     assert without_seconds(resumed.history) == without_seconds(sfedhp.run(experiment, model=module).history)
+
+
+def test_a_client_step_that_returns_no_client_result_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"client_step must return a ClientResult, and that of Bare returns"):
+        sfedhp.run(replace(SMALL, algorithm=Bare()), out=tmp_path / "a")
+
+
+@pytest.mark.parametrize("given", [{"rounds": 2}, {}, "experiment.toml", sfedhp.Experiment])
+def test_what_is_no_experiment_is_an_input_error(given):
+    for function in (sfedhp.run, sfedhp.check, lambda each: sfedhp.sweep([each])):
+        with pytest.raises(InputError, match=r"give an Experiment, such as sfedhp\.Experiment\(rounds=2\)\."):
+            function(given)
 
 
 def test_adapted_models_of_per_fedavg_are_kept_too(tmp_path):
@@ -306,7 +306,7 @@ def test_the_bytes_of_each_member_are_kept_where_they_are_counted(tmp_path):
     counted = replace(SMALL, wire=WireOptions(count="size"))
     sfedhp.run(counted, out=tmp_path / "a", stop=iter([False, False, True]).__next__)
     run = sfedhp.resume(tmp_path / "a")
-    ledger = [json.loads(line) for line in (tmp_path / "a/ledger.jsonl").read_text().splitlines()]
+    ledger = json_lines(tmp_path / "a/ledger.jsonl")
     assert [row["round"] for row in ledger] == [1, 2, 3, 4]
     for row, members in zip(run.history, ledger, strict=True):
         assert np.shape(members["client_edge"]) == (2, 3)

@@ -112,7 +112,7 @@ def test_a_key_of_another_method_is_ignored_with_a_sentence():
     assert not settings.ignored_keys(["sfedhp", "fedavg", "pfedme"])
 
 
-def test_what_is_said_of_one_method_is_stronger_than_what_is_said_of_all():
+def test_keys_of_one_method_override_keys_of_all():
     settings = read_settings(["pfedme.client_proximity=15", "algorithm.client_proximity=5"])
     pfedme, hierarchical = (settings.experiment(name).algorithm for name in ("pfedme", "sfedhp"))
     assert isinstance(pfedme, PFedMe)

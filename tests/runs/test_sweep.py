@@ -16,6 +16,7 @@ from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
+from tests.support.json_lines import json_lines, without_seconds
 from tests.support.short_runs import SMALL, Mine, after, arrays
 
 
@@ -109,7 +110,7 @@ KINDS["differences"] = (SFedHP(edge_rounds=2, start="carried"), WireOptions(diff
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_stack_that_is_stopped_goes_on_to_the_same_bits(tmp_path, name):
+def test_a_stopped_stack_continues_to_the_same_bits(tmp_path, name):
     method, wire = KINDS[name]
     runs = [replace(SMALL, algorithm=method, wire=wire, seed=seed) for seed in (0, 1)]
     straight, halted = ([tmp_path / where / str(seed) for seed in (0, 1)] for where in ("a", "b"))
@@ -126,17 +127,11 @@ def test_a_stack_that_is_stopped_goes_on_to_the_same_bits(tmp_path, name):
         assert sum(path.parts[0] == "models" for path in files) >= 1
         for path in files:
             assert (one / path).read_bytes() == (other / path).read_bytes(), path
-        histories = [
-            [
-                json.loads(line) | {"seconds": 0}
-                for line in (folder / "history.jsonl").read_text().splitlines()
-            ]
-            for folder in (one, other)
-        ]
+        histories = [without_seconds(json_lines(folder / "history.jsonl")) for folder in (one, other)]
         assert histories[0] == histories[1]
 
 
-def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
+def test_a_run_of_a_stopped_stack_can_continue_alone(tmp_path):
     runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
     folders = [tmp_path / str(seed) for seed in (0, 1)]
     sweep(runs, folders, stop=after(2))
@@ -152,7 +147,7 @@ def test_a_run_of_a_stopped_stack_can_go_on_alone(tmp_path):
     assert [outcome.run.finished for outcome in outcomes] == [True, True]
 
 
-def test_where_checkpoints_disagree_each_run_goes_on_from_its_own(tmp_path):
+def test_where_checkpoints_disagree_each_run_resumes_from_its_own(tmp_path):
     runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
     folders = [tmp_path / str(seed) for seed in (0, 1)]
     sweep(runs, folders, stop=after(1))
@@ -270,7 +265,7 @@ def test_a_new_run_has_no_checkpoints_of_an_old_one(tmp_path):
     assert rounds_done(folder) == 3
 
 
-def test_a_history_with_holes_is_not_gone_on_with(tmp_path):
+def test_a_history_with_gaps_is_not_continued(tmp_path):
     folder = tmp_path / "one"
     sweep([SMALL], [folder], stop=after(2))
     (folder / "history.jsonl").unlink()

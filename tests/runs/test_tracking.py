@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from sfedhp.cli import main
 from sfedhp.core.errors import Note
 from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import flat
 from sfedhp.runs.tracking import follow
 from sfedhp.runs.tracking.follow import Tracking
+from tests.support.invoking import invoke
+from tests.support.json_lines import json_lines
 
 TINY = [
     "model.name=mlr",
@@ -29,14 +29,8 @@ TINY = [
 ]
 
 
-def sfedhp(*words: object) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="sfedhp")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
-
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return json_lines(folder / "history.jsonl")
 
 
 def curve(folder: Path, name: str) -> list[tuple[int, float]]:
@@ -57,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def run(place: Path) -> Path:
     words = ["run", "rounds=2", *TINY, "--no-report", "--out", place / "runs" / "one"]
-    result = sfedhp(*words, "--track", "tensorboard,mlflow,wandb")
+    result = invoke(*words, "--track", "tensorboard,mlflow,wandb")
     assert result.exit_code == 0, result.output
     assert "continues without" not in result.output
     return place / "runs" / "one"
@@ -148,7 +142,7 @@ def test_a_run_that_is_resumed_continues_and_may_choose_anew(place: Path, run: P
     (again / "tracking.json").write_text(json.dumps(state))
     config = (again / "config.toml").read_text().replace("rounds = 2 ", "rounds = 3 ")
     (again / "config.toml").write_text(config)
-    assert sfedhp("resume", again, "--no-report", "--track", "tensorboard,mlflow").exit_code == 0
+    assert invoke("resume", again, "--no-report", "--track", "tensorboard,mlflow").exit_code == 0
     assert [step for step, _ in scalars(again, "gm")] == [1, 2, 3]
     client = mlflow.MlflowClient()
     assert [each.step for each in client.get_metric_history(state["mlflow"]["id"], "gm")] == [1, 2, 3]
@@ -156,14 +150,14 @@ def test_a_run_that_is_resumed_continues_and_may_choose_anew(place: Path, run: P
     # What was finished without a tracker can be given to one later.
     shutil.rmtree(again / "tensorboard")
     (again / "tracking.json").unlink()
-    assert sfedhp("resume", again, "--no-report", "--track", "tensorboard").exit_code == 0
+    assert invoke("resume", again, "--no-report", "--track", "tensorboard").exit_code == 0
     assert [step for step, _ in scalars(again, "gm")] == [1, 2, 3]
 
 
 def test_every_run_of_a_sweep_and_of_a_comparison_is_tracked(place: Path) -> None:
     words = [*TINY, "rounds=1", "--no-report", "--track", "tensorboard"]
-    assert sfedhp("sweep", *words, "seeds=2", "--out", place / "grid").exit_code == 0
-    assert sfedhp("compare", *words, "--only", "fedavg,local", "--out", place / "all").exit_code == 0
+    assert invoke("sweep", *words, "seeds=2", "--out", place / "grid").exit_code == 0
+    assert invoke("compare", *words, "--only", "fedavg,local", "--out", place / "all").exit_code == 0
     folders = [path.parent for path in place.glob("*/*/history.jsonl") if path.parts[-3] in ("grid", "all")]
     assert len(folders) == 4
     for folder in folders:
@@ -219,12 +213,12 @@ def test_trackers_that_cannot_be_used_are_refused_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["run", "rounds=1", *TINY, "--out", tmp_path / "run", "--track"]
-    result = sfedhp(*words, "tensorbord")
+    result = invoke(*words, "tensorbord")
     assert result.exit_code == 2
     assert "there is no tracker 'tensorbord': use tensorboard, mlflow, wandb" in result.stderr
     monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setattr(follow, "find_spec", lambda name: None)
-    result = sfedhp(*words, "wandb")
+    result = invoke(*words, "wandb")
     assert result.exit_code == 2
     assert "pip install 'sfedhp[wandb]'" in result.stderr
     assert not (tmp_path / "run").exists()

@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import Tensor, nn
 
 import sfedhp
-from sfedhp.cli import main
 from sfedhp.nn.presets import MODELS
 from sfedhp.serving import export
 from sfedhp.serving.export import export_onnx
 from sfedhp.serving.predict import predict, predict_inputs
 from sfedhp.serving.saved_model import read_saved_model
+from tests.support.invoking import invoke
 
 RANDOM = np.random.default_rng(3)
 WITHOUT_TORCH = """
@@ -109,7 +108,7 @@ def test_tables_keep_what_is_missing_and_numbers_their_units(tmp_path: Path) -> 
     (tmp_path / "all.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def command(*words: object) -> str:
-        result = CliRunner().invoke(main, [str(word) for word in words], prog_name="sfedhp")
+        result = invoke(*words)
         assert result.exit_code == 0, result.output
         return result.stdout
 

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 import sfedhp
-from sfedhp.cli import main
 from sfedhp.serving.predict import predict
 from sfedhp.serving.saved_model import read_saved_model
+from tests.support.invoking import invoke
 
 RANDOM = np.random.default_rng(6)
 INPUTS = RANDOM.normal(40, 6, (90, 5))
@@ -47,11 +46,11 @@ def test_numbers_are_in_the_units_of_the_target(tmp_path: Path) -> None:
     assert run.summary["gm_rmse_last"] < 0.4 * COST.std()
     assert found.to_csv().splitlines()[0] == "row,cost"
     words = ["predict", "--model", str(saved.path), "--data", str(source)]
-    printed = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
+    printed = json.loads(invoke(*words, "--json").stdout)
     assert printed["problem"] == "regression"
     assert printed["predictions"] == pytest.approx(found.values)
     assert "probabilities" not in printed
-    done = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "out.csv")])
+    done = invoke(*words, "--out", tmp_path / "out.csv")
     assert done.stdout.startswith("90 rows\n")
 
 

@@ -6,22 +6,16 @@ import pytest
 
 from sfedhp.algorithms import SFedHP
 from sfedhp.theory import Constants
-from sfedhp.theory.conditions import theory_lines
-from sfedhp.theory.curvature import Curvature
+from tests.support.conditions import lines_by_name
 
 
 def constants(smoothness, convexity=0.0, **fields):
     return Constants.of_loss(SFedHP(**fields), smoothness, convexity)
 
 
-def lines(found, exact):
-    curvature = Curvature(found.smoothness, found.convexity, exact)
-    return {line.name: line for line in theory_lines(found, curvature)}
-
-
 def test_theorem_1_asks_nothing_of_a_convex_loss():
     """Logistic regression without weight decay: no λ is too small for it; Theorem 3 has its own."""
-    named = lines(constants(5.0, client_proximity=11.0, edge_proximity=21.0), True)
+    named = lines_by_name(constants(5.0, client_proximity=11.0, edge_proximity=21.0), True)
     assert not {"client_spring", "edge_spring", "spring_order", "strong_convexity"} & set(named)
     assert named["root_spring"].limit == pytest.approx(math.sqrt(16 * 25 + 1))
     assert "nonconvex_step" in named
@@ -32,9 +26,11 @@ def test_theorem_1_asks_nothing_of_a_convex_loss():
 def test_the_theorems_do_not_cover_the_exact_penalty(sparsity, convexity):
     exact = constants(5.0, convexity, penalty="l1", **{sparsity: 1e-3})
     for known in (True, False):
-        found = lines(exact, known)
+        found = lines_by_name(exact, known)
         assert not any("ρ" in line.what + line.note or "L_F" in line.what for line in found.values())
         assert {line.group for line in found.values()} == {"constants"}
         assert [name for name, line in found.items() if "not the exact ℓ1" in line.note] == ["global_rate"]
     # Without a penalty it does not matter which one there is not.
-    assert lines(constants(5.0, convexity, penalty="l1"), True) == lines(constants(5.0, convexity), True)
+    assert lines_by_name(constants(5.0, convexity, penalty="l1"), True) == lines_by_name(
+        constants(5.0, convexity), True
+    )

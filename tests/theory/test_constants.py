@@ -7,8 +7,7 @@ import pytest
 from sfedhp.algorithms import SFedHP
 from sfedhp.core.scalars import PerRun
 from sfedhp.theory import Constants, Line
-from sfedhp.theory.conditions import theory_lines
-from sfedhp.theory.curvature import Curvature
+from tests.support.conditions import lines_by_name
 
 
 def constants(smoothness=1.0, convexity=0.0, **fields):
@@ -110,13 +109,8 @@ def test_a_line_says_inside_or_outside_and_by_how_much():
     }
 
 
-def lines(found, exact):
-    curvature = Curvature(found.smoothness, found.convexity, exact)
-    return {line.name: line for line in theory_lines(found, curvature)}
-
-
 def test_the_conditions_of_a_network():
-    named = lines(constants(5.0, client_proximity=11.0, edge_proximity=21.0, cloud_mixing=0.5), False)
+    named = lines_by_name(constants(5.0, client_proximity=11.0, edge_proximity=21.0, cloud_mixing=0.5), False)
     assert named["client_spring"].inside is True
     assert named["edge_spring"].inside is True
     assert named["spring_order"].inside is False  # 21 < 2 · 11
@@ -129,7 +123,7 @@ def test_the_conditions_of_a_network():
 
 
 def test_the_conditions_of_a_strongly_convex_loss():
-    named = lines(constants(5.0, 1e-3), True)
+    named = lines_by_name(constants(5.0, 1e-3), True)
     assert named["strong_convexity"].inside is True
     assert named["convex_step"].inside is False
     assert named["convex_step"].limit == constants(5.0, 1e-3).convex_bound

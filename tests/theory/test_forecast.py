@@ -1,6 +1,5 @@
 """Forecasts of density, bytes and time, against runs."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from sfedhp.runs.prepare import prepare
 from sfedhp.theory import check, forecast
 from sfedhp.theory.settings import Settings
 from sfedhp.wire.link import WireOptions
+from tests.support.json_lines import json_lines
 from tests.support.paths import ROOT
 from tests.support.quadratics import quadratics, trajectory
 
@@ -36,7 +36,7 @@ STRONG = {"client_sparsity": 8e-3, "edge_sparsity": 8e-3}
 
 def records():
     wanted = {"literal", "half-float16", "quarter-float16", "eighth-float16", "client-only-float16"}
-    found = [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+    found = json_lines(RECORDS)
     return [each for each in found if each["variant"] in wanted and each["seed"] == 0]
 
 
@@ -54,8 +54,8 @@ def test_the_density_of_real_runs_was_foreseen(record):
 @pytest.mark.parametrize("variant", ["λ=20", "λ=25", "λ=30"])
 def test_weights_cut_on_the_wire_are_gone_however_they_swing(variant):
     """Figure 4 with γ = 8e-3, whose messages are cut at 5e-4."""
-    lines = (RECORDS.parent / "fig4-neighbouring.jsonl").read_text(encoding="utf-8").splitlines()
-    record = next(each for each in map(json.loads, lines) if (each["variant"], each["seed"]) == (variant, 0))
+    records = json_lines(RECORDS.parent / "fig4-neighbouring.jsonl")
+    record = next(each for each in records if (each["variant"], each["seed"]) == (variant, 0))
     experiment = from_dict(record["config"])
     assert experiment.wire.threshold == 5e-4
     network = build("dnn-small", shape=(1, 28, 28), classes=10, seed=0, dtype=torch.float32)
@@ -146,7 +146,7 @@ def test_weights_that_only_grow_small_are_not_foreseen_as_gone(threshold, forese
     stays = line.value > 0.95
     assert stays is foreseen is (last["density_client"] > 0.95) is (last["density_global"] > 0.95)
     assert (
-        "leaves weights within 0.00025 of zero, where a threshold of 0 counts few as zeros" in line.note
+        "leaves weights within 0.00025 of zero; a threshold of 0 counts few as zeros" in line.note
     ) is stays
 
 
@@ -198,7 +198,7 @@ def test_the_papers_count_is_the_runs(wire, penalty, off):
         assert ("zeros are not counted" in line.note) is (not wire), link
 
 
-def test_what_the_wire_zeroes_is_zero_whatever_counts_as_zero():
+def test_weights_that_the_wire_cuts_are_zero_at_any_threshold():
     wired = replace(SPARSE, wire=WireOptions(threshold=5e-4))
     lines = [by_name(check(replace(wired, density_threshold=level)))["density"] for level in (0.0, 5e-4)]
     assert lines[0] == lines[1]

@@ -1,4 +1,4 @@
-"""The practical limits: where rates and proximal terms break a run, or only make weights chatter."""
+"""The practical limits: where rates and proximal terms break a run, or only make weights oscillate."""
 
 import pytest
 
@@ -49,14 +49,14 @@ def test_an_edge_may_step_further_because_phi_holds_a_part_of_w(edge, limit):
         assert (abs(model - before) < 1e-3) is falls
 
 
-def test_chatter_is_told_and_is_no_alarm():
+def test_oscillation_is_reported_and_is_no_alarm():
     """2.08 in the paper's own sparse setting."""
     method = SFedHP(client_proximity=25.0, edge_proximity=25.0, client_sparsity=1e-3, edge_sparsity=1e-3)
     found = named(method)
     for name in ("client_chatter", "edge_chatter"):
         assert found[name].value == pytest.approx(2.083, abs=1e-3)
         assert found[name].inside is False
-        assert "chatter around zero" in found[name].note
+        assert "oscillate around zero" in found[name].note
         assert "does not diverge" in found[name].note
         assert "5e-05, below the threshold 5e-04" in found[name].note
         assert not found[name].alarm
@@ -149,7 +149,7 @@ def test_momentum_gives_steps_more_room_and_a_clip_bounds_them():
     assert "clip bounds them" in named(FedAvg(clip=1.0), steep)["local_rate"].note
 
 
-def test_a_schedule_is_told_beside_the_limits():
+def test_a_schedule_is_named_beside_the_limits():
     assert schedule_lines(ScheduleOptions()) == []
     [line] = schedule_lines(ScheduleOptions(warmup=4))
     assert line.value == 0.25

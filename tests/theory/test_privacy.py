@@ -5,27 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-import sfedhp
-from sfedhp.algorithms import Ditto, FedAvg, SFedHP
-from sfedhp.data import DataOptions
+from sfedhp.algorithms import Ditto, FedAvg
 from sfedhp.nn.models import ModelOptions
 from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.runs.prepare import prepare
 from sfedhp.runs.privacy import spending_of
 from sfedhp.theory import check
 from sfedhp.theory.privacy import noise_to_signal
+from tests.support.short_runs import TO_PROTECT as SMALL
 
 pytest.importorskip("dp_accounting")
-
-SMALL = sfedhp.Experiment(
-    rounds=3,
-    edges=2,
-    clients_per_edge=3,
-    batch_size=8,
-    data=DataOptions(train_per_label=24, test_per_label=4, validation_per_label=0, partition="iid"),
-    model=ModelOptions(name="mlr"),
-    algorithm=SFedHP(edge_rounds=2, personal_steps=1),
-)
 
 
 def lines_of(experiment):

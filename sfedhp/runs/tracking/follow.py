@@ -1,4 +1,4 @@
-"""Follows the folders of runs, and sends trackers what is new in them."""
+"""Follows the folders of runs, and sends new rows and models to trackers."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def check_trackers(names: Sequence[str]) -> None:
 class Tracking:
     """The trackers of the runs of one command.
 
-    They get what the folders of the runs hold. So a tracker may be given a run later too, and gets all rounds
-    that it does not have. One that fails is left out with a sentence, and the runs continue.
+    They read the folders of the runs. So you can also send a run to a tracker later; it gets all rounds that
+    it does not have. A tracker that fails is left out with a message, and the runs continue.
     """
 
     def __init__(self, names: Sequence[str] = (), folders: Sequence[Path] = ()):
@@ -181,7 +181,7 @@ class _Tail:
 
 
 def _numbers(row: Row) -> dict[str, float]:
-    """What a tracker can draw of a row: its finite numbers, but for the round itself."""
+    """The values of a row for a tracker: its finite numbers, without the round."""
     return {
         name: float(value)
         for name, value in row.items()
@@ -190,7 +190,7 @@ def _numbers(row: Row) -> dict[str, float]:
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """What is known of each tracker; nothing where the file is not there or cannot be read."""
+    """The stored state of each tracker; empty if the file is missing or cannot be read."""
     try:
         known = parse_json(path.read_bytes())
         return {name: {"id": each["id"], "round": int(each["round"])} for name, each in known.items()}
@@ -200,7 +200,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _notes_alone() -> Iterator[None]:
-    """Without the warnings of the packages, such as those about what is deprecated in others."""
+    """A context without the warnings of the trackers' packages, such as deprecations."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", category=Note)

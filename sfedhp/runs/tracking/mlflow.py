@@ -17,7 +17,7 @@ class MLflow:
     """Metrics by round, the config as parameters, the model files as artifacts."""
 
     def __init__(self, subject: Subject, known: str | None):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # send nothing that was not asked for
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no telemetry
         import mlflow
 
         for name in ("mlflow", "alembic"):

@@ -1,4 +1,4 @@
-"""What every tracker gets of a run."""
+"""The interface of a tracker, and what it gets about a run."""
 
 from __future__ import annotations
 

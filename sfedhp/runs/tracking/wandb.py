@@ -13,7 +13,7 @@ class WandB:
     """Metrics by round, the config, and the model files as an artifact."""
 
     def __init__(self, subject: Subject, known: str | None):
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # send nothing that was not asked for
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # no error reports
         import wandb
 
         self._artifact, self._subject = wandb.Artifact, subject
