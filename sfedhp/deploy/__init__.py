@@ -1,5 +1,5 @@
-"""Federations on machines of their own, over NVIDIA FLARE (the extra `sfedhp[deploy]`).
+"""Federations on separate machines, over NVIDIA FLARE (the extra `sfedhp[deploy]`).
 
-FLARE authenticates each site by its certificate and carries bytes; who trains when, and how replies are
-combined, is decided by `sfedhp.engine.roles`, as in memory. Only `flare` and `provisioning` import FLARE.
+FLARE authenticates each site by its certificate and transports bytes. `sfedhp.engine.roles` decides who
+trains when and how replies are combined, as in a simulation. Only `flare` and `provisioning` import FLARE.
 """

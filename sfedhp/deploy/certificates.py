@@ -20,12 +20,14 @@ from cryptography.x509.oid import NameOID
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private, write_text
 from sfedhp.core.parsing import parse_json
-from sfedhp.deploy.site import REVOKED
+from sfedhp.deploy.site import REVOKED, startup_folders
 
 _STATE: Final = Path("state", "cert.json")  # FLARE's file of an authority
+_EARLIER: Final = "earlier"  # beside a certificate there: the serial numbers of those that it replaced
 _KEY_BITS: Final = 2048
 _CLOCK_SKEW: Final = timedelta(minutes=5)
 _WARN: Final = timedelta(days=30)  # before it expires
+_ANEW: Final = "make the kits of a new federation with `sfedhp provision`"
 _PEM: Final = serialization.Encoding.PEM
 
 
@@ -62,7 +64,7 @@ class RevocationList:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for a file or a message."""
+        """The list as JSON values, for a file or a message."""
         return {"version": self.version, "serials": dict(self.serials), "signature": self.signature}
 
     def with_serials(self, more: Mapping[str, str], key: rsa.RSAPrivateKey) -> RevocationList:
@@ -81,23 +83,29 @@ class RevocationList:
 class Authority:
     """The certificate authority of one server, in the folder `authorities`."""
 
-    path: Path  # of FLARE's file with its key and the certificates it issued
-    content: dict[str, Any]
+    folder: Path
+    content: dict[str, Any]  # of FLARE's file: its key, and the newest certificate of each holder
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
         """The authority in a folder.
 
         Raises:
-            InputError: there is none.
+            InputError: there is none, or it is damaged.
         """
         path = folder / _STATE
         try:
-            return cls(path, parse_json(path.read_bytes()))
-        except (OSError, ValueError) as error:
+            found = cls(folder, parse_json(path.read_bytes()))
+            if found.root.public_key() != found.key.public_key():
+                raise ValueError("its key is not that of its certificate")
+        except OSError as error:
             raise InputError(
-                f"{path} cannot be read ({error}): give the folder with the kits and `authorities` by --out."
+                f"{path} cannot be read ({error.strerror}): give the folder with the kits and `authorities` "
+                f"by --out."
             ) from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InputError(f"{path} is damaged: restore it from a copy.") from None
+        return found
 
     @property
     def root(self) -> x509.Certificate:
@@ -112,9 +120,15 @@ class Authority:
         return key
 
     def issue(self, old: x509.Certificate, public_key: rsa.RSAPublicKey, days: int) -> x509.Certificate:
-        """A certificate for the holder of another, with a new key; it never outlives the authority's own."""
-        now = datetime.now(UTC)
-        until = min(now + timedelta(days=days), self.root.not_valid_after_utc)
+        """A certificate for the holder of another, with a new key; it never outlives the authority's own.
+
+        Raises:
+            InputError: the authority's own has expired.
+        """
+        now, last = datetime.now(UTC), self.root.not_valid_after_utc
+        if last <= now:
+            raise InputError(f"The authority {self.folder.name} expired on {last:%Y-%m-%d}: {_ANEW}.")
+        until = min(now + timedelta(days=days), last)
         builder = (
             x509.CertificateBuilder()
             .subject_name(old.subject)
@@ -133,12 +147,27 @@ class Authority:
 
     def record(self, certificate: x509.Certificate, key: rsa.RSAPrivateKey | None) -> None:
         """Keep a certificate that it issued, and its key where that is known, for kits made later."""
-        entry = {"cert": _text(certificate)}
+        name = common_name(certificate)
+        entry: dict[str, Any] = {"cert": _text(certificate), _EARLIER: sorted(self.serials(name))}
         if key is not None:
             entry["pri_key"] = _key_bytes(key).decode("ascii")
-        self.content[common_name(certificate)] = entry
+        self.content[name] = entry
+        self.write(self.folder)
+
+    def serials(self, name: str) -> set[str]:
+        """The serial numbers of all certificates that a holder ever got."""
+        entry = self.content.get(name)
+        if entry is None:
+            return set()
+        newest = x509.load_pem_x509_certificate(entry["cert"].encode())
+        return {serial(newest), *entry.get(_EARLIER, ())}
+
+    def write(self, folder: Path) -> None:
+        """Write it into a folder."""
+        path = folder / _STATE
+        path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.content)
-        write_atomically(self.path, lambda beside: write_private(beside, text.encode()))
+        write_atomically(path, lambda beside: write_private(beside, text.encode()))
 
 
 def common_name(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
@@ -165,7 +194,7 @@ def read_certificate(path: Path) -> x509.Certificate:
 
 
 def new_key() -> rsa.RSAPrivateKey:
-    """A new private key."""
+    """Generate an RSA key for a certificate."""
     return rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
 
 
@@ -207,11 +236,11 @@ def read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:
 
 def certificates_of(kit: Path) -> list[Path]:
     """The certificates of a kit; an edge has two."""
-    return sorted(path for path in kit.glob("**/startup/*.crt"))
+    return sorted(path for startup in startup_folders(kit) for path in startup.glob("*.crt"))
 
 
 def expiry(kit: Path) -> datetime | None:
-    """When the first certificate of a kit expires; None where it has none that can be read."""
+    """When the first certificate of a kit expires; None if it has none that can be read."""
     found = []
     for path in certificates_of(kit):
         with contextlib.suppress(InputError):
@@ -220,15 +249,24 @@ def expiry(kit: Path) -> datetime | None:
 
 
 def expiry_warning(kit: Path) -> str | None:
-    """A sentence where a certificate of a kit expires within 30 days, or has expired; else None."""
-    until = expiry(kit)
-    if until is None or until - datetime.now(UTC) > _WARN:
+    """A warning if a certificate of a kit expires within 30 days, or has expired; else None."""
+    until, now = expiry(kit), datetime.now(UTC)
+    if until is None or until - now > _WARN:
         return None
-    what = "expires" if until > datetime.now(UTC) else "expired"
-    return (
-        f"The certificate of {kit.name} {what} on {until:%Y-%m-%d}: make a new one with "
-        f"`sfedhp provision --renew {kit.name}`, and copy it to this kit."
-    )
+    what = "expires" if until > now else "expired"
+    remedy = f"make a new one with `sfedhp provision --renew {kit.name}`, and copy it to this kit"
+    if until >= _last_day(kit):
+        remedy = f"its authority can make none that is valid longer: {_ANEW}"
+    return f"The certificate of {kit.name} {what} on {until:%Y-%m-%d}: {remedy}."
+
+
+def _last_day(kit: Path) -> datetime:
+    """When the first authority of a kit expires, after which it can make no certificates."""
+    found = [datetime.max.replace(tzinfo=UTC)]
+    for startup in startup_folders(kit):
+        with contextlib.suppress(InputError):
+            found.append(read_certificate(startup / "rootCA.pem").not_valid_after_utc)
+    return min(found)
 
 
 def _text(certificate: x509.Certificate) -> str:

@@ -1,4 +1,4 @@
-"""What a role writes while it runs: a log of events, and its current status."""
+"""The files that a role writes while it runs: a log of events, and its current status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EventLog:
         self._logger = logging.getLogger(f"sfedhp.deploy.{name}")
 
     def write(self, event: str, **metadata: Any) -> None:
-        """Append an event. A full disk must not stop a role: then only the process's own log has it."""
+        """Append an event. A full disk does not stop the role; then only the process's log has the event."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **metadata}
         if called := self._names.get(metadata.get("member", self.name)):
             line["called"] = called
@@ -47,13 +47,13 @@ class EventLog:
             with (self.folder / LOG).open("ab", buffering=0) as file:
                 size = file.tell()
                 if file.write(data) < len(data):
-                    file.truncate(size)  # half a line would damage the next one
+                    file.truncate(size)  # a cut-off line would damage the next one
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._logger.error("the log cannot be written: %s", error.strerror)
 
     def try_write(self, write: Callable[[], None]) -> bool:
-        """Write a file the role can do without for a while; False, and an event, where the disk is full."""
+        """Write a file that is not essential; if the disk is full, log an event and return False."""
         try:
             write()
         except OSError as error:

@@ -1,15 +1,14 @@
-"""The file that describes a federation: addresses of its servers, time limits and quorums."""
+"""The federation file: addresses of the servers, time limits and quorums."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from sfedhp.core.errors import InputError
+from sfedhp.core.errors import InputError, did_you_mean
 from sfedhp.core.options import Bounds, Help, check_options
 from sfedhp.core.parsing import parse_toml
 
@@ -21,7 +20,7 @@ Quorum = Annotated[int, Bounds(1)]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens, as its members reach it: [cloud], and one [[edges]] for each edge."""
+    """The address at which members reach a server: [cloud], and one [[edges]] for each edge."""
 
     host: Annotated[str, Help("host name or address that the members can reach")] = LOOPBACK
     port: Annotated[Port, Help("the port for the members; no other port is opened")] = 8100
@@ -181,8 +180,7 @@ def _section(kind: Any, values: Any, prefix: str) -> Any:
     fields = [option.name for option in dataclasses.fields(kind)]
     for name in values:
         if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"use {', '.join(fields)}."
+            hint = did_you_mean(name, fields, f"use {', '.join(fields)}.", lambda near: f"{prefix}{near}")
             raise InputError(f"{prefix}{name} is not a key of a federation file: {hint}")
     options = kind(**values)
     check_options(options, prefix)

@@ -1,7 +1,7 @@
-"""Who a member is to other members: its key for secure aggregation, signed with its certificate.
+"""The identity of a member for other members: its key for secure aggregation, signed with its certificate.
 
-Servers pass these on. A member believes no server: it checks the certificate against the authority whose
-certificate is in its own kit.
+Servers forward these cards. A member does not trust its server: it checks the certificate against the
+authority in its own kit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Identity:
 
     @classmethod
     def read(cls, kit: Path) -> Identity:
-        """That of a client's kit.
+        """The identity in a client's kit.
 
         Raises:
             InputError: the kit has none.
@@ -73,7 +73,7 @@ class CardReader:
 
     @classmethod
     def of(cls, workspace: Path, config: str) -> CardReader:
-        """With the authority of a kit, or of the server in an edge's kit.
+        """A reader with the authority of a kit, or of the server in an edge's kit.
 
         Raises:
             InputError: its certificate cannot be read.
@@ -106,10 +106,10 @@ class CardReader:
             certificate.verify_directly_issued_by(self.root)
             key.verify(signature, _content(public, self.config), padding.PKCS1v15(), hashes.SHA256())
         except (InvalidSignature, TypeError, ValueError):
-            raise ValueError(f"the card of {name} is not signed as it has to be") from None
+            raise ValueError(f"the card of {name} has an invalid signature") from None
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             raise ValueError(f"the certificate of {name} has expired")
-        masks.derive(masks.new_key(), public, b"")  # some numbers are not keys
+        masks.derive(masks.new_key(), public, b"")  # raises an error for numbers that are not keys
         return public
 
 

@@ -1,4 +1,4 @@
-"""A whole federation on this machine, on loopback only: to try one, and for tests."""
+"""A whole federation on this machine, on loopback only, for trials and tests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LocalFederation:
         return True
 
     def status(self) -> dict[str, Any] | None:
-        """The cloud's last status."""
+        """The cloud's last status, as it wrote it into its kit; None before the first."""
         return read_status(self.kits / "cloud" / "run")
 
     def rows(self) -> list[Row]:

@@ -1,7 +1,7 @@
-"""A web server for this machine alone: it listens on loopback, and nothing it answers changes anything.
+"""A web server for this machine only: it listens on loopback, and requests change nothing.
 
-A page of another origin gets nothing: requests must name this server as their host, and must not come from
-elsewhere. That also stops a hostile name that resolves to 127.0.0.1.
+It rejects pages of other origins: requests must name this server as their host and origin. This also prevents
+DNS rebinding, where a hostile name resolves to 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LoopbackServer:
     """Answers GET and HEAD on paths, in threads."""
 
     def __init__(self, routes: Routes, port: int = 0):
-        """Listen.
+        """Open the port.
 
         Args:
             routes: what each path has.
@@ -73,11 +73,11 @@ class LoopbackServer:
         self._server.serve_forever(poll_interval=0.2)
 
     def start(self) -> None:
-        """Answer requests in a thread of its own."""
+        """Answer requests in a new thread."""
         threading.Thread(target=self.run, name="loopback", daemon=True).start()
 
     def stop(self) -> None:
-        """End a server that runs, and close its port."""
+        """Stop a running server, and close its port."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
     routes: Routes
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that closes a connection is not an error."""
+        """Ignore the error: a browser that closes a connection is normal."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Requests are not printed."""
+        """Suppress the log line that the base class prints for each request."""
 
     def _answer(self, *, with_body: bool) -> None:
         if not self._own():

@@ -1,4 +1,4 @@
-"""Figures for Prometheus (the extra `monitor`): of a role, from what it writes into its kit."""
+"""Figures for Prometheus (the extra `monitor`), from the files that a role writes into its kit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sfedhp.deploy.site import read_site
 from sfedhp.nn.problems import main_metric
 from sfedhp.runs.metrics import KINDS
 
-_SILENT: Final = 2.5  # s: two heartbeats did not come
+STALE: Final = 5.0  # s after which a server that does not write its status counts as silent
+_SILENT: Final = 2.5  # s: two heartbeats are missing
 _DAY: Final = 86400.0
 HELP: Final = {
     "sfedhp_round": "cloud rounds done",
@@ -32,7 +33,7 @@ HELP: Final = {
     "sfedhp_member_up": "whether a member sent a heartbeat within 2.5 seconds",
     "sfedhp_member_missing": "requests of the last round that a member missed",
     "sfedhp_refusals": "messages and connections refused, by member",
-    "sfedhp_certificate_days": "days until the first certificate of the kit ends",
+    "sfedhp_certificate_days": "days until the first certificate of the kit expires",
     "sfedhp_status_age_seconds": "seconds since the role wrote its status",
 }
 
@@ -46,9 +47,9 @@ class Sample(NamedTuple):
 
 
 def state_of(status: Mapping[str, Any], member: str, now: float | None = None) -> str:
-    """What a member does, as the status of its server says: absent, silent, late, refused, idle, working, …
+    """The state of a member, from the status of its server: absent, silent, late, refused, idle, working, …
 
-    A member is silent after two heartbeats that did not come; its server waits longer until it is absent.
+    A member is silent after two missing heartbeats; its server waits longer before it counts as absent.
     """
     if status.get("finished"):
         return "ended"
@@ -61,6 +62,12 @@ def state_of(status: Mapping[str, Any], member: str, now: float | None = None) -
     if known["state"] != "absent" and known["silent"] + max(age, 0.0) > _SILENT:
         return "silent"
     return str(known["state"])
+
+
+def is_stale(status: Mapping[str, Any], now: float | None = None) -> bool:
+    """Whether a server has not written its status for so long that nothing in it is known to be true now."""
+    age = (time.time() if now is None else now) - status["time"]
+    return not status.get("finished") and age > STALE
 
 
 def is_up(state: str) -> bool:
@@ -138,7 +145,7 @@ def refusals(kit: Path) -> Counter[str]:
 
 
 def certificate_days(kit: Path) -> float | None:
-    """Days until the first certificate of a kit ends; None where it has none, or FLARE is not installed."""
+    """Days until the first certificate of a kit ends; None if it has none, or FLARE is not installed."""
     if find_spec("cryptography") is None:
         return None
     from sfedhp.deploy.certificates import expiry
@@ -187,7 +194,7 @@ def start_monitor(kit: Path, log: EventLog, role: str) -> LoopbackServer | None:
     try:
         site = read_site(kit)
     except InputError:
-        return None  # the role itself says what is wrong with its kit
+        return None  # the role itself reports what is wrong with its kit
     if not site.monitor or role == "bridge":  # an edge's other process
         return None
     labels = {"federation": site.federation, "site": site.name}

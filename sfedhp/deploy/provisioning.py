@@ -1,7 +1,7 @@
-"""Kits: certificates and settings for every site, made by NVIDIA FLARE's provisioning.
+"""Makes kits: certificates and settings for every site, by NVIDIA FLARE's provisioning.
 
-The cloud and every edge is a FLARE federation of its own with its own certificate authority, so a certificate
-of one is useless at another. No administrator is made, so no jobs (code) can be sent to a site.
+The cloud and every edge is a separate FLARE federation with its own certificate authority, so a certificate
+of one is not valid at another. There is no administrator, so no jobs (code) can be sent to a site.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,25 +26,21 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from sfedhp.core.errors import InputError
-from sfedhp.deploy.federation_file import Address, FederationFile
+from sfedhp.deploy.all_or_nothing import all_or_nothing
+from sfedhp.deploy.federation_file import Address
 from sfedhp.deploy.readme import NAME as README
 from sfedhp.deploy.readme import write_readme
 from sfedhp.deploy.site import (
     AUTHORITIES,
-    FILE,
-    INITIAL,
     MEMBER,
     SERVER,
-    client_name,
-    read_site,
-    write_site,
 )
 from sfedhp.deploy.topology import Layout
 
 _ORGANIZATION: Final = "sfedhp"
 _DAYS: Final = 3650
 _LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # IPv4 addresses too; FLARE takes no others
+_HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # IPv4 addresses too; FLARE accepts no others
 _LONGEST_HOST: Final = 253  # characters
 _LONGEST_NAME: Final = 64  # characters of a name in a certificate
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
@@ -68,71 +63,20 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
         InputError: the folder already holds something, a host or name cannot be used, or FLARE fails.
     """
     _check(layout)
-    with _all_or_nothing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    names = [AUTHORITIES, *(site.name for site in layout.sites)]
+    with all_or_nothing(folder, names):
         os.chmod(folder, 0o700)  # private keys are in it
         _make(layout, folder)
         for site in layout.sites:
             own = layout.addresses[site.edge] if layout.addresses and site.role != "cloud" else None
             write_readme(site, folder / site.name, layout.file.cloud, own, layout.file.contact)
-        make_private(folder)
+        for name in names:
+            make_private(folder / name)
     return [folder / site.name for site in layout.sites]
 
 
-def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
-    """Make the kit of one more client of a server, with the authority that there is.
-
-    Args:
-        file: the federation's, for the address of the server.
-        folder: the kits, with their authorities.
-        server: the edge, or the cloud of a two-tier method.
-
-    Returns:
-        The new kit, and the descriptions that servers need: `sfedhp.json` of the cloud and of the edge.
-
-    Raises:
-        InputError: there is no such server, or it has no clients.
-    """
-    site, cloud = read_site(folder / server), read_site(folder / "cloud")
-    experiment, tiers = site.experiment, site.experiment.algorithm.tiers
-    if site.role == "client" or (site.role == "cloud") != (tiers == 2):
-        kind = "an edge, as edge-0" if tiers == 3 else "cloud"
-        raise InputError(f"{server} cannot get a client with {experiment.algorithm_name}: name {kind}.")
-    edge = site.edge if tiers == 3 else experiment.edges - 1
-    name, number = client_name(edge, len(cloud.clients_of(edge))), experiment.clients + len(cloud.added)
-    address = file.addresses(experiment.edges)[edge] if tiers == 3 else file.cloud
-    try:
-        kits = _provision(f"{site.federation}-{server}", address, [name], folder / AUTHORITIES)
-        _place(kits[name], folder / name, "client", ".")
-    finally:
-        _remove_made(folder / AUTHORITIES)
-    seat = len(site.below)
-    client = replace(
-        site, role="client", name=name, edge=edge, seat=seat, client=number, clients=(), added=()
-    )
-    write_site(client, folder / name)
-    write_readme(client, folder / name, file.cloud, address, file.contact)
-    shutil.copy(folder / "cloud" / INITIAL, folder / name / INITIAL)
-    make_private(folder / name)
-    make_private(folder / AUTHORITIES)
-    ids = (*cloud.clients, number) if tiers == 2 else ()
-    servers = {"cloud": replace(cloud, clients=ids, added=(*cloud.added, name))}
-    if tiers == 3:
-        servers[server] = replace(site, added=(*site.added, name))
-    for each, described in servers.items():
-        write_site(described, folder / each)
-    return [folder / name, *(folder / each / FILE for each in servers)]
-
-
-def _remove_made(authorities: Path) -> None:
-    """Remove what FLARE made beside the state of the authorities."""
-    for left in authorities.glob("*/*"):
-        if left.name != "state":
-            shutil.rmtree(left, ignore_errors=True)
-
-
 def make_private(folder: Path) -> None:
-    """Take all rights on a folder and what is in it from others: a copy keeps the rights of its files."""
+    """Remove other users' permissions on a folder and its content: a copy keeps the permissions of files."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode & 0o700)
 
@@ -158,58 +102,38 @@ def _check(layout: Layout) -> None:
         raise InputError(f"name is too long for certificates: take {spare} characters at most.")
 
 
-@contextlib.contextmanager
-def _all_or_nothing(folder: Path) -> Iterator[None]:
-    """Remove unfinished kits and private keys when anything, also an interruption, stops the work."""
-    made: list[Path] = []
-    try:
-        made = [each for each in (folder, *folder.absolute().parents) if not each.exists()]
-        if not made and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty: choose another folder for the kits with --out.")
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    try:
-        yield
-    except BaseException as error:
-        for left in made[-1:] or folder.iterdir():
-            shutil.rmtree(left, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise _unwritable(folder, error) from None
-        raise
-
-
-def _unwritable(folder: Path, error: OSError) -> InputError:
-    reason = error.strerror or error
-    return InputError(f"The kits cannot be written to {folder} ({reason}): choose another folder with --out.")
-
-
 def _make(layout: Layout, folder: Path) -> None:
     authorities = folder / AUTHORITIES
     if layout.edges:
         members = [site.name for site in layout.edges]
-        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
-        _place(kits[SERVER], folder / "cloud", "cloud", ".")
+        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
+        place_kit(kits[SERVER], folder / "cloud", "cloud", ".")
         for site in layout.edges:
-            _place(kits[site.name], folder / site.name / MEMBER, "bridge", "..")
+            place_kit(kits[site.name], folder / site.name / MEMBER, "bridge", "..")
         for site, address in zip(layout.edges, layout.addresses, strict=True):
             members = [client.name for client in layout.clients if client.edge == site.edge]
-            kits = _provision(f"{layout.file.name}-{site.name}", address, members, authorities)
-            _place(kits[SERVER], folder / site.name / SERVER, "edge", "..")
+            kits = flare_kits(f"{layout.file.name}-{site.name}", address, members, authorities)
+            place_kit(kits[SERVER], folder / site.name / SERVER, "edge", "..")
             for name in members:
-                _place(kits[name], folder / name, "client", ".")
+                place_kit(kits[name], folder / name, "client", ".")
     else:
         members = [client.name for client in layout.clients]
-        kits = _provision(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
-        _place(kits[SERVER], folder / "cloud", "cloud", ".")
+        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
+        place_kit(kits[SERVER], folder / "cloud", "cloud", ".")
         for name in members:
-            _place(kits[name], folder / name, "client", ".")
+            place_kit(kits[name], folder / name, "client", ".")
     for site in layout.sites:
         layout.write(site, folder / site.name)
 
 
-def _provision(name: str, address: Address, members: Sequence[str], authorities: Path) -> dict[str, Path]:
-    """FLARE's kits of a server and its members, by name."""
-    # FLARE's server listens only on loopback where its own name says so.
+def flare_kits(name: str, address: Address, members: Sequence[str], authorities: Path) -> dict[str, Path]:
+    """FLARE's kits of a server and its members, by name.
+
+    Raises:
+        OSError: the kits cannot be written.
+        InputError: FLARE cannot make them for another reason.
+    """
+    # FLARE's server listens only on loopback if it is named localhost.
     host = "localhost" if address.host in _LOOPBACK_NAMES else address.host
     own = not host[0].isdigit() and len(host) <= _LONGEST_NAME and host not in members
     server = host if own else name
@@ -234,6 +158,9 @@ def _provision(name: str, address: Address, members: Sequence[str], authorities:
         context: ProvisionContext = Provisioner(str(authorities), builders).provision(project)
     if context.get(CtxKey.BUILD_ERROR):
         reason = output.getvalue().strip().splitlines()[-1]
+        # FLARE prints errors instead of raising them.
+        if of_disk := re.match(r"\w+: \[Errno (\d+)\]", reason):
+            raise OSError(number := int(of_disk[1]), os.strerror(number))
         raise InputError(f"FLARE could not make the kits of {name} ({reason}): correct the federation file.")
     made = Path(context.get_result_location())
     _set_listening(made / server / "startup" / "fed_server.json", address)
@@ -247,7 +174,7 @@ def _set_listening(path: Path, address: Address) -> None:
     values = json.loads(path.read_text(encoding="utf-8"))
     server = values["servers"][0]
     host, _, port = server["service"]["target"].rpartition(":")
-    # FLARE listens on loopback where this says so, and else on all addresses.
+    # FLARE listens on loopback if this is set, otherwise on all addresses.
     host = {"": host, "127.0.0.1": "localhost", "0.0.0.0": "0.0.0.0"}[address.listen_host]
     port = address.listen_port or int(port)
     server["service"]["target"], server["admin_server"], server["admin_port"] = f"{host}:{port}", host, port
@@ -263,7 +190,7 @@ def _set_logging(local: Path) -> None:
     (local / "log_config.json").write_text(json.dumps(settings, indent=4) + "\n", encoding="utf-8")
 
 
-def _place(made: Path, kit: Path, role: str, site: str) -> None:
+def place_kit(made: Path, kit: Path, role: str, site: str) -> None:
     """Move a FLARE kit into place, and add the component that starts the role.
 
     Args:
@@ -287,7 +214,7 @@ def _place(made: Path, kit: Path, role: str, site: str) -> None:
     }
     resources["components"].append(component)
     resources["class_allow_list"] = [*resources["class_allow_list"], component["path"]]
-    # An administrator, whatever the certificate, may do nothing.
+    # An administrator has no rights, even with a valid certificate.
     roles = ("project_admin", "org_admin", "lead", "member")
     nothing = {"format_version": "1.0", "permissions": dict.fromkeys(roles, "none")}
     (local / "authorization.json").write_text(json.dumps(nothing) + "\n", encoding="utf-8")

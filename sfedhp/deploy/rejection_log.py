@@ -1,4 +1,4 @@
-"""Rejections in a site's log: few lines, however many there are and whatever they say."""
+"""Logs rejections of a site with few lines, for any number of rejections."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sfedhp.core.text import printable
 from sfedhp.deploy.event_log import EventLog
 
 _PAUSE: Final = 10.0  # s between two lines of the same reason, so that a flood cannot fill the disk
-_REASONS: Final = 16  # of one member that get lines of their own within `_MEMORY`
-_MEMBERS: Final = 1000  # names that get lines of their own
+_REASONS: Final = 16  # reasons per member that get their own lines within `_MEMORY`
+_MEMBERS: Final = 1000  # names that get their own lines
 _MEMORY: Final = 600.0  # s after which a reason is forgotten
 _OTHER: Final = "other reasons"
 _Who = tuple[str | None, str]
@@ -63,6 +63,6 @@ class RejectionLog:
         return sum(member == who[0] for member, _ in kinds) < _REASONS
 
     def _gathered(self, who: _Who) -> _Who:
-        """The line that counts what has no line of its own."""
+        """The line that counts the rejections without a separate line."""
         members = {member for member, _ in self._written.keys() | self._open.keys()}
         return (who[0] if who[0] in members else "others", _OTHER)

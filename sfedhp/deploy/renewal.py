@@ -1,16 +1,17 @@
-"""Changes of a federation whose kits are made: new certificates, revoked ones, keys of members' own."""
+"""Changes a federation with existing kits: new certificates, revocations, and keys made by members."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
 from sfedhp.core.parsing import parse_json
 from sfedhp.core.text import printable
+from sfedhp.deploy.all_or_nothing import changing
 from sfedhp.deploy.certificates import (
     Authority,
     RevocationList,
@@ -26,7 +27,7 @@ from sfedhp.deploy.site import AUTHORITIES, REVOKED, read_site
 
 
 def renew(kits: Path, name: str, days: int) -> list[Path]:
-    """Give a kit new keys and certificates. Others need nothing new, and the old ones stay valid.
+    """Give a kit new keys and certificates. Other kits do not change, and the old certificates stay valid.
 
     Args:
         kits: the folder with all kits and the authorities.
@@ -40,18 +41,19 @@ def renew(kits: Path, name: str, days: int) -> list[Path]:
         InputError: there is no such kit, or no authority.
     """
     written: list[Path] = []
-    for path in _certificates(kits, name):
-        old, key, authority = read_certificate(path), new_key(), _authority(kits, name, path)
-        new = authority.issue(old, key.public_key(), days)
-        authority.record(new, key)
-        write_key(path.with_suffix(".key"), key)
-        write_certificate(path, new)
-        written += [path.with_suffix(".key"), path]
+    with _changing(kits, name):
+        for path in certificates_of(kits / name):
+            old, key, authority = read_certificate(path), new_key(), _authority(kits, name, path)
+            new = authority.issue(old, key.public_key(), days)
+            authority.record(new, key)
+            write_key(path.with_suffix(".key"), key)
+            write_certificate(path, new)
+            written += [path.with_suffix(".key"), path]
     return written
 
 
 def approve(kits: Path, request: Path, days: int) -> Path:
-    """Give a member a certificate for a key that it made itself; the kit's own key is removed.
+    """Issue a certificate for a key that a member made itself; the kit's own key is removed.
 
     Args:
         kits: the folder with all kits and the authorities.
@@ -66,19 +68,25 @@ def approve(kits: Path, request: Path, days: int) -> Path:
             such seat.
     """
     name, public_key = read_request(request)
-    if name != request.stem:  # nobody looks into the file
+    if name != request.stem:  # the administrator sees only the name of the file
         raise InputError(
             f"{request} is a request for {printable(name, 64)}: if its sender may have that seat, name the "
             f"file {printable(name, 64)}.csr."
         )
-    path = next((path for path in _certificates(kits, name) if path.name == "client.crt"), None)
-    if path is None:
-        raise InputError(f"{name} is a member of no server: a key of its own is for edges and clients.")
-    return _replace(kits, name, path, public_key, days)
+    with _changing(kits, name):
+        path = next((path for path in certificates_of(kits / name) if path.name == "client.crt"), None)
+        if path is None:
+            raise InputError(f"{name} is a member of no server: a key of its own is for edges and clients.")
+        authority = _authority(kits, name, path)
+        new = authority.issue(read_certificate(path), public_key, days)
+        authority.record(new, None)
+        path.with_suffix(".key").unlink(missing_ok=True)
+        write_certificate(path, new)
+    return path
 
 
 def revoke(kits: Path, name: str) -> list[Path]:
-    """Revoke the certificates of a member, and write the list into every server's kit that is in the folder.
+    """Revoke every certificate that a member ever got, and write the list into every server's kit here.
 
     Args:
         kits: the folder with all kits and the authorities.
@@ -91,34 +99,33 @@ def revoke(kits: Path, name: str) -> list[Path]:
         InputError: there is no such kit, or no authority, or the site is the cloud.
     """
     if name == "cloud":
-        raise InputError("The cloud has no server that could refuse it: make new kits for a new federation.")
-    cloud = _authority(kits, "cloud", kits / "cloud" / "startup" / "server.crt")
-    path = kits / REVOKED
-    known = RevocationList()
-    if path.exists():
-        known = RevocationList.parse(_json(path), cloud.root)
-    members = [read_certificate(path) for path in _certificates(kits, name) if path.name == "client.crt"]
-    new = known.with_serials({serial(each): name for each in members}, cloud.key)
-    servers = [kit for kit in (kits / "cloud", *sorted(kits.glob("edge-*"))) if kit.is_dir()]
-    written = [path, *(kit / REVOKED for kit in servers)]
-    for each in written:
-        write_text(each, json.dumps(new.to_dict(), indent=2) + "\n")
-    return written
+        raise InputError("The cloud has no server that could reject it: make new kits for a new federation.")
+    with _changing(kits, name):
+        cloud = _authority(kits, "cloud", kits / "cloud" / "startup" / "server.crt")
+        servers = [kit for kit in (kits / "cloud", *sorted(kits.glob("edge-*"))) if kit.is_dir()]
+        lists = [kits / REVOKED, *(kit / REVOKED for kit in servers)]
+        found = [RevocationList.parse(_json(path), cloud.root) for path in lists if path.exists()]
+        known = max(found, key=lambda each: each.version, default=RevocationList())
+        serials: set[str] = set()
+        for path in certificates_of(kits / name):
+            if path.name == "client.crt":
+                serials |= {serial(read_certificate(path)), *_authority(kits, name, path).serials(name)}
+        new = known.with_serials(dict.fromkeys(sorted(serials), name), cloud.key)
+        for path in lists:
+            write_text(path, json.dumps(new.to_dict(), indent=2) + "\n")
+    return lists
 
 
-def _replace(kits: Path, name: str, path: Path, public_key: rsa.RSAPublicKey, days: int) -> Path:
-    authority = _authority(kits, name, path)
-    new = authority.issue(read_certificate(path), public_key, days)
-    authority.record(new, None)
-    path.with_suffix(".key").unlink(missing_ok=True)
-    write_certificate(path, new)
-    return path
+@contextmanager
+def _changing(kits: Path, name: str) -> Iterator[None]:
+    """Change the kits in a folder, one of which has this name.
 
-
-def _certificates(kits: Path, name: str) -> list[Path]:
-    """The certificates in a site's kit."""
+    Raises:
+        InputError: there is no such kit.
+    """
     read_site(kits / name)
-    return certificates_of(kits / name)
+    with changing(kits):
+        yield
 
 
 def _authority(kits: Path, name: str, certificate: Path) -> Authority:

@@ -15,7 +15,7 @@ from sfedhp.deploy.certificates import RevocationList, read_certificate
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.site import MEMBER, REVOKED
 
-_PAUSE: Final = 0.5  # s between two looks at the file
+_PAUSE: Final = 0.5  # s between two reads of the file
 
 
 class Revocations:
@@ -24,12 +24,12 @@ class Revocations:
     def __init__(self, kit: Path, log: EventLog, clock: Callable[[], float] = time.monotonic):
         self._path, self._log, self._clock = kit / REVOKED, log, clock
         self._root = (kit / MEMBER if (kit / MEMBER).exists() else kit) / "startup" / "rootCA.pem"
-        self._seen: tuple[int, int] | None = None  # time and size of the file when it was read
+        self._seen: tuple[int, int, int] | None = None  # the file that was read, with its last change
         self._looked = float("-inf")
         self.list = RevocationList()
 
     def check(self) -> None:
-        """Check the file before anybody connects.
+        """Check the file before a member can connect.
 
         Raises:
             InputError: there is one that cannot be used, so that revoked members would be let in.
@@ -74,9 +74,11 @@ class Revocations:
         self._looked = now
         try:
             stat = self._path.stat()
-            if (stat.st_mtime_ns, stat.st_size) == self._seen:
+            # Not its modification time: a copy can keep that, and corrected permissions do not change it.
+            file = (stat.st_ino, stat.st_ctime_ns, stat.st_size)
+            if file == self._seen:
                 return
-            self._seen = (stat.st_mtime_ns, stat.st_size)
+            self._seen = file
             found = self._found()
         except FileNotFoundError:
             return

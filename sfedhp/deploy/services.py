@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from sfedhp._version import __version__
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_text
+from sfedhp.core.files import write_text, writing
 from sfedhp.core.parsing import parse_json
 from sfedhp.deploy.site import SERVER, Site, read_site
 
 IMAGE: Final = f"sfedhp:{__version__}"  # built by the Dockerfile of the repository
 KITS: Final = "/var/lib/sfedhp"  # the folder of kits on machines and in containers
 _PROGRAM: Final = "/opt/sfedhp/bin/sfedhp"
-_REFUSED: Final = 2  # exit code of a role that cannot work as it was started
+_REFUSED: Final = 2  # exit code of a role that was started with invalid settings
 
 _UNIT: Final = """\
 [Unit]
@@ -67,7 +67,7 @@ class Service:
 
 
 def services_of(kits: Path, names: Sequence[str] = ()) -> list[Service]:
-    """The roles whose kits are in a folder, or those of these names.
+    """The services of the roles whose kits are in a folder, or of the named ones.
 
     Raises:
         InputError: there is no such kit.
@@ -144,7 +144,7 @@ def write_helm(services: Sequence[Service], folder: Path) -> list[Path]:
 
 
 def _stateful_set(service: Service) -> dict[str, Any]:
-    """A pod whose kit comes from a secret at its first start, and then lives on a volume of its own."""
+    """A stateful set; its pod unpacks its kit from a secret at the first start, and keeps it on a volume."""
     name, labels = service.site.name, {"app": f"sfedhp-{service.site.name}"}
     mount = {"name": "kit", "mountPath": KITS}
     security = {
@@ -218,11 +218,7 @@ def _port(kit: Path) -> int:
 
 
 def _write(path: Path, text: str) -> Path:
-    try:
+    with writing(path, "another folder with --out"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}): choose another folder with --out."
-        ) from None
     return path

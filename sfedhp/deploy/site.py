@@ -29,7 +29,7 @@ Role = Literal["cloud", "edge", "client"]
 # Sections that may differ between sites without changing what is computed.
 _OWN = ("device", "checkpoint", "engine", "links", "evaluation", "data")
 # Keys that the first version had. Later ones are left out of the hash at their defaults, so that kits, and
-# runs under way, of an earlier version can still be used.
+# running federations, of an earlier version can still be used.
 _FIRST_KEYS: Final = {
     "": "batch_size clients_per_edge density_threshold dtype edges rounds sampled_clients sampled_edges seed",
     "algorithm": "adaptation_rate anchor attention chains client_proximity client_sparsity cloud_mixing "
@@ -56,14 +56,14 @@ class Site:
     seat: int = 0  # below its server
     client: int = 0  # a client's id, by which its batches are drawn
     clients: tuple[int, ...] = ()  # the ids of the clients below the cloud of a two-tier method, by seat
-    # What the data calls this site and those below it, by name; empty where the data has no names.
+    # What the data calls this site and those below it, by name; empty if the data has no names.
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
     monitor: int = 0  # the port of its figures on loopback; 0: none
-    # Of the data that was read when the kits were made; None where there was none, and in older kits.
+    # Of the data that was read when the kits were made; None if there was none, and in older kits.
     schema: Schema | None = field(default=None, compare=False)
     added: tuple[str, ...] = ()  # the names of clients below a server that were added later, in that order
-    outputs: int = 0  # of the network, where they are not classes
-    sums: bool = False  # inputs and targets are scaled by totals that the clients tell before the first round
+    outputs: int = 0  # of the network, if they are not classes
+    sums: bool = False  # inputs and targets are scaled by totals that the clients report
 
     @property
     def width(self) -> int:
@@ -102,7 +102,7 @@ class Site:
 
 
 def _hashed(experiment: Experiment) -> dict[str, Any]:
-    """The config without what a site may set itself, and without later keys at their defaults."""
+    """The config without keys that a site may set itself, and without newer keys at their defaults."""
     defaults = to_dict(dataclasses.replace(Experiment(), algorithm=type(experiment.algorithm)()))
     found: dict[str, Any] = {}
     for name, value in to_dict(experiment).items():
@@ -120,13 +120,22 @@ def _hashed(experiment: Experiment) -> dict[str, Any]:
 
 
 def edge_name(edge: int) -> str:
-    """The name of an edge, as in its certificate."""
+    """The name of an edge in its certificate: edge-i."""
     return f"edge-{edge}"
 
 
 def client_name(edge: int, seat: int) -> str:
     """The name of a client, the same for methods with two and with three tiers."""
     return f"client-{edge}-{seat}"
+
+
+def startup_folders(kit: Path) -> list[Path]:
+    """The folders of a kit's certificates; an edge has two, one for each of its processes.
+
+    Other folders of a kit are not read: a running role creates and removes folders there.
+    """
+    places = (kit, kit / SERVER, kit / MEMBER)
+    return [place / "startup" for place in places if (place / "startup").is_dir()]
 
 
 def write_site(site: Site, kit: Path) -> None:

@@ -202,7 +202,7 @@ def _check_predicted(file: FederationFile, problem: Problem) -> None:
 
 
 def _names_below(edge: int, row: Sequence[int], names: Names) -> dict[str, str]:
-    """What the data calls an edge and its clients, by the names of their sites.
+    """The names of an edge and its clients in the data, by the names of their sites.
 
     Args:
         edge: its number.

@@ -6,7 +6,6 @@ The whole suite takes some minutes: `make test-slow`, or `pytest -m slow tests/d
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
 import time
@@ -23,6 +22,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 import psutil  # type: ignore[import-untyped]
 
 from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
+from tests.support.json_lines import json_lines
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +43,14 @@ def ended(fleet, rounds, seconds=LONGEST):
     return rows
 
 
+@contextlib.contextmanager
+def running(folder, what, limits):
+    """A federation of which every role is started."""
+    with Fleet(folder / "kits", what, limits) as fleet:
+        fleet.start()
+        yield fleet
+
+
 @pytest.fixture(scope="module")
 def simulated():
     what = experiment(rounds=3, algorithm=LONG)
@@ -50,11 +58,10 @@ def simulated():
 
 
 @pytest.mark.parametrize("name", ["client-0-1", "edge-0", "cloud"])
-def test_a_killed_role_goes_on_where_it_was(name, simulated, tmp_path):
+def test_a_killed_role_continues_where_it_was(name, simulated, tmp_path):
     """With patience enough, a SIGKILL in the middle of a round changes no number."""
     what, run = simulated
-    with Fleet(tmp_path / "kits", what, WAITING) as fleet:
-        fleet.start()
+    with running(tmp_path, what, WAITING) as fleet:
         middle(fleet, 1, "edge-0", 3)
         fleet.send(name)
         rows = ended(fleet, 3)
@@ -67,8 +74,7 @@ def test_a_killed_role_goes_on_where_it_was(name, simulated, tmp_path):
 
 def test_the_half_of_an_edge_that_faces_the_cloud_is_started_again(simulated, tmp_path):
     what, run = simulated
-    with Fleet(tmp_path / "kits", what, WAITING) as fleet:
-        fleet.start()
+    with running(tmp_path, what, WAITING) as fleet:
         middle(fleet, 1, "edge-0")
         (other,) = psutil.Process(fleet.pid("edge-0")).children()
         other.kill()
@@ -79,8 +85,7 @@ def test_the_half_of_an_edge_that_faces_the_cloud_is_started_again(simulated, tm
 
 def test_all_are_killed_one_after_another(simulated, tmp_path):
     what, run = simulated
-    with Fleet(tmp_path / "kits", what, WAITING) as fleet:
-        fleet.start()
+    with running(tmp_path, what, WAITING) as fleet:
         middle(fleet, 1, "edge-0")
         for name in ("client-1-0", "edge-1", "cloud", "edge-0", "client-0-0"):
             fleet.send(name)
@@ -93,8 +98,7 @@ def test_all_are_killed_one_after_another(simulated, tmp_path):
 
 def test_a_client_that_is_gone_weighs_zero_and_comes_back(tmp_path):
     what = experiment(rounds=6, algorithm=LONG)
-    with Fleet(tmp_path / "kits", what, HASTY) as fleet:
-        fleet.start()
+    with running(tmp_path, what, HASTY) as fleet:
         middle(fleet, 1)
         fleet.send("client-1-1")
         rows = ended(fleet, 6)
@@ -110,8 +114,7 @@ def test_a_client_that_is_gone_weighs_zero_and_comes_back(tmp_path):
 def test_an_edge_that_is_gone_is_missing_at_the_cloud(tmp_path):
     """Its clients wait; the cloud continues without it, and with it again when it is back."""
     what = experiment(rounds=8, algorithm=LONG)
-    with Fleet(tmp_path / "kits", what, HASTY) as fleet:
-        fleet.start()
+    with running(tmp_path, what, HASTY) as fleet:
         middle(fleet, 1)
         fleet.send("edge-1")
         rows = ended(fleet, 8)
@@ -121,8 +124,7 @@ def test_an_edge_that_is_gone_is_missing_at_the_cloud(tmp_path):
 
 def test_edges_finish_their_rounds_while_the_cloud_is_frozen(tmp_path):
     what = experiment(rounds=2, algorithm={"edge_rounds": 100})
-    with Fleet(tmp_path / "kits", what, WAITING) as fleet:
-        fleet.start()
+    with running(tmp_path, what, WAITING) as fleet:
         middle(fleet, 0, "edge-0", 5)
         fleet.send("cloud", signal.SIGSTOP)
         try:
@@ -253,4 +255,4 @@ def fill(path):
 
 
 def _log(fleet, folder):
-    return [json.loads(line) for line in (fleet.kits / folder / "log.jsonl").read_text().splitlines()]
+    return json_lines(fleet.kits / folder / "log.jsonl")

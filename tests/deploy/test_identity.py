@@ -29,10 +29,10 @@ def test_a_card_tells_the_key():
     ("wrong", "sentence"),
     [
         (card("client-0-2"), "not of client-0-1"),
-        (card(authority="another"), "not signed"),
-        (card(key=key_of("client-0-2")), "not signed"),
-        (card(config="cd" * 8), "not signed"),
-        (card()[:-1] + b"x", "not signed"),
+        (card(authority="another"), "invalid signature"),
+        (card(key=key_of("client-0-2")), "invalid signature"),
+        (card(config="cd" * 8), "invalid signature"),
+        (card()[:-1] + b"x", "invalid signature"),
         (card(days=-1), "expired"),
         (card(public=bytes(32)), "shared key"),
         (card()[:-1], "wrong length"),
@@ -52,7 +52,7 @@ def test_a_certificate_with_a_key_of_another_kind_is_refused():
         READER.public_key(_card_of(other), "client-0-1")
 
 
-def test_kinds_of_keys_that_nobody_knows_are_refused():
+def test_kinds_of_keys_that_no_one_knows_are_refused():
     """A server that ended with another error would end the run of all its members."""
     rsa_keys = bytes.fromhex("2a864886f70d010101")
     whole = card()

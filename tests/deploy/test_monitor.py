@@ -27,6 +27,7 @@ from sfedhp.deploy.monitor import (
 from sfedhp.deploy.site import read_site
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
+from tests.support.json_lines import json_lines
 from tests.support.paths import ROOT
 
 
@@ -165,7 +166,7 @@ def test_a_role_serves_its_figures_on_loopback(tmp_path, monkeypatch):
         connection.close()
         assert 'sfedhp_round{federation="sfedhp",site="cloud"} 1.0' in text
         assert start_monitor(tmp_path, log, "cloud") is None  # the port is in use: the role runs without
-        lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]
+        lines = json_lines(tmp_path / "run/log.jsonl")
         assert f"Port {port} cannot be used" in lines[-1]["reason"]
     finally:
         server.stop()

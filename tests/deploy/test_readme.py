@@ -45,7 +45,7 @@ def readme(tmp_path):
         ),
     ],
 )
-def test_each_role_is_told_its_own(readme, name, command, network):
+def test_each_role_gets_its_own(readme, name, command, network):
     text = readme(name)
     assert text.startswith(f"{name}, ")
     assert re.findall(r"^ {8}(sfedhp .*)$", text, re.MULTILINE) == [command, "sfedhp status ."]

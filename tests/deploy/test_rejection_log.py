@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.rejection_log import RejectionLog
+from tests.support.json_lines import json_lines
 
 
 class Time:
@@ -23,7 +22,7 @@ def found(tmp_path):
 
     def lines():
         path = tmp_path / "log.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return json_lines(path) if path.exists() else []
 
     clock = Time()
     return RejectionLog(EventLog(tmp_path, "cloud"), clock), clock, lines

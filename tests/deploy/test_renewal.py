@@ -6,14 +6,21 @@ import json
 import os
 import shutil
 import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.files import write_text
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.site import read_site
+from sfedhp.deploy.site import read_site, write_site
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
 
@@ -22,6 +29,8 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from sfedhp.deploy import renewal
+from sfedhp.deploy.added_seat import add_seat
 from sfedhp.deploy.certificates import (
     RevocationList,
     expiry,
@@ -33,9 +42,10 @@ from sfedhp.deploy.certificates import (
 )
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.flare.component import RoleComponent
-from sfedhp.deploy.provisioning import add_seat, make_kits
+from sfedhp.deploy.provisioning import make_kits
 from sfedhp.deploy.renewal import approve, renew, revoke
 from sfedhp.deploy.revocations import Revocations
+from tests.support.file_bytes import file_bytes
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +107,28 @@ def test_the_30_days_before_a_certificate_expires(kits):
     until = expiry(kits / "client-0-0")
     assert until is not None
     assert f"expires on {until:%Y-%m-%d}" in str(expiry_warning(kits / "client-0-0"))
-    assert expiry(kits) is not None
+    assert expiry(kits / "edge-0") is not None
     assert expiry(kits / "cloud" / "local") is None
+
+
+def test_an_authority_that_ends_is_not_renewed(tmp_path, monkeypatch):
+    kits = tmp_path / "kits"
+    monkeypatch.setattr("sfedhp.deploy.provisioning._DAYS", 20)
+    make_kits(lay_out(FederationFile(), experiment("fedavg")), kits)
+    said = str(expiry_warning(kits / "client-0-0"))
+    assert "its authority can make none that is valid longer: make the kits of a new federation" in said
+    renew(kits, "client-0-0", 10)
+    assert "`sfedhp provision --renew client-0-0`" in str(expiry_warning(kits / "client-0-0"))
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=21)
+
+    monkeypatch.setattr("sfedhp.deploy.certificates.datetime", Later)
+    with pytest.raises(InputError, match=r"The authority sfedhp-cloud expired on 20..-..-..: make the kits"):
+        renew(kits, "client-0-0", 10)
+    assert "expired on" in str(expiry_warning(kits / "client-0-0"))
 
 
 class Time:
@@ -130,11 +160,11 @@ def test_a_revoked_certificate_is_refused_at_once_by_every_server(kits, tmp_path
     clock.now += 1
     assert servers[0].refuses("client-0-1", lambda name: held), "the list grows"
     assert servers[0].refuses("edge-1", lambda name: serial(certificate(kits, "edge-1/member")))
-    with pytest.raises(InputError, match="no server that could refuse it"):
+    with pytest.raises(InputError, match="no server that could reject it"):
         revoke(kits, "cloud")
 
 
-def test_an_edge_takes_the_list_from_the_cloud_and_from_nobody_else(kits, tmp_path):
+def test_an_edge_takes_the_list_from_the_cloud_and_from_no_one_else(kits, tmp_path):
     revoke(kits, "client-0-1")
     values = json.loads((kits / "revoked.json").read_text())
     (kits / "edge-0" / "revoked.json").unlink()
@@ -180,6 +210,89 @@ def test_a_server_does_not_start_with_a_damaged_list(kits, tmp_path, content, mo
     assert "revoked" in said
 
 
+def test_certificates_that_were_renewed_before_are_revoked_too(kits, tmp_path):
+    """A member may have kept its old keys, and they are valid for ten years."""
+    key = new_key()
+    request = tmp_path / "client-0-1.csr"
+    request.write_bytes(signing_request("client-0-1", key))
+    held = [serial(certificate(kits, "client-0-1"))]
+    for change in (
+        lambda: renew(kits, "client-0-1", 100),
+        lambda: renew(kits, "client-0-1", 100),
+        lambda: approve(kits, request, 100),
+    ):
+        change()
+        held.append(serial(certificate(kits, "client-0-1")))
+    revoke(kits, "client-0-1")
+    edge = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"))
+    assert len(set(held)) == 4
+    for number in held:
+        assert edge.refuses("client-0-1", {"client-0-1": number}.get)
+        assert edge.holder(number) == "client-0-1"
+    renew(kits, "client-0-1", 100)
+    assert not edge.refuses("client-0-1", lambda name: serial(certificate(kits, "client-0-1")))
+
+
+def test_a_list_whose_permissions_are_corrected_is_read_again(kits, tmp_path, monkeypatch):
+    """As after a copy by another user: nothing else about the file changes."""
+    revoke(kits, "client-0-1")
+    clock, path = Time(), kits / "edge-0" / "revoked.json"
+    edge = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"), clock)
+
+    def denied(self):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as closed:
+        closed.setattr("pathlib.Path.read_bytes", denied)
+        assert not edge.refuses("client-0-1", lambda name: None)
+    assert "Permission denied" in (tmp_path / "log" / "log.jsonl").read_text()
+    path.chmod(0o644)
+    clock.now += 1
+    assert edge.refuses("client-0-1", lambda name: None)
+
+
+def test_a_list_grows_from_the_newest_that_is_in_any_kit(kits, tmp_path):
+    """Servers ignore a list that is not newer than their own."""
+    held = serial(certificate(kits, "client-0-0"))
+    for name in ("client-0-0", "client-1-0"):
+        revoke(kits, name)
+    (kits / "revoked.json").unlink()
+    revoke(kits, "client-0-1")
+    values = json.loads((kits / "revoked.json").read_text())
+    assert values["version"] == 3
+    assert held in values["serials"]
+    (kits / "edge-1" / "revoked.json").write_text("no JSON")
+    with pytest.raises(InputError, match=r"edge-1/revoked.json cannot be read"):
+        revoke(kits, "client-0-1")
+
+
+def at_once(*works: Callable[[], Any]) -> None:
+    """Run functions in threads that start together; raise what one of them raised."""
+    begin = Barrier(len(works))
+
+    def run(work: Callable[[], Any]) -> None:
+        begin.wait()
+        work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        for each in [pool.submit(run, work) for work in works]:
+            each.result()
+
+
+def test_two_revocations_at_once_are_both_in_the_list(kits, monkeypatch):
+    names = ("client-0-0", "client-0-1")
+
+    def slow(path, text):
+        time.sleep(0.1)  # the other one reads the old list meanwhile, if it may
+        write_text(path, text)
+
+    monkeypatch.setattr(renewal, "write_text", slow)
+    at_once(*(partial(revoke, kits, name) for name in names))
+    values = json.loads((kits / "cloud" / "revoked.json").read_text())
+    assert set(values["serials"].values()) == set(names)
+    assert values["version"] == 2
+
+
 def test_an_old_list_does_not_replace_a_newer_one(kits, tmp_path):
     revoke(kits, "client-0-0")
     old = json.loads((kits / "revoked.json").read_text())
@@ -221,8 +334,8 @@ def test_a_key_that_never_leaves_its_machine(kits, tmp_path):
         approve(kits, request, 100)
 
 
-def test_a_seat_is_added_and_nobody_else_needs_a_new_kit(kits):
-    before = {path: path.read_bytes() for path in kits.rglob("*") if path.is_file()}
+def test_a_seat_is_added_and_no_one_else_needs_a_new_kit(kits):
+    before = file_bytes(kits)
     kit, *changed = add_seat(FederationFile(), kits, "edge-1")
     assert kit == kits / "client-1-2"
     assert set(changed) == {kits / "cloud" / "sfedhp.json", kits / "edge-1" / "sfedhp.json"}
@@ -242,6 +355,163 @@ def test_a_seat_is_added_and_nobody_else_needs_a_new_kit(kits):
         add_seat(FederationFile(), kits, "cloud")
     with pytest.raises(InputError, match="not a kit"):
         add_seat(FederationFile(), kits, "edge-7")
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("writer", ["write_site", "write_readme", "make_private", "Authority.write"])
+def test_a_disk_that_is_full_while_a_seat_is_added_can_be_emptied(kits, monkeypatch, writer):
+    before = {path: path.read_bytes() for path in kits.rglob("*") if path.is_file()}
+    with monkeypatch.context() as full:
+        full.setattr(f"sfedhp.deploy.added_seat.{writer}", full_disk)
+        with pytest.raises(InputError, match=r"cannot be changed \(No space left on device\): correct"):
+            add_seat(FederationFile(), kits, "edge-1")
+    assert {path: path.read_bytes() for path in kits.rglob("*") if path.is_file()} == before
+    assert {path.name for path in kits.iterdir()} == {path.relative_to(kits).parts[0] for path in before}
+    assert add_seat(FederationFile(), kits, "edge-1")[0].name == "client-1-2"
+
+
+def test_a_full_disk_does_not_cost_the_authority_its_key(kits, monkeypatch):
+    state = kits / "authorities" / "sfedhp-edge-1" / "state" / "cert.json"
+    before = state.read_bytes()
+
+    def persist(self):
+        with open(os.path.join(self.state_dir, "cert.json"), "w") as file:
+            file.write('{"')
+            full_disk()
+
+    monkeypatch.setattr("nvflare.lighter.impl.cert._CertState.persist", persist)
+    with pytest.raises(InputError, match="No space left"):
+        add_seat(FederationFile(), kits, "edge-1")
+    assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_command_that_was_killed_between_two_servers_can_be_repeated(kits, monkeypatch, written):
+    """The new kit is there, and neither server knows it, or only the edge does."""
+    calls: list[Any] = []
+
+    def killed(site, kit):
+        if site.role != "client" and len(calls) == written:
+            raise KeyboardInterrupt
+        calls.extend([kit] if site.role != "client" else [])
+        write_site(site, kit)
+
+    with monkeypatch.context() as dying:
+        dying.setattr("sfedhp.deploy.added_seat.write_site", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add_seat(FederationFile(), kits, "edge-1")
+    made = {path: path.read_bytes() for path in (kits / "client-1-2").rglob("*") if path.is_file()}
+    assert add_seat(FederationFile(), kits, "edge-1")[0].name == "client-1-2"
+    assert {path: path.read_bytes() for path in made} == made, "the same kit"
+    assert read_site(kits / "edge-1").added == read_site(kits / "cloud").added == ("client-1-2",)
+    assert read_site(add_seat(FederationFile(), kits, "edge-1")[0]).seat == 3
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next(kits):
+    left = [
+        kits / ".client-1-2.999999999.sfedhp-tmp" / "client-1-2" / "startup" / "client.key",
+        kits / "client-0-0" / "startup" / ".client.key.999999999.sfedhp-tmp" / "client.key",
+        kits / "authorities" / "sfedhp-cloud" / "state" / ".cert.json.999999999.sfedhp-tmp" / "cert.json",
+    ]
+    others = [kits / ".notes" / "client.key", kits / "cloud" / "run" / ".x.999999999.sfedhp-tmp" / "model"]
+    for path in (*left, *others):
+        path.parent.mkdir(parents=True)
+        path.write_text("secret")
+    renew(kits, "client-1-1", 100)
+    assert not any(path.parent.exists() for path in left)
+    assert all(path.exists() for path in others)
+
+
+def test_kits_of_running_roles_are_changed_and_read(kits, monkeypatch):
+    """A role creates and removes folders in its kit, which vanish while another process lists them."""
+    busy = [kits / name / "run" / "spool" for name in ("cloud", "edge-0", "client-0-1")]
+    for folder in busy:
+        folder.mkdir(parents=True)
+    scandir = os.scandir
+
+    def vanishing(path=".", *rest):
+        if not isinstance(path, int) and Path(path) in busy:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return scandir(path, *rest)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    renew(kits, "client-0-1", 10)
+    revoke(kits, "client-0-1")
+    for name in ("cloud", "edge-0", "client-0-1"):
+        assert expiry(kits / name) is not None
+    assert "expires" in str(expiry_warning(kits / "client-0-1"))
+
+
+def test_two_seats_added_at_once_are_two_kits(kits):
+    at_once(*[partial(add_seat, FederationFile(), kits, "edge-1")] * 2)
+    for name in ("client-1-2", "client-1-3"):
+        assert (kits / name / "startup" / "client.key").exists()
+        issued_by(kits, certificate(kits, name), "edge-1/server")
+    assert read_site(kits / "edge-1").added == read_site(kits / "cloud").added == ("client-1-2", "client-1-3")
+
+
+def test_a_kit_needs_the_authority_that_made_the_others(kits):
+    """With an authority of its own it could connect to nobody."""
+    shutil.rmtree(kits / "authorities")
+    with pytest.raises(InputError, match=r"cert.json cannot be read \(No such file or directory\): give the"):
+        add_seat(FederationFile(), kits, "edge-1")
+    assert not (kits / "client-1-2").exists()
+    assert not (kits / "authorities").exists()
+    assert read_site(kits / "edge-1").added == ()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"root_cert": 1}', '{"root_cert": "x", "root_pri_key": "y"}']
+)
+def test_a_damaged_authority_is_named(kits, content):
+    (kits / "authorities" / "sfedhp-edge-1" / "state" / "cert.json").write_text(content)
+    with pytest.raises(InputError, match=r"cert.json is damaged: restore it from a copy"):
+        renew(kits, "client-1-0", 100)
+    with pytest.raises(InputError, match=r"cert.json is damaged: restore it from a copy"):
+        add_seat(FederationFile(), kits, "edge-1")
+
+
+def test_a_folder_that_is_not_the_kit_of_this_client_is_named(kits):
+    (kits / "client-1-2" / "startup").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"client-1-2 is already there, .*: remove it and repeat"):
+            add_seat(FederationFile(), kits, "edge-1")
+        shutil.copy(kits / "client-1-0" / "sfedhp.json", kits / "client-1-2")
+    assert sorted(path.name for path in (kits / "client-1-2").iterdir()) == ["sfedhp.json", "startup"]
+
+
+def test_kits_that_fail_take_nothing_of_others_with_them(tmp_path, monkeypatch):
+    """Another command, or a person, put files into the folder or beside it meanwhile."""
+    layout, folder = lay_out(FederationFile(), experiment()), tmp_path / "new" / "kits"
+
+    def fail(*_):
+        (folder / "notes.txt").write_text("mine")
+        (folder.parent / "other").mkdir()
+        full_disk()
+
+    monkeypatch.setattr("sfedhp.deploy.provisioning.write_readme", fail)
+    with pytest.raises(InputError, match="No space left on device"):
+        make_kits(layout, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt"]
+    assert (folder.parent / "other").is_dir()
+
+
+def test_two_commands_do_not_make_kits_in_one_folder(tmp_path):
+    layout, folder, refused = lay_out(FederationFile(), experiment()), tmp_path / "kits", []
+
+    def make():
+        try:
+            make_kits(layout, folder)
+        except InputError as error:
+            refused.append(str(error))
+
+    at_once(make, make)
+    (message,) = refused
+    assert message.startswith(f"{folder} is not empty: choose another folder for the kits with --out")
+    assert all(certificate(folder, site.name) for site in layout.clients)
 
 
 def test_a_seat_is_added_to_a_cloud_of_two_tiers(tmp_path):

@@ -106,7 +106,7 @@ def test_two_servers_on_one_port_are_refused():
         lay_out(FederationFile(cloud=Address(port=8000), edges=same), experiment())
 
 
-def test_initial_weights_are_given_to_everybody(tmp_path):
+def test_initial_weights_are_given_to_everyone(tmp_path):
     from safetensors.torch import load_file, save_file
 
     given = {"head.weight": torch.full((10, 784), 0.5), "head.bias": torch.ones(10)}
@@ -131,7 +131,7 @@ def test_a_method_that_sends_nothing_is_not_deployed(name):
 
 
 @pytest.mark.parametrize("file", [FederationFile(), FederationFile(inputs=(784,), classes=10)])
-def test_nobody_is_held_out_of_a_deployment(file):
+def test_no_one_is_held_out_of_a_deployment(file):
     with pytest.raises(InputError, match=r"data.held_out = 1 cannot be deployed: .* `sfedhp run`"):
         lay_out(file, experiment(data={"held_out": 1}))
 

@@ -1,4 +1,4 @@
-"""Which requests FLARE may answer from outside: only those the roles need."""
+"""The allowlist of requests from outside: FLARE answers only those that the roles need."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _NO_SUCH: Final = "no such service here"
 
 
 class Allowlist:
-    """Accepts the messages of the roles, and rejects every other one that FLARE could answer or pass on.
+    """Accepts the messages of the roles, and rejects all others that FLARE could answer or forward.
 
-    A FLARE site also listens to administrators, accepts jobs, answers questions about its network and relays
-    messages between members. None of that is needed here, so it is rejected whatever certificate is used.
+    By default, a FLARE site also obeys administrators, accepts jobs, answers questions about its network and
+    relays messages between members. The roles need none of that, so it is rejected for every certificate.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Allowlist:
         cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=self.reject_misdirected)
 
     def reject_misdirected(self, message: Message) -> Message | None:
-        """The answer to a message of any type that is for another site, or under another's name; else None.
+        """The reply that rejects a message for another site, or under another name; else None.
 
-        FLARE drops what a filter answers.
+        FLARE drops a message to which a filter replies.
         """
         header = message.get_header
         origin, destination = header(MessageHeaderKey.ORIGIN), header(MessageHeaderKey.DESTINATION)
@@ -96,7 +96,7 @@ class Allowlist:
         if destination == self._name and (channel, topic) in _ALLOWED:
             return None
         what = "an administrator's command" if channel == CellChannel.HCI else "a request that no role sends"
-        # The name in its certificate; the name it claims is worth less.
+        # The name in its certificate; the name that it claims is not verified.
         sender = message.get_prop(MessagePropKey.COMMON_NAME) or header(MessageHeaderKey.ORIGIN)
         detail = f"{topic} of {channel} for {destination}"
         self._rejections.note(what, str(sender), detail=detail)

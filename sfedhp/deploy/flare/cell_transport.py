@@ -16,7 +16,7 @@ from sfedhp.deploy.flare.traffic_limits import stream_size
 from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import kind_of
 
-_KIND_BYTES: Final = 6  # the first bytes of a message, which tell its kind
+_KIND_BYTES: Final = 6  # the first bytes of a message, which identify its kind
 
 
 class CellTransport:
@@ -50,7 +50,7 @@ class CellTransport:
             )
             self._count(self._sent, data)
         except Exception as error:
-            # Whatever went wrong, the message is lost, and the protocol sends it again.
+            # On any error the message is lost, and the protocol sends it again.
             logging.getLogger(__name__).debug("not sent to %s: %s", to, error)
 
     def bytes_by_kind(self) -> dict[str, dict[str, int]]:

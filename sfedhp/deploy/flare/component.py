@@ -1,8 +1,8 @@
 """The component that FLARE loads into a site's process: it starts the role of the site.
 
-FLARE's process brings mutual TLS, the registration of members by certificate, and signed tokens on every
-message. The roles use its messaging and none of its jobs: a member that comes back registers again and gets
-the open request again, which FLARE's jobs do not offer.
+FLARE's process provides mutual TLS, registration of members by certificate, and signed tokens on every
+message. The roles use its messaging and none of its jobs: a member that restarts registers again and gets the
+open request again, which FLARE's jobs do not support.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.deploy.revocations import Revocations
 from sfedhp.deploy.site import INITIAL, MEMBER, read_site
 
-_GRACE: Final = 0.5  # s for the last messages on their way
+_GRACE: Final = 0.5  # s to wait for messages in flight
 _UPLINK_SECONDS: Final = 10.0  # for an edge's uplink to end
-_WATCH: Final = 1.0  # s between two looks whether the parent process is there
+_WATCH: Final = 1.0  # s between two checks that the parent process is running
 _LOGINS: Final = 5  # how often a member tries to register
 _LOGIN_PAUSE: Final = 3.0  # s
 _TRIES: Final = "SFEDHP_LOGINS"  # the number of this try
-_ROOM: Final = 2**22  # bytes of a message beside models
+_ROOM: Final = 2**22  # bytes of a message in addition to models
 _MODELS: Final = 8
 REFUSED: Final = 2  # exit codes
 FAILED: Final = 1
@@ -66,7 +66,7 @@ class RoleComponent(FLComponent):  # type: ignore[misc]
         self._role, self._kit = role, Path(site)
         kit = self._kit.absolute()
         # Set here already: a member may wait long for its server before FLARE reports that it has started.
-        signal.signal(signal.SIGTERM, _exit)  # what must last is on disk already
+        signal.signal(signal.SIGTERM, _exit)  # all state that matters is already on disk
         signal.signal(signal.SIGINT, _exit)
         watch_parent()
         self._lock = _lock_kit(role, kit)
@@ -118,12 +118,12 @@ def largest_message(kit: Path) -> int:
     """Bytes that a message of this federation can have: a few models, each at most twice as wide as here."""
     try:
         return _ROOM + _MODELS * (kit / INITIAL).stat().st_size
-    except OSError:  # an incomplete kit, which its role refuses
+    except OSError:  # an incomplete kit, which its role rejects
         return _ROOM
 
 
 def _senders(role: str, kit: Path) -> list[str]:
-    """Whose messages a role takes."""
+    """The names of the senders whose messages a role accepts."""
     return read_site(kit).below if role in ("cloud", "edge") else [SERVER]
 
 
@@ -166,7 +166,7 @@ def run_role(
 
 
 def _lock_kit(role: str, kit: Path) -> ExitStack:
-    """Keep other processes of the role out of the kit; an edge's uplink shares the lock of its parent."""
+    """Lock the kit against other processes of the role; an edge's uplink shares the lock of its parent."""
     stack = ExitStack()
     if role != "bridge":
         _or_end(lambda: stack.enter_context(locked(kit)))
@@ -174,7 +174,7 @@ def _lock_kit(role: str, kit: Path) -> ExitStack:
 
 
 def _or_end(check: Callable[[], object]) -> None:
-    """End the process, which cannot work as it was started, with a sentence where a check fails."""
+    """If a check fails, end the process with an error message: it cannot work as it was started."""
     try:
         check()
     except InputError as error:
@@ -183,9 +183,9 @@ def _or_end(check: Callable[[], object]) -> None:
 
 
 def retry_login(log: EventLog) -> None:
-    """Restart this process: a server's port is open some moments before FLARE answers behind it.
+    """Restart this process: a server's port is open shortly before FLARE answers there.
 
-    After a few tries FLARE ends the process, and it is up to the service manager to restart it.
+    After a few attempts FLARE ends the process, and the service manager restarts it.
     """
     tries = int(os.environ.get(_TRIES, "1"))
     log.write("login failed", times=tries)
@@ -195,7 +195,7 @@ def retry_login(log: EventLog) -> None:
 
 
 def watch_stderr(folder: Path, rejections: RejectionLog) -> None:
-    """Log the connections that gRPC rejects. Where the disk has no room for it, the role runs without."""
+    """Log the connections that gRPC rejects. If the disk is full, the role runs without this log."""
     path = folder / STDERR_FILE
     try:
         StderrWatcher(path, rejections).watch()
@@ -236,7 +236,7 @@ def _role(role: str, kit: Path, transport: CellTransport) -> Any:
 
 
 def add_user_folder() -> None:
-    """Let a model of the user's own be imported from their working directory, after everything installed."""
+    """Allow imports of the user's model from their working directory, after all installed packages."""
     folder = os.environ.get(USER_FOLDER)
     if folder and folder not in sys.path:
         sys.path.append(folder)
@@ -247,7 +247,7 @@ def _exit(number: int, frame: FrameType | None) -> None:
 
 
 def watch_parent() -> None:
-    """End with the process that started this one, if its environment says so: nothing must be left behind."""
+    """End when the parent process ends, if the environment says so, so that no process is left behind."""
     parent = os.environ.get(PARENT)
     if parent:
         threading.Thread(target=_watch, args=(int(parent),), name="parent", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Limits on connections: which certificates get one, how many a member may have, what waits to be sent."""
+"""Limits on connections: allowed certificates, connections per member, and bytes that wait to be sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nvflare.fuel.f3.drivers import aio_http_driver, grpc_driver
 
 from sfedhp.deploy.flare.peer import serial_of_rpc, serial_of_websocket
 
-Refuses = Callable[[str], bool]  # whether a certificate with this serial number is refused
+Refuses = Callable[[str], bool]  # whether a certificate with this serial number is revoked
 _FRAMES: Final = 4096  # that wait to be sent on a connection
-_BYTES: Final = 2**26  # of the frames that wait; a stream has a quarter of it under way
+_BYTES: Final = 2**26  # of the waiting frames; a stream has at most a quarter of it in flight
 _CONNECTIONS: Final = 4  # of one member; those that the network has cut may look open for a while
 
 
 class FullError(CommError):  # type: ignore[misc]
-    """The other side does not read what is sent to it."""
+    """The send queue of a connection is full, because the other side does not read."""
 
     def __init__(self) -> None:
         super().__init__(CommError.ERROR, "the other side does not read: the frame is dropped")
@@ -53,26 +53,26 @@ class Waiting:
 
 
 class BoundedFrames(grpc_driver.QQ):  # type: ignore[misc]
-    """FLARE's queue of a gRPC connection, which takes any number of frames, with a bound."""
+    """FLARE's send queue of a gRPC connection, with a limit, which FLARE's own does not have."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting = Waiting()
 
     def append(self, i: Any) -> None:
-        """Add a frame."""
+        """Add a frame to the queue; raises `FullError` if too much waits already."""
         self._waiting.add(len(i.data))
         super().append(i)
 
     def __next__(self) -> Any:
-        """The next frame to send; gRPC asks for it when the other side has room for it."""
+        """The next frame to send; gRPC calls this when the other side can receive it."""
         frame = super().__next__()
         self._waiting.remove(len(frame.data))
         return frame
 
 
 class BoundedWebSocket(aio_http_driver.WsConnection):  # type: ignore[misc]
-    """FLARE's connection over HTTP, which takes any number of frames, with a bound."""
+    """FLARE's connection over HTTP, with a limit on waiting frames, which FLARE's own does not have."""
 
     def __init__(self, *given: Any, refuses: Refuses) -> None:
         super().__init__(*given)
@@ -90,7 +90,7 @@ class BoundedWebSocket(aio_http_driver.WsConnection):  # type: ignore[misc]
 
 
 class BoundedServicer(grpc_driver.Servicer):  # type: ignore[misc]
-    """FLARE's side of gRPC connections. Each takes a thread, so a member gets few: its newest count."""
+    """FLARE's gRPC service. A member has few connections, as each takes a thread; the newest stay open."""
 
     def __init__(self, server: Any, refuses: Refuses) -> None:
         super().__init__(server)

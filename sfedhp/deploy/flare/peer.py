@@ -10,9 +10,9 @@ from sfedhp.deploy.certificates import serial
 
 
 def peer_serial(cell: Any, name: str) -> str | None:
-    """The serial number of the certificate that a member is connected with; None where it is not known.
+    """The serial number of the certificate that a member is connected with; None if it is not known.
 
-    FLARE passes on the name in a certificate only. gRPC and the WebSocket have the certificate itself.
+    FLARE provides only the name in a certificate. gRPC and the WebSocket have the certificate itself.
     """
     endpoint = cell.core_cell.communicator.conn_manager.sfm_endpoints.get(name)
     for connection in list(getattr(endpoint, "connections", ())):
@@ -27,7 +27,7 @@ def peer_serial(cell: Any, name: str) -> str | None:
 
 
 def serial_of_rpc(context: Any) -> str | None:
-    """The serial number of the certificate of a gRPC call's other side; None where it has none."""
+    """The serial number of the certificate of a gRPC call's other side; None if it has none."""
     try:
         (pem, *_) = context.auth_context()["x509_pem_cert"]
         return serial(x509.load_pem_x509_certificate(pem))
@@ -36,6 +36,6 @@ def serial_of_rpc(context: Any) -> str | None:
 
 
 def serial_of_websocket(websocket: Any) -> str | None:
-    """The serial number of the certificate of a WebSocket's other side; None where it has none."""
+    """The serial number of the certificate of a WebSocket's other side; None if it has none."""
     certificate = websocket.get_extra_info("peercert")
     return f"{int(certificate['serialNumber'], 16):x}" if certificate else None

@@ -13,8 +13,8 @@ from typing import Final
 
 from sfedhp.deploy.rejection_log import RejectionLog
 
-STDERR_FILE: Final = "errors.txt"  # stderr of the process, beside the log
-_POLL: Final = 0.2  # s between two looks at that file
+STDERR_FILE: Final = "errors.txt"  # stderr of the process, in the folder of the log
+_POLL: Final = 0.2  # s between two reads of that file
 _LARGEST: Final = 2**20  # bytes; then the file is rotated
 _STANDARD_ERROR: Final = 2
 _HANDSHAKE: Final = re.compile(
@@ -76,7 +76,7 @@ class StderrWatcher:
         self._rejections.write()
 
     def watch(self) -> None:
-        """Poll in the background."""
+        """Start a thread that polls the file."""
 
         def watch_forever() -> None:
             while True:

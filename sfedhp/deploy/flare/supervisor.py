@@ -1,4 +1,4 @@
-"""The processes of a site: how FLARE is started in a kit, restarted when it dies, and stopped."""
+"""Starts FLARE in a kit as a process, restarts it when it dies, and stops it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sfedhp.deploy.federation_file import LOOPBACK
 
 PARENT: Final = "SFEDHP_PARENT"  # the process whose end also ends the started one
 DATA: Final = "SFEDHP_CLIENT_DATA"  # a client's own data options, as JSON
-USER_FOLDER: Final = "SFEDHP_FOLDER"  # the user's working directory, where a model of their own may be
-TRACK: Final = "SFEDHP_TRACK"  # trackers that a cloud tells of its run, with commas between
+USER_FOLDER: Final = "SFEDHP_FOLDER"  # the user's working directory, which may contain their own model
+TRACK: Final = "SFEDHP_TRACK"  # trackers that a cloud reports its run to, separated by commas
 _SERVER: Final = "nvflare.private.fed.app.server.server_train"
 _MEMBER: Final = "nvflare.private.fed.app.client.client_train"
 _GRACE: Final = 5.0  # s for a process to end by itself
@@ -193,7 +193,7 @@ class Supervisor:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the process and its children: it has a session of its own."""
+    """Send a signal to the process and its children, which form a session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
@@ -215,7 +215,7 @@ def _set_store(workspace: Path) -> None:
 
 
 def _protect_keys(workspace: Path) -> None:
-    """Take rights on private keys from others: a kit may have been copied by something that gave them."""
+    """Remove other users' permissions on private keys: a copy of a kit may have added them."""
     for key in (workspace / "startup").glob("*.key"):
         mode = key.stat().st_mode
         if mode & 0o077:

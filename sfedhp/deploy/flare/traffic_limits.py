@@ -1,4 +1,4 @@
-"""Limits on what FLARE itself takes from the network, before a message reaches the allowlist."""
+"""Limits on what FLARE reads from the network, before a message reaches the allowlist."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final
 from nvflare.fuel.f3.drivers import aio_http_driver, grpc_driver
 
 STREAM_SIZE: Final = 2**24  # bytes; larger messages go as a stream of small frames
-_STREAM_SIZE_HTTP: Final = 2**21  # the same over HTTP: a member's WebSocket takes no frame above 4 MiB
+_STREAM_SIZE_HTTP: Final = 2**21  # the same over HTTP: a member's WebSocket rejects frames above 4 MiB
 _FRAME: Final = 2 * STREAM_SIZE  # bytes of one frame; FLARE's own limit is 2 GB
-_FRAMES: Final = 256  # that wait; FLARE's own executor takes any number
+_FRAMES: Final = 256  # that wait; FLARE's own executor has no limit
 _THREADS: Final = 32
 _MAX_BLOB: Final = "NVFLARE_STREAMING_MAX_BLOB_SIZE"  # FLARE's name
 
@@ -47,7 +47,7 @@ def limit_queue(cell: Any) -> None:
 
 
 def close_internal_listener(cell: Any) -> None:
-    """Close the port on loopback that FLARE opens, without TLS, for processes of jobs: there are none."""
+    """Close the port on loopback that FLARE opens, without TLS, for processes of jobs, which are not used."""
     listener = cell.core_cell.int_listener
     if listener is not None:
         cell.core_cell.communicator.remove_connector(listener.handle)

@@ -10,8 +10,8 @@ from typing import Final
 
 from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
 
-_POLL: Final = 0.1  # s between two looks whether it has ended
-_WATCH: Final = 1.0  # s between two looks whether it has died
+_POLL: Final = 0.1  # s between two checks whether it has ended
+_WATCH: Final = 1.0  # s between two checks whether it has died
 
 
 class UplinkProcess:

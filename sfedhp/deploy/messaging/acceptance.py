@@ -1,4 +1,4 @@
-"""What a server accepts of its members, who have certificates and may still send anything."""
+"""Checks of what members send: they have certificates, but may be malicious."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Acceptance:
     clients: Sequence[Sequence[str]] = field(default=())  # names below each member that is an edge, by seat
     variances: Tensor | None = None  # (s,) bool: statistics that cannot be negative
     sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of what clients count
-    totals_of: TotalsShape | None = None  # of the totals that are asked for; None: of none
+    totals_of: TotalsShape | None = None  # of the requested totals; None: none are requested
 
     def metadata_bytes(self, seat: int) -> dict[Kind, int]:
         """The longest metadata of each kind of message from a member."""
@@ -81,12 +81,12 @@ class Acceptance:
         elif member.rows != rows:
             raise RefusedError(
                 f"it reported {member.rows[0]} training rows, {member.rows[1]} test rows and "
-                f"{member.rows[2]} validation rows when it came, and now {rows[0]}, {rows[1]} and "
+                f"{member.rows[2]} validation rows when it joined, and now {rows[0]}, {rows[1]} and "
                 f"{rows[2]}: rows are fixed for a run"
             )
 
     def weight(self, member: Member, claimed: float) -> float:
-        """What a reply weighs.
+        """The weight of a reply.
 
         Raises:
             RefusedError: the member claims something else.
@@ -105,11 +105,11 @@ class Acceptance:
         if self.rows_reported_once:
             if claimed != int(claimed):
                 raise RefusedError(f"its weight is {claimed:g}, which is not a number of rows")
-            # A client of an earlier version tells its rows by its first reply alone.
+            # A client of an earlier version reports its rows only with its first reply.
             reported = float(member.rows[0]) if member.rows is not None else member.first_weight
             if reported is not None and claimed != reported:
                 raise RefusedError(
-                    f"its weight is {claimed:g}, but it reported {reported:g} rows when it came"
+                    f"its weight is {claimed:g}, but it reported {reported:g} rows when it joined"
                 )
             member.first_weight = claimed
         return claimed
@@ -170,7 +170,7 @@ class Acceptance:
                 if member.rows is not None and rows != member.rows[index]:
                     raise RefusedError(
                         f"its scores are of {rows} {part} rows, but it reported "
-                        f"{member.rows[index]} when it came"
+                        f"{member.rows[index]} when it joined"
                     )
 
     @property

@@ -1,4 +1,4 @@
-"""Server side of the protocol: carry a request to the members, take heartbeats and replies, send again."""
+"""Server side of the protocol: send a request to the members, receive heartbeats and replies, resend."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from sfedhp.engine.roles import Reply
 from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 
-POLL: Final = 0.1  # s between two looks at the time while no message arrives
-_NEEDED: Final = (Kind.WORK, Kind.SUM)  # requests without whose replies there is no run
+POLL: Final = 0.1  # s between two checks of the time while no message arrives
+_NEEDED: Final = (Kind.WORK, Kind.SUM)  # requests that every run needs replies to
 
 
 @dataclass
@@ -56,7 +56,7 @@ class MemberExchange:
     log: EventLog
     accept: Acceptance = field(default_factory=Acceptance)
     late: LateOptions = NOBODY_LATE  # how many replies end a training request, and what later ones weigh
-    start_until: float = 0.0  # until then members that have not come yet are waited for
+    start_until: float = 0.0  # until then, wait for members that have not joined yet
     on_wait: Callable[[], None] = lambda: None  # called while waiting; it may raise to give up the request
     on_metadata: Callable[[int, dict[str, Any]], None] = lambda seat, metadata: None  # of a timely reply
     notice: Callable[[], dict[str, Any]] = dict  # metadata of training requests
@@ -83,20 +83,20 @@ class MemberExchange:
             self._receive(left)
 
     def present(self) -> dict[str, bool]:
-        """Which members sent something lately, by name."""
+        """Whether each member sent something recently, by name."""
         now = self.clock()
         return {member.name: member.present(now) for member in self.members}
 
     def metadata(self) -> dict[str, dict[str, Any]]:
-        """What the last heartbeat of each member said, by name; those that have not come are left out."""
+        """The metadata of each member's last heartbeat, by name, for members that sent one."""
         return {member.name: member.hello for member in self.members if member.hello is not None}
 
     def wait_for_all(self, seconds: float) -> None:
-        """From now on, wait this long for members that have not come yet."""
+        """From now on, wait this long for members that have not sent a heartbeat yet."""
         self.start_until = self.clock() + seconds
 
     def forget(self) -> None:
-        """Forget which members have come, so that a new run waits for all of them again."""
+        """Forget which members have sent a heartbeat, so that a new run waits for all of them again."""
         for member in self.members:
             member.hello = member.rows = member.first_weight = None
         self._failing.clear()
@@ -120,11 +120,11 @@ class MemberExchange:
     def _wait(self, request: Request, quorum: int, timeout: float) -> dict[int, Any]:
         """Send the request, and wait until no other member can be expected and there are enough replies.
 
-        Where too few of the asked members can be expected, but enough others are there for a later request,
-        the request ends with no replies: waiting for those that were drawn might never end.
+        If too few of the asked members can be expected, but enough others are present for a later request,
+        the request ends without replies: waiting for the sampled members might never end.
         """
         needed = min(quorum, len(request.messages))
-        # A request without replies is worth little, so absent members are given some time.
+        # A request without replies is useless, so absent members get some time.
         pass_after = self.clock() + self.silent_seconds
         self._open(request)
         try:
@@ -153,7 +153,7 @@ class MemberExchange:
             self._request = None
 
     def _ends_early(self, request: Request) -> bool:
-        """Whether a request ends with too few replies where nobody else can be expected now."""
+        """Whether a request ends with too few replies if no other member can be expected now."""
         return False
 
     def _asked(self, request: Request) -> list[Member]:
@@ -166,7 +166,7 @@ class MemberExchange:
         return state in (MemberState.IDLE, MemberState.WORKING)
 
     def _others(self, request: Request, now: float) -> int:
-        """How many of the members that this request does not go to are there and not late."""
+        """How many members that are not asked by this request are present and not late."""
         rest = (member for member in self.members if member.seat not in request.messages)
         return sum(member.present(now) and member.progress is not MemberState.LATE for member in rest)
 
@@ -218,7 +218,7 @@ class MemberExchange:
             return
         now = self.clock()
         if member.seen == request.key:
-            # It may have got it from this server before a restart; its time runs from now at the latest.
+            # It may have received the request before this server restarted; its time starts now.
             request.started_at.setdefault(member.seat, now)
             member.on(MemberEvent.SENT)
         if request.must_send(member, had_request and member.seen is None, now):
@@ -275,7 +275,7 @@ class MemberExchange:
             raise MemberFailedError(error_message or "it does not say why")
 
     def _pass_on(self, seat: int, metadata: dict[str, Any]) -> None:
-        """Pass on the metadata of a reply that counts."""
+        """Process the metadata of a reply that counts."""
         try:
             self.on_metadata(seat, metadata)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a server asks its members for: training steps, scores, and to end; then it waits for a quorum."""
+"""The requests of a server to its members: training steps, scores, the end; each waits for a quorum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemberGroup(MemberExchange):
     """The members of a server; the `Members` of `sfedhp.engine.roles`, on other machines."""
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
-        """Request a training step: each member gets its row of the messages; None where no reply came."""
+        """Request a training step: each member gets its row of the messages; None if no reply came."""
         seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
         rows = messages if asked is None else messages[seats]
         size = len(self.model)
@@ -50,7 +50,10 @@ class MemberGroup(MemberExchange):
             more=self._totals_for(parts),
         )
         found = self._wait(request, self.quorum, self.timeout)
-        replies = self._late.taken(int(clock.cloud_round)) | found
+        return self._in_order(self._late.taken(int(clock.cloud_round)) | found, seats)
+
+    def _in_order(self, replies: Mapping[int, Reply], seats: Sequence[int]) -> list[Reply | None]:
+        """The replies by seat; a requested one that did not come is None, and counted as missing."""
         for seat in seats:
             if seat not in replies:
                 self.traffic.missing[self.names[seat]] += 1
@@ -76,7 +79,7 @@ class MemberGroup(MemberExchange):
             strict=True,
         )
         parts = {seat: tuple(part for pieces, _ in row for part in pieces) for seat, row in enumerate(rows)}
-        if self.late.quorum:  # those that work on an older request are not waited for
+        if self.late.quorum:  # does not wait for members that work on an older request
             parts = {seat: part for seat, part in parts.items() if self.members[seat].free}
         metadata = {"models": list(models), "same": dict(same)}
 
@@ -92,7 +95,7 @@ class MemberGroup(MemberExchange):
             Kind.SCORE, self.run, self.config, clock, parts, read, metadata=metadata, more=more
         )
         replies = self._wait(request, 0, timeout)
-        return dict(sorted(replies.items()))  # sums over it must not depend on who was first
+        return dict(sorted(replies.items()))  # sums over it must not depend on the order of replies
 
     def sum_up(self) -> Totals:
         """Request the totals of the members' training rows, and add them.
@@ -148,7 +151,7 @@ class MemberGroup(MemberExchange):
 
 
 def _few(flags: Sequence[bool]) -> bool | None:
-    """What fewer than half of the flags are; None where all are alike, or as many are true as are false."""
+    """The value that fewer than half of the flags have; None if all are equal, or exactly half are true."""
     true = sum(flags)
     if true in (0, len(flags)) or 2 * true == len(flags):
         return None

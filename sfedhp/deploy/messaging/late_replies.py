@@ -1,4 +1,4 @@
-"""Replies that come after the quorum: they count in a later round, with less weight."""
+"""Late replies: replies after the quorum count in a later round, with less weight."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _ROUNDS: Final = 16  # that a reply may be late; what was sent in them is kept
 
 
 class LateReplies:
-    """What a cloud remembers of the last rounds, where it does not wait for all its edges."""
+    """A cloud's record of the last rounds, if it does not wait for all its edges."""
 
     def __init__(self, options: LateOptions):
         self._options = options
         self._sent: dict[int, dict[int, Tensor]] = {}  # what each seat received, by cloud round
-        self._counted: dict[int, int] = {}  # the newest round of which a reply of each seat counted
+        self._counted: dict[int, int] = {}  # by seat: the newest round whose reply was counted
         self._waiting: dict[int, tuple[int, Reply]] = {}  # round and reply, by seat
         self._needed = 0  # replies to the open request that end it
 
     def opened(self, cloud_round: int, sent: dict[int, Tensor]) -> None:
-        """Remember what is sent in a round that begins."""
+        """Remember what the cloud sends at the start of a round."""
         if self._options.quorum:
             last = max((each for each in self._sent if each < cloud_round), default=-1)
             idle = [seat for seat in sent if self._counted.get(seat, -1) >= last]
@@ -41,7 +41,7 @@ class LateReplies:
         return bool(self._options.quorum) and len(replies) >= self._needed
 
     def takes(self, seat: int, envelope: Envelope, request: Request | None) -> bool:
-        """Whether a reply is one to an earlier round that is waited for no longer, and still counts."""
+        """Whether a reply belongs to an earlier round that has ended, and still counts."""
         cloud_round = int(envelope.clock.cloud_round)
         if not self._options.quorum or not self._options.decay:
             return False

@@ -1,4 +1,4 @@
-"""A member as its server sees it: a state machine, and what the last heartbeat said."""
+"""A server's view of a member: a state machine, and the content of the last heartbeat."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 
 class MemberState(Enum):
-    """What a member does about the open request, as far as its server knows."""
+    """The state of a member with respect to the open request, as far as its server knows."""
 
-    ABSENT = auto()  # silent for too long: not waited for, and sent nothing until its next message
+    ABSENT = auto()  # silent for too long: ignored until its next message
     IDLE = auto()  # has not got the open request
     WORKING = auto()  # has got the open request, and its time runs
-    LATE = auto()  # missed a time limit: not waited for, and sent nothing until it shows that it is idle
+    LATE = auto()  # missed a timeout: the server does not wait for it or send to it until it is idle
     REFUSED = auto()  # sent something invalid: not waited for, but a valid reply still counts
     ANSWERED = auto()  # its reply counts
 
@@ -31,8 +31,8 @@ class MemberEvent(Enum):
 
 
 _S, _E = MemberState, MemberEvent
-# An event changes the states listed here and no others. ABSENT is not among them: it is a matter of time
-# alone, and a member that sends again is what it was before.
+# An event changes only the states listed here. ABSENT is not listed: it depends only on the time since
+# the last message, and a member that sends again has its earlier state.
 TRANSITIONS: Final[dict[MemberEvent, dict[MemberState, MemberState]]] = {
     _E.OPENED: {_S.WORKING: _S.IDLE, _S.REFUSED: _S.IDLE, _S.ANSWERED: _S.IDLE},  # LATE stays LATE
     _E.SENT: {_S.IDLE: _S.WORKING},
@@ -80,7 +80,7 @@ class Member:
 
     @property
     def idle_seconds(self) -> float | None:
-        """For how long its newest request is answered; None while it works."""
+        """For how many seconds it has been idle since its last reply; None while it works."""
         return None if self.hello is None else self.hello.get("idle")
 
     @property
@@ -95,7 +95,7 @@ class Member:
 
 
 def states_of(members: Iterable[Member], now: float) -> dict[str, dict[str, Any]]:
-    """What each member does about the open request, and for how many seconds it was silent, by name."""
+    """The state of each member with respect to the open request, and the seconds of its silence, by name."""
     return {
         member.name: {
             "state": "absent" if member.hello is None else member.state(now).name.lower(),

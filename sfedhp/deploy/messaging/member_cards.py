@@ -1,4 +1,4 @@
-"""The cards of a server's members, with their keys for secure aggregation, and who has been given which."""
+"""The cards of a server's members, with their keys for secure aggregation, and who has received which."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from sfedhp.deploy.messaging.member import Member
 
 
 class _Card(NamedTuple):
-    """A member's card."""
+    """A member's card as bytes, with the id of its key."""
 
     key_id: str  # of its key, as its heartbeats name it
     data: bytes
 
 
 class MemberCards:
-    """What a server passes on, so that each member can seal shares for the others."""
+    """The cards that a server forwards, so that each member can encrypt shares for the others."""
 
     def __init__(self, members: Sequence[Member]):
         self._members = members  # by seat
         self._cards: dict[int, _Card] = {}
-        self._known: dict[int, dict[int, str]] = {}  # by seat: whose keys it has been given
+        self._known: dict[int, dict[int, str]] = {}  # by seat: the seats whose keys it has received
 
     def clear(self) -> None:
-        """Forget all cards."""
+        """Forget all cards, and who has received them."""
         self._cards.clear()
         self._known.clear()
 
@@ -34,12 +34,12 @@ class MemberCards:
         self._known[seat] = {}
 
     def current(self, seat: int) -> bool:
-        """Whether the card of a member is here, and is of the key that its heartbeats name."""
+        """Whether the card of a member is known, and has the key that its heartbeats name."""
         hello, card = self._members[seat].hello, self._cards.get(seat)
         return card is not None and (hello is None or hello.get("key") in (None, card.key_id))
 
     def missing(self, invited: Iterable[int]) -> dict[int, list[int]]:
-        """Whose cards each of the invited members has to be given, by seat."""
+        """The cards that each invited member still needs, by seat."""
         seats = list(invited)
         return {
             seat: [
@@ -59,7 +59,7 @@ class MemberCards:
         return [[seat, self._members[seat].name] for seat in seats]
 
     def given(self, seat: int, others: Iterable[int]) -> None:
-        """Note that a member has been given the cards of others."""
+        """Note that a member has received the cards of others."""
         self._known[seat] |= {other: self._cards[other].key_id for other in others}
 
     def lost(self, seat: int) -> None:

@@ -1,4 +1,4 @@
-"""What members may say in the metadata of a message. It comes from other machines: check before use."""
+"""The allowed metadata of members' messages. It comes from other machines, so it is checked before use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HELLO: Final = Record(
         "members": dict_of(flag),  # which clients of an edge are up
         "rows": tuple_of(count, count, count),  # of a client: training, test and validation rows
         "version": name,  # of its package
-        "key": name,  # by which its key for secure aggregation is known
+        "key": name,  # identifier of its key for secure aggregation
     }
 )
 _COLUMN: Final = list_of(count)  # a number for each member
@@ -79,7 +79,7 @@ def hello_of(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def error_of(metadata: dict[str, Any]) -> str | None:
-    """Why a member has no reply, in its own words; None where it has one.
+    """The error text of a member that has no reply; None if it has one.
 
     Raises:
         DecodeError: the error is not a string.

@@ -45,7 +45,7 @@ class Kind(IntEnum):
     SUMS = 8  # a member's totals
     KEY = 9  # a server requests the key by which others seal shares for a member
     KEYS = 10  # a member's key, signed with its certificate
-    OFFER = 11  # a server requests what the masks of a round need
+    OFFER = 11  # a server requests the keys and shares for the masks of a round
     OFFERS = 12  # a member's key of the round, and shares for the others
     UNMASK = 13  # a server passes on who confirms whose uploads came, and requests shares
     SHARES = 14  # the shares that a member holds

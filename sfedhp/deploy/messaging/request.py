@@ -1,4 +1,4 @@
-"""One request of a server to its members: what was sent when, the replies, and when to send it again."""
+"""One request of a server to its members: what it sent when, the replies, and when to resend."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sfedhp.core.types import Clock
 from sfedhp.deploy.messaging.member import Member, MemberState
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 
-_RESEND_SECONDS: Final = 1.0  # a message that a member has not got by then is lost ...
-_MOMENT: Final = 1.0  # s for replies that are not needed, but whose senders are well
+_RESEND_SECONDS: Final = 1.0  # s; a message that a member has not received by then is lost ...
+_MOMENT: Final = 1.0  # s to wait for more replies than needed, from members that send heartbeats
 _SLOW_LINK: Final = 2e6  # bytes/s; ... allowing for the time it takes over a slow link
 
 
@@ -46,8 +46,8 @@ class Request:
     failed: set[int] = field(default_factory=set)  # seats that say that they have no reply
     sent_at: dict[int, float] = field(default_factory=dict)  # when the message was last sent
     started_at: dict[int, float] = field(default_factory=dict)  # from when on a member's time runs
-    enough: float = math.inf  # replies after which others are waited for a moment longer alone
-    enough_at: float = math.inf  # when that many were seen
+    enough: float = math.inf  # number of replies after which the server waits only a moment longer
+    enough_at: float = math.inf  # when that many had arrived
 
     @classmethod
     def of_parts(
@@ -75,11 +75,11 @@ class Request:
 
     @property
     def key(self) -> list[Any]:
-        """By what heartbeats name the request."""
+        """The key by which heartbeats name the request."""
         return [self.run, int(self.kind), *self.clock]
 
     def has_enough(self, now: float) -> bool:
-        """Whether enough replies have been there for a moment."""
+        """Whether there have been enough replies for a short time."""
         if len(self.replies) >= self.enough:
             self.enough_at = min(self.enough_at, now)
         return now - self.enough_at >= _MOMENT
@@ -100,19 +100,19 @@ class Request:
         waiting = now - self.sent_at.get(member.seat, -math.inf)
         sent_lately = waiting <= after
         if member.seen == self.key:
-            # It has the request. If it answered a while ago, the reply was lost, and it will send it again;
-            # one that failed would only say so again.
+            # It has the request. If it replied a while ago, the reply was lost, and it will send it again.
+            # A member that failed would only report the failure again.
             reply_lost = (member.idle_seconds or 0.0) > 2 * after
             return reply_lost and not sent_lately and member.seat not in self.failed
         if restarted:
-            # What was sent before is lost. Who says so all the time must not get a model each time.
+            # The message was lost. A member that reports this all the time must not get a model each time.
             return waiting > _RESEND_SECONDS
         if member.free or member.yields:
             return not sent_lately  # the request was lost, or not sent yet
-        # It works on an older request, and will find this one in its inbox when it has finished.
+        # It works on an older request, and will read this one from its inbox afterwards.
         return member.seat not in self.sent_at and member.progress is not MemberState.LATE
 
 
 def resend_after(size: int) -> float:
-    """After how many seconds a message of this many bytes that has not arrived is taken for lost."""
+    """The seconds after which a message of this many bytes counts as lost if it has not arrived."""
     return _RESEND_SECONDS + size / _SLOW_LINK

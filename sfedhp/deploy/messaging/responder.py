@@ -46,7 +46,7 @@ class Responder:
         threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Send no more heartbeats."""
+        """Stop the background thread that sends heartbeats."""
         self._stopped.set()
 
     def receive(self, timeout: float) -> Envelope | None:

@@ -1,7 +1,6 @@
-"""What a server asks its clients for where it learns sums alone: keys, offers, masked uploads, who has
-uploaded, shares.
+"""Server side of secure aggregation: requests keys, offers, masked uploads, confirmations and shares.
 
-A member that cannot be waited for is left out at any stage: those that are left tell the shares of its masks.
+If a member is lost at any stage, it is left out, and the others reveal their shares of its masks.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from sfedhp.privacy.secure_member import least_members
 from sfedhp.privacy.secure_messages import AttemptError
 from sfedhp.privacy.secure_sum import SecureSum
 
-_ATTEMPTS: Final = 3  # at a round, where offers cannot be used or too few reply
+_ATTEMPTS: Final = 3  # per round, if offers are invalid or too few clients reply
 
 
 class _Upload(NamedTuple):
-    """A masked upload."""
+    """A member's masked upload, and its weight."""
 
     words: tuple[Words, Words]
     weight: float
 
 
 class _Sent(NamedTuple):
-    """What goes to the members in a round."""
+    """The content of a round's requests to the members."""
 
     clock: Clock
     parts: Mapping[int, tuple[bytes, ...]]  # the model, by seat
@@ -52,7 +51,7 @@ class _Sent(NamedTuple):
 
 @dataclass
 class SecureGroup(MemberGroup):
-    """The members of a server that learns sums alone."""
+    """The members of a server that learns only sums."""
 
     secure: SecureOptions = field(kw_only=True)
     seats: int = field(kw_only=True)  # clients of the largest server
@@ -63,12 +62,12 @@ class SecureGroup(MemberGroup):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._cards = MemberCards(self.members)
-        self._accused: dict[int, set[int]] = {}  # in an attempt: whom each could not use the offer of
-        self._unsound: set[int] = set()  # who gave others shares that are none; they are asked no more
+        self._accused: dict[int, set[int]] = {}  # in an attempt: by seat, the seats whose offers it rejected
+        self._unsound: set[int] = set()  # seats that sent invalid shares; they are not invited again
         self._least = least_members(self.threshold, self.clients)
 
     def request(self, messages: Tensor, clock: Clock, asked: Tensor | None) -> list[Reply | None]:
-        """Request a training step, and give every member that replied the mean of all in place of its own."""
+        """Request a training step; every member that replied gets the mean of all as its upload."""
         seats = [seat for seat in range(len(self)) if asked is None or bool(asked[seat])]
         rows = messages if asked is None else messages[seats]
         packed = pack_rows(rows, len(self.model), self.link)
@@ -85,18 +84,15 @@ class SecureGroup(MemberGroup):
             left_out |= self._to_leave_out()
         else:
             self._give_up(sent, f"too few clients in {_ATTEMPTS} attempts")
-        for seat in seats:
-            if seat not in replies:
-                self.traffic.missing[self.names[seat]] += 1
-        return [replies.get(seat) for seat in range(len(self))]
+        return self._in_order(replies, seats)
 
     def forget(self) -> None:
-        """See `MemberExchange.forget`."""
+        """Forget the members' heartbeats, as `MemberExchange` does, and their cards."""
         super().forget()
         self._cards.clear()
 
     def _attempt(self, sent: _Sent, seats: Sequence[int]) -> dict[int, Reply] | None:
-        """The replies by seat; none where nobody learns anything this round, None for another attempt."""
+        """The replies by seat; empty if the round gives no sum, None if another attempt is needed."""
         self._register(seats)
         invited = [seat for seat in seats if self._cards.current(seat) and seat not in self._unsound]
         least = least_members(self.threshold, max(self.clients, len(invited)))
@@ -130,7 +126,7 @@ class SecureGroup(MemberGroup):
         return {seat: Reply(mean, weight) for seat, weight in weights.items()}
 
     def _register(self, seats: Sequence[int]) -> None:
-        """Request the keys that are not here; wait for as many as a sum needs."""
+        """Request the missing keys; wait for as many as a sum needs."""
         new: dict[int, tuple[bytes, ...]] = {seat: () for seat in seats if not self._cards.current(seat)}
         if not new:
             return
@@ -151,7 +147,7 @@ class SecureGroup(MemberGroup):
             self._cards.keep(seat, public, card)
 
     def _offers(self, attempt: SecureSum, clock: Clock) -> dict[int, Any]:
-        """The offers of the members, who get the keys of others that they do not have."""
+        """Request the members' offers, and send them the keys of others that they do not have."""
         missing = self._cards.missing(attempt.invited)
         parts = {seat: (attempt.invitation(), *self._cards.data(others)) for seat, others in missing.items()}
         totals = self._totals_for(parts)
@@ -178,7 +174,7 @@ class SecureGroup(MemberGroup):
         return found
 
     def _uploads(self, attempt: SecureSum, sent: _Sent, form: MaskedFormat) -> dict[int, _Upload]:
-        """The masked uploads of those who made offers."""
+        """Request the masked uploads of the members that made offers."""
         parts = {seat: (*sent.parts[seat], attempt.roster(seat)) for seat in attempt.offers}
 
         def read(seat: int, envelope: Envelope) -> _Upload:
@@ -206,7 +202,7 @@ class SecureGroup(MemberGroup):
             return {}
 
     def _shares(self, attempt: SecureSum, clock: Clock) -> dict[int, dict[int, bytes]]:
-        """The shares that those who replied tell, after they have confirmed to each other who replied."""
+        """Request the shares of the members that replied, once they have confirmed to each other who did."""
         survivors = dict.fromkeys(attempt.answered, attempt.survivors())
         confirmed = self._few(attempt, clock, Kind.CONFIRM, survivors, attempt.read_confirmed)
         if len(confirmed) < attempt.threshold:
@@ -222,7 +218,7 @@ class SecureGroup(MemberGroup):
         parts: Mapping[int, bytes],
         reader: Callable[[int, bytes], dict[int, bytes]],
     ) -> dict[int, dict[int, bytes]]:
-        """What members reply to small messages, by seat; as many replies as give a secret suffice."""
+        """The replies to a small message, by seat; as many replies as rebuild a secret are enough."""
 
         def read(seat: int, envelope: Envelope) -> dict[int, bytes]:
             self._check_secure(seat, envelope)
@@ -236,7 +232,7 @@ class SecureGroup(MemberGroup):
         return found
 
     def _check_secure(self, seat: int, envelope: Envelope) -> None:
-        """Check that a reply has one part, and no error in place of it; note whom it accuses."""
+        """Check that a reply has one part and no error, and note whom it accuses."""
         if accused := set(accused_of(envelope.metadata)) - {seat}:
             self._accused[seat] = accused
         self._check_result(seat, envelope.metadata)
@@ -248,20 +244,20 @@ class SecureGroup(MemberGroup):
         return max(self._least, min(self.quorum, len(seats)))
 
     def _ends_early(self, request: Request) -> bool:
-        """See `MemberExchange`: where an offer cannot be used, or a key is new, another attempt begins."""
+        """Also end early if an offer cannot be used, or a key is new: another attempt begins."""
         renewed = request.kind is Kind.OFFER and not all(map(self._cards.current, request.messages))
         return bool(self._accused) or renewed
 
     def _weight(self, seat: int) -> float:
-        """What a member weighs: its rows as it told them when it came, or 1."""
+        """The weight of a member: the rows that it reported first, or 1."""
         rows = self.members[seat].rows
         return 1.0 if self.accept.equal_weights or rows is None else float(rows[0])
 
     def _to_leave_out(self) -> set[int]:
-        """Whom to leave out of the next attempt: who is accused by several, or a single accuser with it.
+        """The members to leave out of the next attempt: those accused by several, or by one and this accuser.
 
-        Nobody can tell which of the two is wrong. A member that sends others what they cannot use costs an
-        attempt, not the round.
+        It is not known which of the two is wrong. A member that sends others invalid data costs an attempt,
+        not the round.
         """
         found: set[int] = set()
         for seat in set().union(*self._accused.values()):
@@ -274,7 +270,7 @@ class SecureGroup(MemberGroup):
         return found
 
     def _give_up(self, sent: _Sent, reason: str) -> dict[int, Reply]:
-        """Leave the round out: nobody learns anything, and the server keeps what it has."""
+        """End the round without a sum: no one learns anything, and the server keeps its state."""
         self.log.write(
             "no sum", round=sent.clock.cloud_round, edge_round=sent.clock.edge_round, reason=reason
         )
@@ -282,7 +278,7 @@ class SecureGroup(MemberGroup):
 
 
 def _checked(read: Callable[[], Any]) -> Any:
-    """What a reader returns; its errors as refusals of the message."""
+    """The result of a reader, whose errors become refusals of the message."""
     try:
         return read()
     except AttemptError as error:

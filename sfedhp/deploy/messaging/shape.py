@@ -27,7 +27,7 @@ def any_float(value: Any) -> bool:
 
 
 def text(value: Any) -> bool:
-    """Accepts any string."""
+    """Whether a value is a string, of any length."""
     return isinstance(value, str)
 
 
@@ -42,7 +42,7 @@ def flag(value: Any) -> bool:
 
 
 def optional(shape: Shape) -> Shape:
-    """The shape, or null."""
+    """A shape that accepts null too."""
     return lambda value: value is None or shape(value)
 
 

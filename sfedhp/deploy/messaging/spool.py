@@ -1,8 +1,8 @@
 """The durable queue between the two processes of an edge: files that are renamed into place.
 
-The process that faces the cloud puts requests in, the process that faces the clients puts replies in. A
-request that has a reply is answered from its file, so a repeated request, or a restart of either process,
-costs nothing.
+The process that talks to the cloud adds requests, the process that talks to the clients adds replies. A
+request with a reply is answered from its file, so a repeated request, or a restart of either process, costs
+nothing.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sfedhp.wire.direction import Direction
 from sfedhp.wire.ledger import Entry
 
 FLOWS: Final = ("down", "up", "score_down", "score_up")  # training, and evaluation of models
-# Totals before the first round, and keys of secure aggregation; left out where there are none.
+# Totals before the first round, and keys of secure aggregation; left out if there are none.
 OPTIONAL: Final = ("sum_down", "sum_up", "key_down", "key_up")
 # Under which flow a message is counted; heartbeats and farewells are not.
 _FLOW_OF: Final = {
@@ -33,7 +33,7 @@ _FLOW_OF: Final = {
     Kind.KEY: "key_down",
     Kind.KEYS: "key_up",
 }
-# What masks need; no model is in it.
+# Messages that masks need; they contain no model.
 _BESIDE: Final = (Kind.OFFER, Kind.OFFERS, Kind.CONFIRM, Kind.CONFIRMED, Kind.UNMASK, Kind.SHARES)
 
 

@@ -1,4 +1,4 @@
-"""What carries messages between a server and its members, as the roles see it."""
+"""The interface of a transport for messages between a server and its members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Transport(Protocol):
 
     @property
     def inbox(self) -> Inbox:
-        """Messages for this side."""
+        """The messages that arrived for this side, with their senders."""
 
     def send(self, to: str, data: bytes) -> None:
         """Send without waiting. The protocol sends lost messages again, so a failure is not an error."""

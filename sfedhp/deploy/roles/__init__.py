@@ -1,1 +1,1 @@
-"""What the cloud, an edge and a client do as processes of a deployment. No FLARE."""
+"""The roles of a deployment: the processes of the cloud, an edge and a client. They do not import FLARE."""

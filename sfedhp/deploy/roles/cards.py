@@ -1,4 +1,4 @@
-"""What the model files of a deployment say of their models."""
+"""The model cards in the model files of a deployment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIERS: dict[str, Tier] = {"cloud": "global", "edge": "edge", "client": "client"
 def site_card(
     site: Site, schema: Schema | None, rounds: int, metrics: dict[str, float] | None = None
 ) -> ModelCard | None:
-    """The card of a site's model; None where the site does not know what the data looks like.
+    """The card of a site's model; None if the site does not know what the data looks like.
 
     Args:
         site: whose model it is.

@@ -97,7 +97,7 @@ class ClientRole:
         self._link = link_of(site.experiment.wire, up).options
         held = (self._task, self._test, self._validation)
         rows: dict[str, Any] = {"rows": [int(part.sizes) for part in held]}
-        self._secure: SecureReplies | None = None  # where its server learns sums alone
+        self._secure: SecureReplies | None = None  # if its server learns only sums
         if site.experiment.secure:
             from sfedhp.deploy.roles.secure_replies import SecureReplies  # cryptography comes with FLARE
 
@@ -113,7 +113,7 @@ class ClientRole:
         self._restore()
 
     def work(self) -> None:
-        """Run until the server says that the run is over."""
+        """Reply to requests until the server says that the run is over."""
         self.log.write("up", rows=int(self._task.sizes))
         self._responder.start()
         while True:
@@ -138,10 +138,10 @@ class ClientRole:
         self.log.write("over")
 
     def reply_to(self, request: Envelope) -> None:
-        """Reply to one request."""
+        """Compute and send the reply to one request; save the state before a step's reply is sent."""
         if request.run != self._run:
             self._totals = None
-            self._run, self._client = request.run, self._new()  # nothing of an earlier run is used
+            self._run, self._client = request.run, self._new()  # state of an earlier run is not used
         self._receive_totals(request)
         if request.kind is Kind.SCORE:
             self._responder.reply(Kind.SCORES, request, metadata=self._score(request))
@@ -168,21 +168,21 @@ class ClientRole:
         Raises:
             InputError: a model is to be trained or scored, and they are not known.
         """
-        told = request.metadata.get("totals") if self.site.sums else None
-        if told is not None and told != self._totals:
-            self._totals = told
+        totals = request.metadata.get("totals") if self.site.sums else None
+        if totals is not None and totals != self._totals:
+            self._totals = totals
             try:
                 self._load()
             except ValueError as error:
                 self._totals = None
                 raise InputError(f"The server's totals cannot be used ({error}).") from None
             self._client = self._new()
-            self.log.try_write(lambda: self._totals_file.write(request.run, told))
+            self.log.try_write(lambda: self._totals_file.write(request.run, totals))
         if self.site.sums and self._totals is None and request.kind is not Kind.SUM:
-            raise InputError("The totals of all clients' rows have not come yet.")
+            raise InputError("The totals of all clients' rows have not arrived yet.")
 
     def _step(self, request: Envelope) -> _Last:
-        """What one step of the method gives."""
+        """One step of the method."""
         started = time.perf_counter()
         received = unpack(request.parts[:1], self._message, self._statistics[:0])
         reply = self._client.reply(received, request.clock)
@@ -195,7 +195,7 @@ class ClientRole:
         return _Last(request.run, request.clock, reply, received)
 
     def _content(self, request: Envelope, last: _Last) -> dict[str, Any]:
-        """What a reply says: the upload, masked where the server learns sums alone."""
+        """The content of a reply: the upload, masked if the server learns only sums."""
         if self._secure is not None:
             parts = self._secure.masked(request, last.reply, last.received)
         else:
@@ -249,7 +249,7 @@ class ClientRole:
         return found
 
     def _personal(self, received: Tensor, clock: Clock) -> Any:
-        """What the client predicts with; it gets a copy of the statistics, which must not change here."""
+        """The model that the client predicts with, computed on a copy of the statistics."""
         task = replace(self._task, statistics=self._client.statistics.clone())
         return self.site.experiment.algorithm.personalize(received, self._client.personal, task, clock)
 
@@ -291,7 +291,7 @@ class ClientRole:
             return
         self._totals = self._totals_file.read(found.run)
         if self.site.sums and self._totals is None:
-            return  # without them the state is of no use
+            return  # the state is useless without them
         if self._totals is not None:
             self._load()
             self._client = self._new()

@@ -1,6 +1,6 @@
-"""What a client keeps on its disk: its state after the last step, and before it.
+"""The state of a client on its disk: after the last step, and before it.
 
-A request that is repeated after a restart must not train twice, so the state before is kept too.
+A request that is repeated after a restart must not train twice, so the state before it is kept too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ClientState:
         self._path = folder / "state.safetensors"
 
     def save(self, client: Client, run: str, *, durable: bool) -> None:
-        """Write what a client holds after a step, and held before it; `durable` as in `save_state`.
+        """Write the state of a client after a step, and the one before it; `durable` as in `save_state`.
 
         Raises:
             OSError: the disk is full, or the file cannot be written.
@@ -51,17 +51,17 @@ class ClientState:
         save_state(self._path, trees, about, durable=durable)
 
     def load(self, fresh: Client) -> SavedClient | None:
-        """What was saved of a client like this new one; None where there is nothing like it.
+        """The saved state of a client with the same shapes as this new one; None if there is none.
 
         Raises:
-            DamagedError: the file is not as it was written. Nobody else has the client's own model.
+            DamagedError: the file was changed. There is no other copy of the client's own model.
         """
         templates = {"personal": fresh.personal, "statistics": fresh.statistics}
         templates |= {f"before_{name}": tree for name, tree in templates.items()}
         try:
             found = load_state(self._path, templates)
         except DamagedError as error:
-            remedy = "restore it from a copy, or move it away, and this client begins anew"
+            remedy = "restore it from a copy, or move it away to start this client anew"
             raise DamagedError(f"{str(error).rstrip('.')}: {remedy}.") from None
         if found is None:
             return None

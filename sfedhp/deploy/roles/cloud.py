@@ -139,21 +139,21 @@ class CloudRole:
         self.log.write("over", round=self._round)
 
     def _request_totals(self) -> str | None:
-        """Ask for the totals of all clients' rows before the first round; a sentence where there are none."""
+        """Request the totals of all clients' rows before the first round; a message if there are none."""
         file, run = TotalsFile(self._folder.path), self._members.run
-        told = file.read(run)
+        totals = file.read(run)
         try:
-            if told is None:
-                told = self._members.sum_up().to_dict()
-                self.log.try_write(lambda: file.write(run, told))
-            self._totals = Totals.from_dict(told, totals_shape(self.site), math.inf)
+            if totals is None:
+                totals = self._members.sum_up().to_dict()
+                self.log.try_write(lambda: file.write(run, totals))
+            self._totals = Totals.from_dict(totals, totals_shape(self.site), math.inf)
         except (AllMembersFailedError, ValueError) as error:
             return f"no round could begin: {error}"
-        self._members.totals = told
+        self._members.totals = totals
         return None
 
     def _run_rounds(self, history: History) -> str | None:
-        """Run the rounds that are left; a sentence where the run ended before the last of them, else None."""
+        """Run the remaining rounds; a message if the run ended before the last of them, else None."""
         started = time.perf_counter()
         self._privacy.note(self._round, {})
         try:
@@ -183,7 +183,7 @@ class CloudRole:
                     return exploded
         except AllMembersFailedError as error:
             return f"diverged in round {self._round + 1}: no member can answer ({error})"
-        except InputError as error:  # such as its own budget, which earlier runs may have spent
+        except InputError as error:  # for example because earlier runs have spent its privacy budget
             return str(error)
         return None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
 
-from sfedhp.core.checksums import DamagedError, checked, with_checksum
+from sfedhp.core.checksums import DamagedError, checked, reading, with_checksum
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import remove_temporary_files, write_text
 from sfedhp.core.parsing import parse_json
@@ -18,6 +19,7 @@ from sfedhp.engine.rounds import Served
 from sfedhp.runs import checkpoints
 from sfedhp.runs.environment import environment
 from sfedhp.runs.folder import write_config, write_environment
+from sfedhp.runs.record_file import RecordFile
 from sfedhp.runs.records import History, read_rows, rows_of_run
 from sfedhp.runs.tensor_files import named_tensors, unflatten
 
@@ -29,7 +31,7 @@ class CloudFolder:
         self.path, self._site = path, site
 
     def run_id(self, model: Model) -> str:
-        """The id of the run in this folder; a new run, with its config and environment, where there is none.
+        """The id of the run in this folder; a new run, with its config and environment, if there is none.
 
         Raises:
             InputError: the folder holds a run of another config, or its file is damaged.
@@ -54,16 +56,11 @@ class CloudFolder:
         return run
 
     def _known(self, file: Path) -> tuple[str, str]:
-        """The id and the config of the run in this folder; with another id, all members would begin anew."""
-        try:
+        """The id and the config of the run in this folder; with another id, all members would start again."""
+        anew = f"start a new run with `sfedhp cloud {self.path.parent} --new`, which keeps this one"
+        with reading(file, "with the id of the run", f"restore it from a copy, or {anew}"):
             known = checked(file, parse_json(file.read_bytes()))
             return str(known["run"]), str(known["config"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = str(error).rstrip(".")
-            raise DamagedError(
-                f"{file}, with the id of the run, cannot be read ({reason}): restore it from a copy, or "
-                f"start a new run with `sfedhp cloud {self.path.parent} --new`, which keeps this one."
-            ) from None
 
     def revoked(self) -> dict[str, Any]:
         """The list of revoked certificates, which the cloud adds to its requests so that edges refuse too."""
@@ -76,18 +73,24 @@ class CloudFolder:
         """The records, which have to hold every round up to the one of the checkpoint.
 
         Raises:
+            DamagedError: a line is not as it was written; nothing was changed.
             InputError: some rounds are missing; nothing was changed.
         """
         path, ledger = self.path / "history.jsonl", self.path / "ledger.jsonl"
-        rows = rows_of_run(path, rounds)
+        try:
+            rows = rows_of_run(path, rounds)
+        except DamagedError as error:
+            raise DamagedError(f"{str(error).rstrip('.')}: restore it from a copy.") from None
         recorded = [row["round"] for row in read_rows(ledger, sys.maxsize)]
         # A ledger that was moved away starts with a later round, and is complete from there on.
         complete = not recorded or recorded == list(range(recorded[0], max(recorded[-1], rounds) + 1))
         if not complete or (not recorded and ledger.exists() and ledger.stat().st_size):
-            raise InputError(
-                f"{ledger} does not hold each round up to {rounds} once, in order: restore it from a copy, "
-                f"or move it away to continue with a new one."
-            )
+            remedy = "restore it from a copy, or move it away to continue with a new one"
+            try:
+                deque(RecordFile(ledger).rows(), maxlen=0)
+            except DamagedError as error:
+                raise DamagedError(f"{str(error).rstrip('.')}: {remedy}.") from None
+            raise InputError(f"{ledger} does not hold each round up to {rounds} once, in order: {remedy}.")
         return History(path, rows)
 
     def save(self, rounds: int, served: Served) -> None:
@@ -95,7 +98,7 @@ class CloudFolder:
         checkpoints.write(self.path / "checkpoint", rounds, {"cloud": served})
 
     def restore(self, start: Served) -> tuple[int, Served]:
-        """The rounds done and the state of the newest checkpoint; 0 and the start where there is none.
+        """The rounds done and the state of the newest checkpoint; 0 and the start if there is none.
 
         Raises:
             InputError: there are checkpoints and none of them can be read; nothing was changed.

@@ -1,4 +1,4 @@
-"""What a deployed federation has spent of its privacy, as its cloud knows it."""
+"""The privacy budget that a deployed federation has spent, as far as its cloud knows."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class CloudPrivacy:
                 epsilon(Release(turns * self._per_round, 1, 1), self._options.noise, self._options.delta)
                 for turns in (rounds, rounds + 1)
             )
-        told = [each["epsilon"] for each in reports.values() if "epsilon" in each]
+        reported = [each["epsilon"] for each in reports.values() if "epsilon" in each]
         if self._options.unit == "row":
-            if not told:
+            if not reported:
                 return {}
-            self._spent, self._after = (max(each) for each in zip(*told, strict=True))
+            self._spent, self._after = (max(each) for each in zip(*reported, strict=True))
         return {"epsilon": self._spent}
 
     def ended(self, rounds: int) -> str | None:
-        """A sentence where another round would spend more than the budget; else None."""
+        """A message if another round would exceed the budget; else None."""
         budget = self._options.epsilon
         if not self._options.active or not budget or self._after <= budget:
             return None
@@ -49,7 +49,7 @@ class CloudPrivacy:
 
 
 def releases_per_round(experiment: Experiment) -> int:
-    """How often what is protected is released in a cloud round."""
+    """The number of releases of a protected row or client in a cloud round."""
     algorithm, options = experiment.algorithm, experiment.privacy
     if algorithm.tiers == 2 or (options.unit == "client" and options.tier == "cloud"):
         return 1

@@ -1,4 +1,4 @@
-"""Whose uploads a robust rule cut, and how often, in a server's log."""
+"""Logs whose uploads a robust rule cut, and how often."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class CutLog:
         self._clear()
 
     def add(self, cut: Cut) -> None:
-        """Take what was cut in one turn."""
+        """Add what was cut in one aggregation."""
         self._turns += 1
         self._trimmed += cut.trimmed.double()
         self._clipped += cut.clipped
 
     def write(self, cloud_round: int) -> None:
-        """Write the turns of the round, the mean share of coordinates trimmed, and how often one was clipped.
+        """Write the number of aggregations, the mean share of trimmed coordinates, and the number of clips.
 
-        Members of which nothing was cut are left out.
+        Members without any cut are left out.
         """
         if self._turns:
             trimmed = (self._trimmed / self._turns).tolist()

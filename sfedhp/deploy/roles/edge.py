@@ -1,4 +1,4 @@
-"""The process of an edge that faces its clients: R edge rounds for every request of the cloud."""
+"""The process of an edge that talks to its clients: R edge rounds for every request of the cloud."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from sfedhp.wire.link import link_of
 if TYPE_CHECKING:
     from sfedhp.deploy.revocations import Revocations
 
-_POLL: Final = 0.02  # s between two looks into the spool
+_POLL: Final = 0.02  # s between two reads of the spool
 _SCORE_TIMEOUT: Final = 60.0  # s
-_RETRY: Final = 1.0  # s before the next try where the disk is full
+_RETRY: Final = 1.0  # s before the next try if the disk is full
 
 
 class SupersededError(Exception):
@@ -136,7 +136,7 @@ class EdgeRole:
         self._revocations.adopt(values)
 
     def _enter(self, run: str) -> None:
-        """Switch to a run, if it is not the current one; nothing of another run is used in it.
+        """Switch to a run, if it is not the current one; no state of another run is used in it.
 
         In a run that neither this process nor the disk knows, all clients get time to start. That time begins
         here, because no client can be missed before there is a request.
@@ -153,18 +153,18 @@ class EdgeRole:
 
     def _receive_totals(self, request: Envelope) -> None:
         """Keep the totals of all clients' rows that a request brings, to pass them on."""
-        told = request.metadata.get("totals") if self.site.sums else None
-        if told is not None and told != self._members.totals:
-            read_totals(self.site, told)
-            self._members.totals = told
-            self.log.try_write(lambda: self._totals_file.write(request.run, told))
+        totals = request.metadata.get("totals") if self.site.sums else None
+        if totals is not None and totals != self._members.totals:
+            read_totals(self.site, totals)
+            self._members.totals = totals
+            self.log.try_write(lambda: self._totals_file.write(request.run, totals))
 
     def _reply_to(self, request: Envelope) -> bytes:
         if request.kind is Kind.SUM:
             totals = self._members.sum_up().to_dict()
             return self._encoded(request, metadata={"totals": totals, "books": self._take_traffic()})
         if request.kind in (Kind.WORK, Kind.SCORE) and self.site.sums and self._members.totals is None:
-            raise InputError("The totals of all clients' rows have not come yet.")
+            raise InputError("The totals of all clients' rows have not arrived yet.")
         if request.kind is Kind.FAREWELL:
             self._members.farewell(self.site.limits.start_seconds)
             return self._encoded(request)
@@ -291,7 +291,7 @@ class EdgeRole:
         self.log.try_write(lambda: self._state.save(request, progress, traffic, durable=last))
 
     def _restored(self, request: Envelope, start: EdgeProgress) -> EdgeProgress:
-        """How far the edge got in this very round before it was restarted; else the start."""
+        """The progress of the edge in this round before a restart; else the start of the round."""
         saved = self._state.load(start)
         if saved is None or (saved.run, saved.cloud_round) != (request.run, request.clock.cloud_round):
             return start

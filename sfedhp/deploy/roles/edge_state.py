@@ -1,4 +1,4 @@
-"""How far an edge is, on its disk: it continues from there when it is restarted."""
+"""The progress of an edge on its disk, from which it continues after a restart."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class EdgeState:
         save_state(self._path, trees, about, durable=durable)
 
     def load(self, like: EdgeProgress) -> SavedProgress | None:
-        """The state in the file; None where there is none, or it cannot be read.
+        """The state in the file; None if there is none, or it cannot be read.
 
         Args:
             like: any progress of the same algorithm and model.
@@ -69,7 +69,7 @@ class EdgeState:
         return SavedProgress(about["run"], int(about["cloud_round"]), progress, json.loads(about["books"]))
 
     def run(self) -> str | None:
-        """The run that the file belongs to; None where there is none."""
+        """The run that the file belongs to; None if there is none."""
         found = self._read({})
         return None if found is None else found[1]["run"]
 

@@ -1,4 +1,4 @@
-"""What a role's status says of its work: accuracies on the rows below it, who was missing, bytes so far."""
+"""The figures in a role's status: accuracies on the rows below it, missing members, bytes so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Figures:
     """The figures of an edge or a client, for `sfedhp status` and Prometheus; no run depends on them."""
 
     def __init__(self, metric: Metric, up: Direction):
-        """Begin with nothing known.
+        """Start without figures.
 
         Args:
             metric: the main one of the run.
@@ -37,7 +37,7 @@ class Figures:
         self._row = {name: value for name, value in self._row.items() if name not in columns} | known
 
     def predicted(self, classes: Mapping[str, SeenClasses | None]) -> None:
-        """Keep which classes each kind of model predicts for a client's test rows. No server learns them."""
+        """Keep which classes each kind of model predicts for a client's test rows; servers never learn it."""
         self._classes = {
             kind: [sorted(each.held), sorted(each.predicted)] for kind, each in classes.items() if each
         }
@@ -53,6 +53,6 @@ class Figures:
         self._sent.update(traffic.bytes_of(self._up))
 
     def to_dict(self) -> dict[str, Any]:
-        """As entries of a status."""
+        """The figures as entries of a status."""
         classes = {"classes": self._classes} if self._classes else {}
         return {"row": self._row, "sent": dict(self._sent), **classes}

@@ -1,4 +1,4 @@
-"""What a role computes with, read from its kit: the network with its initial weights, a client's own rows."""
+"""Reads from a kit what a role computes with: the network, its initial weights, and a client's own rows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def load_model(site: Site, kit: Path) -> Model:
 
 
 def acceptance(site: Site, network: Network) -> Acceptance:
-    """What a server accepts of its members."""
+    """The limits of what a server accepts from its members."""
     algorithm, limits = site.experiment.algorithm, site.limits
     of_edges = site.role == "cloud" and algorithm.tiers == 3
     return Acceptance(
@@ -82,7 +82,7 @@ def acceptance(site: Site, network: Network) -> Acceptance:
 
 
 def totals_shape(site: Site) -> TotalsShape:
-    """What the clients of a site's federation tell of their rows."""
+    """The shape of the totals that the clients of a site's federation report."""
     is_regression = problem_of(site.experiment.problem) is PROBLEMS["regression"]
     pixels = None if site.schema is None else site.schema.scaling.pixels
     return TotalsShape(site.shape, site.width if is_regression else 0, site.classes, pixels)
@@ -130,7 +130,7 @@ def needs_totals(experiment: Experiment) -> bool:
 
 
 def schema_of(site: Site, totals: Totals | None) -> Schema | None:
-    """What a server knows of the data: from its kit, and from the totals of the clients.
+    """The schema of the data as a server knows it: from its kit, and from the totals of the clients.
 
     Args:
         site: the server's.
@@ -200,7 +200,7 @@ def load_client(
     from_kit = schema if own and not site.sums else None
     known = from_kit if totals is None else schema_of(site, totals)
     if known is not None and known.scaling.kind == federation.scale:
-        # The rows of one client must not decide how they are scaled.
+        # The scaling must not depend on the rows of one client only.
         federation = replace(federation, given_scaling=known.scaling)
     if known is not None and known.target_scaling is not None:
         federation = replace(federation, given_target_scaling=known.target_scaling)

@@ -1,4 +1,4 @@
-"""Whether most clients say that a run has diverged: one false loss must not end the run of all."""
+"""Decides whether a run has diverged, by the reports of most clients: one false loss must not end it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ class LossWatch:
 
     def __init__(self) -> None:
         self._first: dict[str, float] = {}
-        self._exploded = self._reported = 0  # clients, at the last evaluation
+        self._exploded: dict[str, bool] = {}  # by its newest report, also of a client that is away now
 
     def note(self, reports: Mapping[str, ClientReport]) -> None:
         """Take the reports of an evaluation, by client."""
-        losses = {name: loss for name, report in reports.items() for loss in _losses(report)}
-        self._reported, self._exploded = len(losses), 0
-        for name, loss in losses.items():
-            first = self._first.setdefault(name, loss)
-            self._exploded += not (math.isfinite(loss) and loss <= EXPLOSION * max(first, 0.0))
+        for name, report in reports.items():
+            for loss in _losses(report):
+                first = self._first.setdefault(name, loss)
+                self._exploded[name] = not (math.isfinite(loss) and loss <= EXPLOSION * max(first, 0.0))
 
     def most_exploded(self) -> bool:
-        """Whether the losses of at least half of the clients are not finite, or far above their first."""
-        return 2 * self._exploded >= self._reported > 0
+        """Whether the losses of more than half of the clients are not finite, or far above their first."""
+        return 2 * sum(self._exploded.values()) > len(self._exploded)
 
 
 def _losses(report: ClientReport) -> Iterable[float]:

@@ -1,4 +1,4 @@
-"""The group of a server's members: each upload is read, or sums alone are learnt."""
+"""The group of a server's members, with or without secure aggregation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise of a deployed role: from a secret of its own, and counted on its disk before it is used."""
+"""The noise of a deployed role: from its own secret, and counted on disk before it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from sfedhp.config import Experiment
-from sfedhp.core.checksums import checked, with_checksum
+from sfedhp.core.checksums import checked, reading, with_checksum
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private
 from sfedhp.core.noise import SecretNormals
@@ -28,15 +28,15 @@ _BYTES: Final = 32
 
 
 class PrivateNoise:
-    """Gives the noise of each release, and refuses one that would spend more than the budget.
+    """Gives the noise of each release, and refuses a release that would exceed the budget.
 
-    A release that is repeated as it was gets the same noise, and counts once. So nothing is spent twice after
-    a restart, and a server that asks again with another model pays for it. Releases of all runs with a kit
-    are counted: they are of the same data, and a server could begin a run whenever it likes.
+    A release that is repeated unchanged gets the same noise and counts once. So a restart spends nothing
+    twice, and a server that asks again with another model spends budget. Releases of all runs with a kit are
+    counted, because they use the same data, and a server can start any number of runs.
     """
 
     def __init__(self, folder: Path, experiment: Experiment, context: Callable[[], str], rows: int = 0):
-        """Read the secret and the count, or make them.
+        """Read the secret and the count, or create them.
 
         Args:
             folder: of the role.
@@ -46,25 +46,18 @@ class PrivateNoise:
             rows: training rows of a client; 0: the role is a server.
 
         Raises:
-            InputError: the file cannot be read or written: noise that is not counted protects nobody.
+            InputError: the file cannot be read or written, so the noise could not be recorded.
         """
-        self._path, self._experiment, self._context, self._rows = (
-            folder / PRIVACY_FILE,
-            experiment,
-            context,
-            rows,
-        )
+        self._path, self._rows = folder / PRIVACY_FILE, rows
+        self._experiment, self._context = experiment, context
+        content = "with what this site has spent of its privacy"
         try:
-            self._held: dict[str, Any] = checked(self._path, parse_json(self._path.read_bytes()))
-            bytes.fromhex(self._held["secret"])
+            with reading(self._path, content, "put it back from a copy, or start a new run in a new kit"):
+                self._held: dict[str, Any] = checked(self._path, parse_json(self._path.read_bytes()))
+                bytes.fromhex(self._held["secret"])
         except FileNotFoundError:
             self._held = {"secret": secrets.token_bytes(_BYTES).hex(), "count": 0, "last": ""}
             self._write()
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"{self._path}, with what this site has spent of its privacy, cannot be read "
-                f"({str(error).rstrip('.')}): put it back from a copy, or start a new run in a new kit."
-            ) from None
 
     def bound_to(self, *values: Tensor) -> SecretNormals:
         """The noise of a release that follows from these values.
@@ -105,15 +98,15 @@ class PrivateNoise:
             write_atomically(self._path, lambda beside: write_private(beside, data))
         except OSError as error:
             raise InputError(
-                f"{self._path} cannot be written ({error.strerror or error}), and noise that is not counted "
-                f"protects nobody: make space."
+                f"{self._path} cannot be written ({error.strerror or error}), and a reply whose noise is not "
+                f"recorded must not be sent: free disk space."
             ) from None
 
 
 def member_noise(
     tier: NoiseTier, folder: Path, experiment: Experiment, context: Callable[[], str], rows: int = 0
 ) -> PrivateNoise | None:
-    """The noise of a role of a tier; None where it adds none. Arguments as of `PrivateNoise`."""
+    """The noise of a role of a tier; None if it adds none. Arguments as of `PrivateNoise`."""
     options = experiment.privacy
     if not options.active or options.tier != tier:
         return None

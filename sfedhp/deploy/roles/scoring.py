@@ -1,4 +1,4 @@
-"""What a client counts on its own rows; the cloud computes the metrics. No row of data leaves a client."""
+"""Counts on a client's own rows, from which the cloud computes metrics. No row of data leaves a client."""
 
 from __future__ import annotations
 

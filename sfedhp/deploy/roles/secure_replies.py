@@ -38,7 +38,7 @@ class _Peer(NamedTuple):
 
 
 class SecureReplies:
-    """What a client sends in place of its model. Its secrets are in memory alone: a restart costs a round."""
+    """A client's masked replies. Its secrets are only in memory: a restart costs a round."""
 
     def __init__(self, site: Site, kit: Path, size: int, statistics: int, log: EventLog):
         """Read the certificate, and draw a key.
@@ -73,7 +73,7 @@ class SecureReplies:
         self._confirmed: dict[tuple[str, Clock], list[int]] = {}  # in each round, who has uploaded
 
     def reply_to(self, request: Envelope) -> dict[str, Any]:
-        """The content of the reply to a request about keys, offers, who has uploaded, or shares.
+        """The content of the reply to a request for keys, offers, confirmations or shares.
 
         Raises:
             PeerError: others sent what cannot be used.
@@ -114,7 +114,7 @@ class SecureReplies:
 
         with _refusing():
             if len(request.parts) != 2 or not self._is_of(request):
-                raise ValueError("the secrets of this round are not here; the next round has new ones")
+                raise ValueError("this client has no secrets of this round; the next round has new ones")
             assert self._member is not None
             model, roster = request.parts
             return (self._member.masked(model, roster, words),)
@@ -133,14 +133,14 @@ class SecureReplies:
             raise ValueError(f"a sum needs {threshold} clients, and this one")
         peers = {seat: self._peers[seat].public for seat in seats if seat in self._peers and seat != own}
         if len(peers) + 1 < len(seats) or len({self._peers[seat].name for seat in peers}) < len(peers):
-            raise ValueError("the cards of other clients have not come")
+            raise ValueError("the cards of other clients have not arrived")
         context = context_of(request.run, request.clock, attempt)
         self._member = SecureMember(context, attempt, own, self._channel, peers, threshold)
         self._offered = (request.run, request.clock, self._member.offer())
         return self._offered[2]
 
     def _confirm(self, request: Envelope) -> bytes:
-        """Confirm who has uploaded: in a round one list alone, whatever is attempted."""
+        """Confirm who has uploaded: only one list in a round, for all its attempts."""
         member = self._member_of(request)
         _, answered = decode_seats(request.parts[0])
         if self._confirmed.get((request.run, request.clock), answered) != answered:
@@ -156,7 +156,7 @@ class SecureReplies:
     def _member_of(self, request: Envelope) -> SecureMember:
         """The secrets of the round of a request, which has one part."""
         if len(request.parts) != 1 or not self._is_of(request):
-            raise ValueError("the secrets of this round are not here")
+            raise ValueError("this client has no secrets of this round")
         assert self._member is not None
         return self._member
 
@@ -164,21 +164,21 @@ class SecureReplies:
         """Whether the secrets are of the round of a request."""
         return self._offered is not None and self._offered[:2] == (request.run, request.clock)
 
-    def _read_cards(self, told: Any, cards: Sequence[bytes]) -> None:
+    def _read_cards(self, members: Any, cards: Sequence[bytes]) -> None:
         """Check the cards of other clients.
 
         Args:
-            told: the seat and the name of each.
+            members: the seat and the name of each.
             cards: as they come.
 
         Raises:
             PeerError: some are not those of other clients of this server.
             ValueError: there is not a card for each.
         """
-        if not _NAMED(told) or len(told) != len(cards):
-            raise ValueError("the cards of other clients are not as they are announced")
+        if not _NAMED(members) or len(members) != len(cards):
+            raise ValueError("the cards of other clients do not match their list")
         wrong = []
-        for (seat, name), card in zip(told, cards, strict=True):
+        for (seat, name), card in zip(members, cards, strict=True):
             try:
                 if name == self._site.name or not _CLIENT.fullmatch(name):
                     raise ValueError(f"{name} is not another client")
@@ -191,7 +191,7 @@ class SecureReplies:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Turn what is wrong with a server's message into the error that a role answers with."""
+    """Turn errors in a server's message into the error that a role replies with."""
     try:
         yield
     except PeerError:

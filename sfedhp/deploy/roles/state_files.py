@@ -1,4 +1,4 @@
-"""What an edge and a client keep on their disks: named trees of tensors in one file."""
+"""State files of edges and clients: named trees of tensors in one file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_state(path: Path, trees: dict[str, Any], about: dict[str, str], *, dura
 
 
 def load_state(path: Path, templates: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The trees, shaped like their templates, and the text beside them; None where there are none like them.
+    """The trees, shaped like their templates, and the text beside them; None if there are none like them.
 
     Raises:
         DamagedError: the file is not as it was written.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sfedhp.core.checksums import DamagedError, checked, with_checksum
+from sfedhp.core.checksums import checked, reading, with_checksum
 from sfedhp.core.files import write_text
 from sfedhp.core.parsing import parse_json
 
@@ -18,22 +19,16 @@ class TotalsFile:
         self._path = folder / "totals.json"
 
     def read(self, run: str) -> Any:
-        """The totals of this run, as JSON; None where there are none.
+        """The totals of this run, as JSON; None if there are none.
 
         Raises:
             DamagedError: the file is damaged. Totals that were asked for again could be others.
         """
-        try:
+        remedy = "copy the one of another site of this federation"
+        with suppress(FileNotFoundError), reading(self._path, "by which inputs are scaled", remedy):
             values = checked(self._path, parse_json(self._path.read_bytes()))
             return values["totals"] if values["run"] == run else None
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = str(error).rstrip(".")
-            raise DamagedError(
-                f"{self._path}, by which inputs are scaled, cannot be read ({reason}): copy the one of "
-                f"another site of this federation."
-            ) from None
+        return None
 
     def write(self, run: str, totals: Any) -> None:
         """Keep the totals of a run.

@@ -1,4 +1,4 @@
-"""The process of an edge that faces the cloud: it passes requests to the spool, and replies back."""
+"""The process of an edge that talks to the cloud: it moves requests to the spool, and replies back."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sfedhp.deploy.messaging.spool import Spool, key_of
 from sfedhp.deploy.messaging.transport import SERVER, Transport
 from sfedhp.deploy.site import Site
 
-_POLL: Final = 0.01  # s between two looks into the spool
-_GRACE: Final = 0.5  # s for the last reply on its way
-_RETRY: Final = 1.0  # s before the next try where the disk is full
+_POLL: Final = 0.01  # s between two reads of the spool
+_GRACE: Final = 0.5  # s to wait for the last reply
+_RETRY: Final = 1.0  # s before the next try if the disk is full
 
 
 class UplinkRole:
@@ -29,12 +29,12 @@ class UplinkRole:
         self.log = EventLog(self.folder / "bridge", site.name, site.names)
         self._transport, self._spool = transport, Spool(self.folder / "spool")
         self._ending = False
-        # A late upload still counts, so the edge finishes what it works on before it takes a newer request.
+        # A late upload still counts, so the edge finishes its current request before it starts a newer one.
         self._finishes = bool(site.experiment.late.quorum)
         self._responder = Responder(transport, site.seat, site.config, self.log, self._edge_metadata, clock)
 
     def work(self) -> None:
-        """Run until the run is over."""
+        """Move messages until the run is over."""
         self.log.write("up")
         self._responder.start()
         request: Envelope | None = None
@@ -65,10 +65,10 @@ class UplinkRole:
         return busy and request is not None and key_of(received) != key_of(request)
 
     def _put(self, request: Envelope) -> bool:
-        """Put a request into the spool and acknowledge it; False where the disk is full."""
+        """Put a request into the spool and acknowledge it; False if the disk is full."""
         try:
             if request.kind is Kind.FAREWELL and not self._ending:
-                # A reply from before a restart does not say that the clients of now have received it.
+                # A reply from before a restart does not prove that the present clients have received it.
                 self._spool.forget(key_of(request))
                 self._ending = True
             if self._spool.reply(key_of(request)) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed
 
 from sfedhp.deploy.renewal import renew, revoke
 from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
+from tests.support.json_lines import json_lines
 
 SLOW = pytest.mark.slow
 
@@ -58,8 +58,7 @@ WAYS |= {"score": WAYS["work"], "scores": WAYS["reply"]}
 
 def same_bytes(fleet):
     """The ledger's bytes are those that every process gave to FLARE and got from it, member by member."""
-    ledger = (fleet.kits / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
-    columns = [json.loads(line) for line in ledger]
+    columns = json_lines(fleet.kits / "cloud" / "run" / "ledger.jsonl")
     layout, below = fleet.layout, "edge" if fleet.layout.edges else "client"
     servers = {"cloud": layout.cloud.below} | {site.name: site.below for site in layout.edges}
     for server, members in servers.items():

@@ -37,7 +37,7 @@ def limited(monkeypatch):
     limit_connections(MEMBERS)
 
 
-def test_many_frames_that_nobody_reads_are_dropped():
+def test_many_frames_that_no_one_reads_are_dropped():
     queue, dropped = BoundedFrames(), 0
     for _ in range(20_000):
         try:
@@ -49,7 +49,7 @@ def test_many_frames_that_nobody_reads_are_dropped():
     queue.append(Frame(seq=1, data=b"there is room again"))
 
 
-def test_large_frames_that_nobody_reads_are_dropped():
+def test_large_frames_that_no_one_reads_are_dropped():
     waiting, size, kept = Waiting(), 2**24, 0
     with suppress(FullError):
         for kept in range(100):  # noqa: B007
@@ -76,7 +76,7 @@ class WebSocket:
         return self.certificate if name == "peercert" else None
 
 
-def test_a_web_socket_that_nobody_reads_is_bounded_too(limited):
+def test_a_web_socket_that_no_one_reads_is_bounded_too(limited):
     socket = WebSocket()
     connection: Any = aio_http_driver.WsConnection(socket, socket, SimpleNamespace(), None)
     with suppress(FullError):

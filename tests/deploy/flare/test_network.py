@@ -89,7 +89,7 @@ ROUNDS = {cut: 150, loss: 15, delay: 15, reset: 150}
 
 @pytest.mark.skipif(bool(obstacle()), reason=obstacle())
 @pytest.mark.parametrize("disturb", ROUNDS)
-def test_a_run_goes_on_over_a_bad_network(cable, tmp_path, disturb):
+def test_a_run_continues_over_a_bad_network(cable, tmp_path, disturb):
     rounds = ROUNDS[disturb]
     what = experiment("fedavg", edges=1, rounds=rounds, evaluation={"every": rounds})
     run = sfedhp.run(what)
@@ -110,7 +110,7 @@ def test_a_run_goes_on_over_a_bad_network(cable, tmp_path, disturb):
     assert cable.passed > 100
 
 
-def test_a_run_goes_on_behind_a_slow_proxy_that_resets_connections(tmp_path):
+def test_a_run_continues_behind_a_slow_proxy_that_resets_connections(tmp_path):
     """300 ms there and back, all connections reset twice; members connect to the proxy's port."""
     what = experiment("fedavg", edges=1, rounds=30, evaluation={"every": 30})
     run = sfedhp.run(what)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -11,6 +10,8 @@ import pytest
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.flare.rejections import reason_of
 from sfedhp.deploy.rejection_log import RejectionLog
+from tests.support.flare_cell import Cell
+from tests.support.json_lines import json_lines
 
 HANDSHAKE = "I1115 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
 ROUTINE = f"{HANDSHAKE}error:100000c0:SSL routines:OPENSSL_internal:"
@@ -42,7 +43,7 @@ def found(tmp_path):
 
     def lines():
         path = tmp_path / "log.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return json_lines(path) if path.exists() else []
 
     return RejectionLog(EventLog(tmp_path, "cloud")), lines
 
@@ -65,7 +66,9 @@ os.write(2, sys.argv[3].encode()[:30])
 time.sleep(0.05)
 os.write(2, sys.argv[3].encode()[30:] + b"\\n")
 print("of Python itself", file=sys.stderr)
-while not (folder / "log.jsonl").exists() or kept._read > rejections._LARGEST:
+events = folder / "log.jsonl"
+# The file exists before its first line does.
+while not (events.exists() and events.read_bytes().endswith(b"\\n")) or kept._read > rejections._LARGEST:
     time.sleep(0.01)
 os.write(2, b"the last words\\n")
 os._exit(3)
@@ -89,7 +92,7 @@ def test_standard_error_is_kept_passed_on_and_read(tmp_path, largest):
     kept = (tmp_path / "errors.txt").read_text()
     assert kept.endswith("the last words\n"), "also of a process that crashes"
     assert kept.count(PLAIN) == (2 if largest > 100 else 0)
-    events = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    events = json_lines(tmp_path / "log.jsonl")
     assert [(line["event"], line["reason"]) for line in events] == [("refused", "plain text instead of TLS")]
 
 
@@ -130,23 +133,6 @@ def test_a_role_works_without_room_for_its_errors(tmp_path, found, caplog):
     flare.watch_stderr(tmp_path / "not there", found[0])
     assert "cannot be written" in caplog.text
     assert sys.stderr is before
-
-
-class Cell:
-    """What the allowlist uses of FLARE's cell."""
-
-    def __init__(self):
-        self.core_cell = self
-
-    def get_fqcn(self):
-        return "server"
-
-    def set_message_interceptor(self, reject):
-        self.reject = reject
-
-    def add_incoming_filter(self, channel, topic, cb):
-        assert (channel, topic) == ("*", "*")
-        self.filter = cb
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +14,7 @@ from tests.support.deploy_memory import experiment, same_models
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
 from tests.support.deploy_processes import LONGEST, PATIENT, Fleet
+from tests.support.json_lines import json_lines
 
 METHODS = [name for name, kind in FEDERATED.items() if kind().needs_only_sums]
 DOWN, UP = ("work", "offer", "confirm", "unmask"), ("reply", "offers", "confirmed", "shares")
@@ -65,8 +65,7 @@ def same_bytes(fleet):
             ("cloud_client", "client_cloud"),
         )
     )
-    lines = (fleet.kits / "cloud" / "run" / "ledger.jsonl").read_text().splitlines()
-    columns = [json.loads(line) for line in lines]
+    columns = json_lines(fleet.kits / "cloud" / "run" / "ledger.jsonl")
     own, members = fleet.exchanged(server), [site.name for site in fleet.layout.clients]
     for name, way, kinds in ((link[0], "received", DOWN), (link[1], "sent", UP)):
         booked = np.sum([np.ravel(row[name]) for row in columns], axis=0)

@@ -19,7 +19,7 @@ from tests.support.siege import MALICIOUS, besiege
 SECONDS = 120.0
 
 
-def test_rounds_go_on_and_a_revoked_member_is_refused_until_it_is_renewed(tmp_path):
+def test_rounds_continue_and_a_revoked_member_is_refused_until_it_is_renewed(tmp_path):
     seen = besiege(tmp_path, SECONDS, 15.0, 0, revoked_and_renewed, pause=0.25)
     assert seen["wrong"] == []
     assert seen["kills"] >= 3

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from sfedhp.cli import main
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
 from sfedhp.data import DataOptions
@@ -36,6 +34,8 @@ from nvflare.apis.fl_constant import FLContextKey
 from sfedhp.deploy.flare import component as flare
 from sfedhp.deploy.provisioning import make_kits
 from sfedhp.runs.build import build_network
+from tests.support.invoking import invoke
+from tests.support.json_lines import json_lines
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +57,6 @@ def kits(made, tmp_path):
     return tmp_path / "kits"
 
 
-@pytest.fixture
-def becoming(monkeypatch):
-    """What process a command would become."""
-    become = []
-    monkeypatch.setattr("sfedhp.cli.roles.os.execve", lambda *words: become.append(words))
-    return become
-
-
-def sfedhp(*words):
-    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="sfedhp")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
-
 def test_certificates_are_valid_for_ten_years(made):
     files = [*made.glob("*/**/*.crt"), *made.glob("*/**/rootCA.pem")]
     sites = [path for path in files if "authorities" not in path.parts]
@@ -85,7 +71,7 @@ def test_certificates_are_valid_for_ten_years(made):
 @pytest.mark.parametrize("name", ["t", "client-0-0", "edge-0"])
 def test_a_new_run_moves_nothing_in_what_is_no_clouds_kit(kits, becoming, name):
     (kits / name / "run").mkdir(parents=True)
-    result = sfedhp("cloud", kits / name, "--new")
+    result = invoke("cloud", kits / name, "--new")
     assert result.exit_code == 2
     assert "is not a kit" in result.stderr or "is the kit of" in result.stderr
     assert (kits / name / "run").is_dir()
@@ -98,12 +84,12 @@ def test_a_running_clouds_kit_is_left_lock(kits, becoming, words, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(flare, "watch_stderr", lambda *_: None)
     running = flare.RoleComponent("cloud", str(kits / "cloud"))
-    result = sfedhp("cloud", kits / "cloud", *words)
+    result = invoke("cloud", kits / "cloud", *words)
     assert result.exit_code == 2
     assert "is in use by a run that is under way" in result.stderr
     assert (kits / "cloud" / "run").is_dir()
     running._lock.close()
-    assert sfedhp("cloud", kits / "cloud", *words).exit_code == 0
+    assert invoke("cloud", kits / "cloud", *words).exit_code == 0
     assert (kits / "cloud" / "run-1").exists() == bool(words)
 
 
@@ -118,8 +104,8 @@ def test_a_second_process_of_a_role_ends_at_once(kits, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("error: ")
 
 
-def test_a_cloud_is_told_its_trackers(kits, becoming):
-    assert sfedhp("cloud", kits / "cloud", "--track", "tensorboard,mlflow").exit_code == 0
+def test_a_cloud_gets_its_trackers(kits, becoming):
+    assert invoke("cloud", kits / "cloud", "--track", "tensorboard,mlflow").exit_code == 0
     assert becoming[0][2]["SFEDHP_TRACK"] == "tensorboard,mlflow"
 
 
@@ -140,8 +126,8 @@ def told(kit: Path, **data) -> None:
 def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path, becoming):
     kit, source = kits / "client-0-0", pixels(tmp_path)
     told(kit, scale="none", test_share=0.5, validation_per_label=1, labels_per_client=3, rule="blocks")
-    assert sfedhp("client", kit, f"data.source={source}").exit_code == 0
-    assert sfedhp("client", kit, f"data.source={source}", "data.scale=unit").exit_code == 0
+    assert invoke("client", kit, f"data.source={source}").exit_code == 0
+    assert invoke("client", kit, f"data.source={source}", "data.scale=unit").exit_code == 0
     first, second = (json.loads(words[2]["SFEDHP_CLIENT_DATA"]) for words in becoming)
     assert (first["scale"], first["test_share"], first["validation_per_label"]) == ("none", 0.5, 1)
     assert first["partition"] == "iid"
@@ -159,12 +145,12 @@ def test_a_clients_own_rows_are_scaled_and_cut_as_the_federations(kits, tmp_path
 def test_a_federations_scale_that_needs_all_images_is_refused(kits, tmp_path, becoming, scale, words):
     kit = kits / "client-0-0"
     told(kit, scale=scale)
-    result = sfedhp("client", kit, f"data.source={pixels(tmp_path)}", *words)
+    result = invoke("client", kit, f"data.source={pixels(tmp_path)}", *words)
     assert result.exit_code == 2
     assert f"data.scale = '{scale}' needs the rows of all clients" in result.stderr
     assert not becoming
     floats = pixels(tmp_path, np.float32)
-    result = sfedhp("client", kit, f"data.source={floats}", *words)
+    result = invoke("client", kit, f"data.source={floats}", *words)
     assert result.exit_code == 2
     assert "`inputs` are float32, but the model was trained on uint8" in result.stderr
 
@@ -187,11 +173,11 @@ def test_a_port_that_is_taken_is_refused(kits, becoming, role, half):
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as gRPC does
         other.bind(("127.0.0.1", port))
         other.listen()
-        result = sfedhp(role, kit)
+        result = invoke(role, kit)
         assert result.exit_code == 2
         assert f"The server cannot listen on port {port} (Address already in use)" in result.stderr
         assert not becoming
-    assert sfedhp(role, kit).exit_code == 0
+    assert invoke(role, kit).exit_code == 0
     assert len(becoming) == 1
 
 
@@ -229,7 +215,7 @@ def test_a_damaged_kit_ends_in_a_sentence(kits, becoming, name, file, text):
         (kits / name / file).unlink()
     else:
         (kits / name / file).write_text(text)
-    result = sfedhp(name.partition("-")[0], kits / name)
+    result = invoke(name.partition("-")[0], kits / name)
     assert result.exit_code == 2
     assert f"{file} is damaged (" in result.stderr
     assert result.stderr.endswith("copy the kit again.\n")
@@ -265,8 +251,8 @@ def test_a_member_that_is_not_let_in_tries_again(kits, monkeypatch, role, folder
     monkeypatch.setenv(flare._TRIES, str(flare._LOGINS))
     component.handle_event(after, Context(None))
     assert len(started) == 1, "the service manager's turn"
-    log = (kits / "client-0-0" / folder / "log.jsonl").read_text().splitlines()
-    assert [(line["event"], line["times"]) for line in map(json.loads, log)] == [
+    log = json_lines(kits / "client-0-0" / folder / "log.jsonl")
+    assert [(line["event"], line["times"]) for line in log] == [
         ("login failed", 1),
         ("login failed", flare._LOGINS),
     ]

@@ -10,10 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,6 +30,7 @@ from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
 from sfedhp.deploy.topology import lay_out
 from tests.support.deploy_memory import experiment
+from tests.support.flare_cell import Cell
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
@@ -45,6 +43,7 @@ from sfedhp.deploy.flare import uplink_process
 from sfedhp.deploy.flare.cell_transport import CellTransport
 from sfedhp.deploy.flare.uplink_process import UplinkProcess
 from sfedhp.deploy.provisioning import make_kits
+from tests.support.json_lines import json_lines
 
 
 def inbox():
@@ -133,7 +132,7 @@ def kits(tmp_path_factory):
     return folder
 
 
-def test_kits_for_everybody_and_an_administrator_for_nobody(kits):
+def test_kits_for_everyone_and_an_administrator_for_no_one(kits):
     names = {path.name for path in kits.iterdir()}
     clients = {f"client-{edge}-{seat}" for edge in (0, 1) for seat in (0, 1)}
     assert names == {"cloud", "edge-0", "edge-1", "authorities"} | clients
@@ -172,7 +171,7 @@ def test_keys_that_a_copy_opened_to_others_are_closed_at_the_start(kits):
 
 
 def test_kits_are_not_made_twice(kits):
-    with pytest.raises(InputError, match="not empty"):
+    with pytest.raises(InputError, match=r"not empty: .* or start those that it holds, with `sfedhp cloud "):
         make_kits(lay_out(FederationFile(), experiment()), kits)
 
 
@@ -187,37 +186,6 @@ def test_kits_of_servers_with_names_and_addresses(tmp_path):
     ):
         config = json.loads((tmp_path / "kits" / kit / "startup" / "fed_client.json").read_text())
         assert config["servers"][0]["service"]["target"] == target
-
-
-class Cell:
-    """What the transport uses of FLARE's cell."""
-
-    def __init__(self, broken=False):
-        self.sent: list[tuple[list[str], bytes]] = []
-        self.broken = broken
-        self.callback: Callable[[Message], Any] | None = None
-        self.core_cell: Cell | None = self
-        self.communicator = self.conn_manager = self
-        self.frame_mgr_executor = ThreadPoolExecutor(1)
-        self.int_listener = None
-        self.root_url: str | list[str] = "grpc://localhost:8100"
-
-    def register_request_cb(self, channel, topic, cb):
-        self.callback = cb
-
-    def get_fqcn(self):
-        return "server"
-
-    def set_message_interceptor(self, reject):
-        self.reject = reject
-
-    def add_incoming_filter(self, channel, topic, cb):
-        self.filter = cb
-
-    def fire_and_forget(self, channel, topic, targets, message, optional):
-        if self.broken:
-            raise RuntimeError("no way there")
-        self.sent.append((targets, message.payload))
 
 
 @pytest.mark.parametrize(
@@ -282,7 +250,7 @@ def test_a_role_ends_its_process_with_a_word(monkeypatch, tmp_path, error, code,
     flare.run_role("edge", tmp_path, transport, other, ended.append)
     assert ended == [code]
     assert other.waited > 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    lines = json_lines(tmp_path / "run" / "log.jsonl")
     assert [line["event"] for line in lines] == [*([event] if event else []), "exchanged"]
     assert lines[-1]["sent"] == {"work": 51, "unknown": 4}
     assert lines[-1]["received"] == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -15,6 +14,7 @@ from sfedhp.deploy.messaging.protocol import NO_RUN, Envelope, Kind, decode_mess
 from sfedhp.wire import encode
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.json_lines import json_lines
 from tests.support.member_groups import CONFIG, RUN, member_group
 
 SIZE = 5
@@ -77,7 +77,7 @@ def ask(group, clock=NOW, asked=None):
 
 
 def refusals(tmp_path):
-    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    lines = json_lines(tmp_path / "log.jsonl")
     return [(line["member"], line["reason"]) for line in lines if line["event"] == "refused"]
 
 
@@ -243,7 +243,7 @@ def test_a_question_or_an_answer_that_was_lost_is_sent_again(group, wire):
     assert len(asked) == 3
 
 
-def test_a_new_run_waits_for_everybody_to_come_up(group, wire, tmp_path):
+def test_a_new_run_waits_for_everyone_to_come_up(group, wire, tmp_path):
     fresh = replace(group, start_until=wire.time() + 5.0, timeout=0.1)
     wire.say("first", hello(0))
     answers(wire, 0, reply(0))
@@ -271,7 +271,7 @@ def test_a_turn_can_be_given_up(group, wire):
         ask(group)
 
 
-def test_scores_and_farewell_need_nobody(group, wire):
+def test_scores_and_farewell_need_no_one(group, wire):
     """A run does not depend on its figures, nor its end on who hears of it."""
     models = {"next": MODEL.expand(2, SIZE)}
     answers(wire, 0, Envelope(Kind.SCORES, RUN, CONFIG, 0, NOW, metadata=COUNTS))

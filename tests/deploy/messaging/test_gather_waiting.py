@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from sfedhp.deploy.messaging.request import resend_after
 from sfedhp.engine.roles import Cloud
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.json_lines import json_lines
 from tests.support.member_groups import CONFIG, RUN, member_group
 
 SIZE = 5
@@ -190,18 +190,18 @@ def drawn(*seats):
     return torch.tensor([seat in seats for seat in range(len(NAMES))])
 
 
-def test_a_turn_in_which_none_of_those_drawn_is_there_passes_with_nobody(gather, tmp_path):
+def test_a_turn_in_which_none_of_those_drawn_is_there_passes_with_no_one(gather, tmp_path):
     _, group = gather(silent=1.0, m0=0.1, m1=0.1)
     took, who = timed(group, 0, drawn(2, 3))
     assert who == [False] * 4
     assert took < 20.0
     assert group.take_traffic().missing == {"m2": 1, "m3": 1}
-    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    lines = json_lines(tmp_path / "log.jsonl")
     assert [line["missing"] for line in lines if line["event"] == "passed"] == [["m2", "m3"]]
     assert timed(group, 1, drawn(1, 2))[1] == [False, True, False, False]
 
 
-def test_the_models_stay_when_a_turn_passes_with_nobody(gather):
+def test_the_models_stay_when_a_turn_passes_with_no_one(gather):
     _, group = gather(silent=0.5, m0=0.1)
     draws = [drawn(2, 3), drawn(0, 1)]
     cloud = Cloud(ALGORITHMS["fedavg"](), group, MODEL * 3, MODEL[:0], lambda turn: draws[turn])
@@ -235,7 +235,7 @@ def waits(group, asked, seconds):
     return False
 
 
-def test_where_nobody_is_there_or_fewer_than_the_quorum_a_server_waits(gather):
+def test_where_no_one_is_there_or_fewer_than_the_quorum_a_server_waits(gather):
     _, nobody = gather(silent=0.3)
     assert waits(nobody, drawn(2, 3), 1.5)
     assert waits(nobody, None, 1.5)
@@ -260,7 +260,7 @@ def test_trouble_with_scores_is_not_waited_for_and_ends_nothing(gather, tmp_path
     started = group.clock()
     assert group.score({"next": MODEL.expand(2, SIZE)}, {}, Clock(4), 20.0) == {}
     assert group.clock() - started < 15.0
-    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    lines = json_lines(tmp_path / "log.jsonl")
     assert [line["reason"] for line in lines if line["event"] == "refused"] == ["no room"] * 2
 
 

@@ -19,6 +19,7 @@ from sfedhp.wire import DecodeError
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_memory import Federation, experiment
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.json_lines import json_lines
 from tests.support.member_groups import CONFIG, RUN, member_group
 from tests.support.patient_clock import CLOCK
 
@@ -109,7 +110,7 @@ def group(tmp_path):
 
 
 def refused(tmp_path):
-    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    lines = json_lines(tmp_path / "log.jsonl")
     return [line["member"] for line in lines if line["event"] == "refused"]
 
 
@@ -123,7 +124,7 @@ def test_a_hello_without_form_is_refused(group, tmp_path, metadata):
 
 
 @pytest.mark.parametrize("metadata", REPLIES.values(), ids=REPLIES)
-def test_a_reply_without_form_is_refused_and_the_turn_goes_on(group, tmp_path, metadata):
+def test_a_reply_without_form_is_refused_and_the_turn_continues(group, tmp_path, metadata):
     parts, _ = pack(MODEL, len(MODEL), WireOptions())
     group.transport.inbox.put(("second", message(Kind.REPLY, metadata, parts=parts)))
     group.transport.inbox.put(

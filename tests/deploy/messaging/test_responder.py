@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 
 import pytest
@@ -12,6 +11,7 @@ from sfedhp.core.types import Clock
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.messaging.responder import Responder
+from tests.support.json_lines import json_lines
 from tests.support.patient_clock import wait_for
 
 RUN, CONFIG = "a" * 16, "b" * 16
@@ -56,7 +56,7 @@ def test_what_is_not_for_this_member_is_refused_and_logged(responder, tmp_path, 
     """Another member cannot pose as the server."""
     responder.transport.inbox.put((sender, data))
     assert responder.receive(0.01) is None
-    (line,) = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    (line,) = json_lines(tmp_path / "log.jsonl")
     assert line["event"] == "refused"
     assert reason in line["reason"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from sfedhp.privacy.secure_member import SecureMember
 from sfedhp.privacy.secure_messages import PeerError, context_of, decode_seats
 from sfedhp.wire.link import WireOptions
 from tests.support.deploy_time import TimedInbox, Timeline
+from tests.support.json_lines import json_lines
 from tests.support.member_certificates import certificate, key_of
 
 RUN, CONFIG, NOW = "a" * 16, "b" * 16, Clock(3, 1)
@@ -159,7 +159,7 @@ def ask(group, asked=None, clock=NOW):
 
 
 def events(folder: Path, event: str):
-    lines = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+    lines = json_lines(folder / "log.jsonl")
     return [line for line in lines if line["event"] == event]
 
 
@@ -183,7 +183,7 @@ def fails(**more):
     return lambda request: {"metadata": {"trouble": "no", **more}}
 
 
-def test_keys_are_asked_for_once_and_told_once(group, wire):
+def test_keys_are_requested_once_and_sent_once(group, wire):
     check(ask(group), 0, 1, 2, 3)
     assert wire.kinds().count(Kind.KEY) == 4
     wire.sent.clear()
@@ -324,7 +324,7 @@ def test_the_run_ends_where_every_member_fails(group, wire):
         ask(group)
 
 
-def test_one_that_has_not_told_its_rows_takes_no_part(group, wire):
+def test_one_that_has_not_reported_its_rows_takes_no_part(group, wire):
     group.members[1].rows = None
     check(ask(group), 0, 2, 3)
 

@@ -35,3 +35,21 @@ def test_without_reports_nothing_is_known():
     watch = LossWatch()
     watch.note({"client-0": {}, "client-1": {"train": {"loss": [0, 0, 0.0]}}})
     assert not watch.most_exploded()
+
+
+def test_one_of_two_is_not_most_and_a_lone_client_is():
+    watch = LossWatch()
+    watch.note(reports(1.0, math.nan))
+    assert not watch.most_exploded()
+    watch = LossWatch()
+    watch.note(reports(math.nan))
+    assert watch.most_exploded()
+
+
+def test_one_that_reports_while_the_others_are_away_is_not_most():
+    watch = LossWatch()
+    watch.note(reports(1.0, 1.0, 1.0))
+    watch.note(reports(math.nan))
+    assert not watch.most_exploded()
+    watch.note({"client-2": reports(1.0, 1.0, math.nan)["client-2"]})
+    assert watch.most_exploded(), "two of three by now"

@@ -23,6 +23,8 @@ from sfedhp.runs import tensor_files
 from sfedhp.runs.models import save_model
 from sfedhp.runs.records import History
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+from tests.support.file_bytes import file_bytes
+from tests.support.json_lines import json_lines
 from tests.support.patient_clock import CLOCK
 
 IMPATIENT = replace(QUICK, silent_seconds=1.0)
@@ -128,10 +130,10 @@ def test_a_cloud_with_a_damaged_record_refuses_and_loses_nothing(file, tmp_path,
     lines = (run / file).read_text().splitlines()
     (run / file).write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
     monkeypatch.setattr(CloudRole, "_run_rounds", lambda *_: pytest.fail("it went on"))
-    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=f"{file} (does not hold each|is damaged in line 2: )"):
+    kept = file_bytes(run)
+    with pytest.raises(InputError, match=f"{file} is damaged in line 2: .*: restore it from a copy"):
         federation._role("cloud").work()
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+    assert file_bytes(run) == kept
 
 
 LEDGERS = {
@@ -149,7 +151,7 @@ LEDGERS = {
 
 
 @pytest.mark.parametrize(("booked", "fine"), LEDGERS.values(), ids=LEDGERS)
-def test_a_cloud_goes_on_with_a_ledger_without_gaps(booked, fine, tmp_path):
+def test_a_cloud_continues_with_a_ledger_without_gaps(booked, fine, tmp_path):
     role = Federation(tmp_path, experiment())._role("cloud")
     run = tmp_path / "cloud" / "run"
     (run / "history.jsonl").write_text("".join(f'{{"round": {n}, "seconds": 1.0}}\n' for n in (1, 2, 3)))
@@ -158,7 +160,12 @@ def test_a_cloud_goes_on_with_a_ledger_without_gaps(booked, fine, tmp_path):
     if fine:
         assert len(role._folder.history(3).rows) == 3
     else:
-        with pytest.raises(InputError, match="move it away"):
+        named = (
+            rf"is damaged in line {booked.index('?') + 1}: .*" if "?" in booked else "does not hold each.*"
+        )
+        with pytest.raises(
+            InputError, match=rf"ledger.jsonl {named}: restore it from a copy, or move it away"
+        ):
             role._folder.history(3)
 
 
@@ -191,7 +198,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(durable, tmp_pa
         save_model(tmp_path / "model", torch.nn.Linear(1, 1), 1)
 
 
-def test_edges_and_clients_go_on_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):
+def test_edges_and_clients_continue_in_memory_while_their_disks_are_full(tmp_path, monkeypatch):
     what = experiment(rounds=2)
 
     def full(tensors, path, *more):
@@ -243,5 +250,4 @@ def test_a_full_disk_leaves_no_half_of_a_line_in_the_log(tmp_path):
         "log.write('third')\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-    lines = (tmp_path / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["event"] for line in lines] == ["first", "third"]
+    assert [line["event"] for line in json_lines(tmp_path / "log.jsonl")] == ["first", "third"]

@@ -176,7 +176,7 @@ def test_what_cannot_be_counted_is_refused(tmp_path, monkeypatch):
         noise_of(tmp_path / "changed")
     noise = noise_of(tmp_path / "full")
     monkeypatch.setattr("sfedhp.deploy.roles.private_noise.write_atomically", full)
-    with pytest.raises(InputError, match="make space"):
+    with pytest.raises(InputError, match="free disk space"):
         noise.bound_to(MODEL, AT)
 
 

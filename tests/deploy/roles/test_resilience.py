@@ -16,6 +16,7 @@ from sfedhp.deploy.messaging.spool import Spool
 from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.runs.divergence import not_finite
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
+from tests.support.file_bytes import file_bytes
 from tests.support.patient_clock import CLOCK, wait_for
 
 HASTY = replace(QUICK, silent_seconds=1.0, start_seconds=2.0)
@@ -57,7 +58,7 @@ def test_a_client_that_answers_wrongly_weighs_zero_in_every_round(change, tmp_pa
     assert all(torch.isfinite(value).all() for value in federation.models("global").values())
 
 
-def test_another_rounds_reply_is_refused_and_the_run_goes_on(tmp_path):
+def test_another_rounds_reply_is_refused_and_the_run_continues(tmp_path):
     federation = Federation(
         tmp_path,
         experiment(rounds=1),
@@ -187,7 +188,7 @@ def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_pat
         assert _restored(federation._role("cloud")) == 2, "the one before is taken"
     before.write_bytes(b"")
     monkeypatch.setattr(CloudRole, "_run_rounds", lambda *_: pytest.fail("it began again"))
-    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    kept = file_bytes(run)
     with pytest.raises(InputError) as error:
         federation._role("cloud").work()
     assert str(error.value).startswith(
@@ -195,12 +196,12 @@ def test_a_cloud_without_a_readable_checkpoint_refuses_and_loses_nothing(tmp_pat
         f"with `sfedhp cloud {tmp_path / 'cloud'} --new`, which keeps this one beside it. {newest} "
         f"is damaged: "
     )
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == kept
+    assert file_bytes(run) == kept
     assert [row["round"] for row in federation.rows()] == [1, 2, 3]
 
 
 def test_a_silent_edge_is_missing_and_gives_up_its_round_when_the_cloud_continues(tmp_path):
-    """The edge's clients come only when the cloud is already further; nobody answers, nobody is averaged."""
+    """The edge's clients join after the cloud's round ended; no client replies, so none is averaged."""
     limits = replace(HASTY, edge_seconds=2.0, start_seconds=1.0)
     federation = Federation(tmp_path, experiment(rounds=8), limits)
     late = ["client-1-0", "client-1-1"]

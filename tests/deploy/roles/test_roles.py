@@ -18,6 +18,7 @@ from sfedhp.deploy.event_log import EventLog, read_status
 from sfedhp.deploy.messaging.protocol import Kind
 from sfedhp.runs.tracking.follow import Tracking
 from tests.support.deploy_memory import Federation, experiment, finished, same_models
+from tests.support.json_lines import json_lines
 
 
 @pytest.mark.parametrize("name", FEDERATED)
@@ -222,8 +223,7 @@ def test_sampled_members_and_running_statistics(tmp_path):
     federation = finished(tmp_path, what)
     same_models(federation, run)
     # Only those drawn exchanged training messages.
-    ledger = (tmp_path / "cloud" / "run" / "ledger.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in ledger]
+    rows = json_lines(tmp_path / "cloud" / "run" / "ledger.jsonl")
     for name in ("cloud_client", "client_cloud"):
         assert [np.count_nonzero(row[name]) for row in rows] == [2, 2]
 
@@ -293,7 +293,7 @@ def test_where_models_and_records_are(tmp_path):
     assert all(torch.isfinite(value).all() for value in state.values())
 
 
-def test_nobody_is_up_when_the_run_is_over(tmp_path):
+def test_no_one_is_up_when_the_run_is_over(tmp_path):
     finished(tmp_path, experiment(rounds=2))
     cloud = read_status(tmp_path / "cloud" / "run")
     assert cloud is not None

@@ -204,7 +204,7 @@ HARMLESS = [name for name, (kind, _) in LIES.items() if kind in (Kind.CONFIRMED,
 @pytest.mark.parametrize(
     "lie", [name if name in list(LIES)[:1] else pytest.param(name, marks=SLOW) for name in LIES]
 )
-def test_a_member_that_lies_costs_itself_the_round_and_nobody_else(lie, tmp_path):
+def test_a_member_that_lies_costs_itself_the_round_and_no_one_else(lie, tmp_path):
     kind, change = LIES[lie]
     what = one_server(rounds=2)
     changes = {("client-0-4", kind, number): change for number in range(2)}

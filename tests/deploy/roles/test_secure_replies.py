@@ -82,8 +82,8 @@ def test_an_invitation_is_answered_once_for_each_attempt(clients):
 
 WRONG_INVITATIONS = {
     "no parts": (lambda it: replace(it, parts=()), "has no part"),
-    "cards that are not named": (lambda it: replace(it, metadata={}), "as they are announced"),
-    "odd names": (lambda it: replace(it, metadata={"cards": "all"}), "as they are announced"),
+    "cards that are not named": (lambda it: replace(it, metadata={}), "do not match their list"),
+    "odd names": (lambda it: replace(it, metadata={"cards": "all"}), "do not match their list"),
     "without this client": (
         lambda it: replace(it, parts=(encode_seats(bytes(8), [1, 2]), *it.parts[1:])),
         "this one",
@@ -94,7 +94,7 @@ WRONG_INVITATIONS = {
     ),
     "one without a card": (
         lambda it: replace(it, parts=(encode_seats(bytes(8), [0, 1, 2, 3]), *it.parts[1:])),
-        "have not come",
+        "have not arrived",
     ),
 }
 
@@ -108,7 +108,7 @@ def test_wrong_invitations_are_refused(clients, change, sentence):
 def test_one_member_under_two_names_is_refused(clients):
     """A server could be all others but one, if it had a certificate of one member."""
     wrong = invite(clients, 0, cards=[[1, "client-0-1"], [2, "client-0-1"]])
-    with pytest.raises(InputError, match="have not come"):
+    with pytest.raises(InputError, match="have not arrived"):
         clients[0].reply_to(replace(wrong, parts=(wrong.parts[0], wrong.parts[1], wrong.parts[1])))
 
 
@@ -126,7 +126,7 @@ def test_an_upload_needs_a_roster_of_this_round(clients):
     attempt = offered(clients)
     roster = attempt.roster(0)
     for wrong in (request(Kind.WORK, b""), request(Kind.WORK, b"", roster, clock=Clock(0, 2))):
-        with pytest.raises(InputError, match="secrets of this round are not here"):
+        with pytest.raises(InputError, match="has no secrets of this round"):
             clients[0].masked(wrong, Reply(UPLOAD, 2.0), RECEIVED)
     with pytest.raises(InputError, match="weighs less than this client"):
         masked(clients[0], weighing(attempt, 0, 1.0))
@@ -165,7 +165,7 @@ def test_one_list_of_clients_is_confirmed_in_a_round_whatever_is_attempted(clien
                 clients[0].reply_to(survivors)
     for kind in (Kind.CONFIRM, Kind.UNMASK):
         later = request(kind, encode_seats(attempt.attempt, [0, 1]), clock=LATER)
-        with pytest.raises(InputError, match="secrets of this round are not here"):
+        with pytest.raises(InputError, match="has no secrets of this round"):
             clients[0].reply_to(later)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import Any
 
@@ -15,6 +14,8 @@ from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.roles.edge_state import EdgeState
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from tests.support.deploy_memory import Federation, experiment
+from tests.support.file_bytes import file_bytes
+from tests.support.json_lines import json_lines
 
 
 def test_states_are_whole_or_not_there(tmp_path):
@@ -70,7 +71,7 @@ def test_a_role_refuses_a_damaged_file_and_changes_nothing(over, tmp_path, name,
     federation = Federation(folder, experiment(rounds=1), sums=True)
     federation._role(name)
     change(folder / name / "run" / file)
-    kept = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    kept = file_bytes(folder)
     with pytest.raises(InputError) as error:
         federation._role(name).work()
     assert f"{name}/run/{file}" in str(error.value)
@@ -87,6 +88,6 @@ def test_an_edge_says_that_its_file_is_damaged_and_repeats_its_rounds(over, tmp_
     assert state.run() == over.roles["cloud"]._members.run
     change(tmp_path / "state.safetensors")
     assert state.run() is None
-    (line,) = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    (line,) = json_lines(tmp_path / "log.jsonl")
     assert line["event"] == "trouble"
     assert "state.safetensors is damaged" in line["reason"]

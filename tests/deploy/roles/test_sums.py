@@ -144,7 +144,7 @@ def test_a_sample_of_a_table_names_the_columns_and_sums_scale_them(tmp_path: Pat
     assert len(federation.layout.clients) == len(WARDS)
 
 
-def test_a_client_that_lost_its_disk_is_told_the_totals_again(tmp_path: Path) -> None:
+def test_a_client_that_lost_its_disk_gets_the_totals_again(tmp_path: Path) -> None:
     what = replace(settings("classification", "sfedhp", tmp_path), rounds=4)
     data = files_of_clients("classification", tmp_path)
     again = threading.Event()

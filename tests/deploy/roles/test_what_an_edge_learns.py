@@ -95,7 +95,7 @@ def form_of(watched):
 
 
 def plain_words(watched, clock, seat):
-    """The words of a client's upload, which nobody but the client may know."""
+    """The words of a client's upload, which only the client may know."""
     total = sum(weight for _, _, weight in watched.uploads[clock].values())
     upload, received, weight = watched.uploads[clock][seat]
     size = len(received)
@@ -201,7 +201,7 @@ def test_no_upload_can_be_recovered_from_all_that_the_edge_is_sent(watched, coll
 
 
 def test_the_mask_of_one_other_honest_client_is_all_that_hides_an_upload(watched):
-    """What the test above removes is right: with the masks of all others, the upload is there."""
+    """The test above removes the right masks: if all masks are removed, the upload remains."""
     for seat in range(CLIENTS):
         everybody = tuple(other for other in range(CLIENTS) if other != seat)
         left = without_known_masks(watched, (0, 0), seat, everybody)
@@ -217,7 +217,7 @@ def test_a_late_upload_of_a_lost_client_stays_hidden_by_its_own_mask(watched):
     assert form.pack(left) == form.pack(plain_words(watched, LOST, seat))
 
 
-def test_never_both_secrets_of_a_client_are_told_and_one_client_holds_too_few_shares(watched):
+def test_never_both_secrets_of_a_client_are_revealed_and_one_client_holds_too_few_shares(watched):
     for clock in clocks(watched):
         answered = {it.member for it in replies(watched, Kind.REPLY, clock)}
         told = told_shares(watched, clock)
