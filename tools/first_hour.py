@@ -147,7 +147,7 @@ def fill(text: str, steps: Sequence[Step]) -> str:
 
 
 def times(steps: Sequence[Step]) -> str:
-    """The table of times."""
+    """A table of each command and its CPU seconds, with their sum."""
     lines = ["| command | CPU seconds |", "| --- | ---: |"]
     lines += [f"| `{step.command}` | {max(step.cpu, 0):.0f} |" for step in steps]
     lines.append(f"| all | {sum(step.cpu for step in steps):.0f} |")

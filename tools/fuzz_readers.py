@@ -462,7 +462,7 @@ class _Transport:
         self.inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
 
     def send(self, to: str, data: bytes) -> None:
-        """Drop a message."""
+        """Drop a message: no reader needs what a role sends."""
 
 
 class _RefusedError(Exception):
@@ -688,7 +688,7 @@ class Fuzzer:
         """Try one input.
 
         Raises:
-            Exception: whatever the reader must not raise; `current` is the input.
+            Exception: any that the reader must not raise; `current` is the input.
         """
         draw, self.current = self._draw, b""
         data = draw.choice(self.pool)

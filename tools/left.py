@@ -1,9 +1,9 @@
-"""What is left to run for the pages about the paper, in the order to run it, with minutes on one H200.
+"""List the runs that the pages about the paper still need, in order, with minutes on one H200.
 
     python tools/left.py
 
-Every command continues where it was stopped: a run that has a record is not repeated. Minutes follow from the
-records: seconds that a round of the same method and model took on an H200, in the stacks of the records.
+Every command can be stopped and repeated: runs that have a record are skipped. Minutes are estimated from the
+recorded seconds per round of the same method and model on an H200, stacked as they were recorded.
 `python tools/measured.py` writes the same table into CONTRIBUTING.md.
 """
 
@@ -33,7 +33,7 @@ Speeds = dict[tuple[str, str], float]  # seconds of a round, by model and method
 
 @dataclass(frozen=True)
 class Step:
-    """A command that runs what is missing of some studies."""
+    """A command that makes the missing runs of some studies."""
 
     about: str
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Step:
 
     @property
     def command(self) -> str:
-        """What to type."""
+        """The command that runs what is left."""
         words = ["sfedhp reproduce", *self.names]
         words += [f"--seeds {self.seeds}"] if self.seeds else []
         words += [f"--only {','.join(self.only)}"] if self.only else []
@@ -67,16 +67,16 @@ STEPS: Final = (
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a step when those before it are done."""
+    """The runs that a step still needs once the steps before it are done."""
 
     command: str
     about: str
     runs: int
-    minutes: float | None  # None: no record tells
+    minutes: float | None  # None: no record of the model on a GPU
 
 
 def speeds(records: Iterable[Record]) -> Speeds:
-    """How long a round took on the GPU: the median over the records of a model and a method."""
+    """Seconds per round on the GPU: the median over the records of a model and a method."""
     taken = defaultdict(list)
     for each in records:
         if GPU in each.versions["device"] and not each.trouble:
@@ -86,7 +86,7 @@ def speeds(records: Iterable[Record]) -> Speeds:
 
 
 def left() -> list[Left]:
-    """Every step of which something is left."""
+    """Every step that still needs runs."""
     every = read_records(ROOT / "results", [*STUDIES, *BEYOND])
     known, seen, found = speeds(every), set[tuple[object, ...]](), []
     for step in STEPS:
@@ -105,7 +105,7 @@ def left() -> list[Left]:
 
 
 def _of_all_links(known: Speeds) -> list[Left]:
-    """The trade-off over all links, which has a script of its own."""
+    """The trade-off over all links, which tools/tradeoff.py computes."""
     done = {(each["variant"], each["seed"]) for each in tradeoff.read(ROOT / tradeoff.ALL_LINKS)}
     wanted = [(name, seed) for name in tradeoff.OF_ALL_LINKS for seed in range(3) if (name, seed) not in done]
     if not wanted:
@@ -118,8 +118,8 @@ def _of_all_links(known: Speeds) -> list[Left]:
 def _runs(
     studies: Sequence[Study], effort: Effort, records: Sequence[Record]
 ) -> Iterator[tuple[tuple[object, ...], Experiment]]:
-    """The runs without a record, each with a key; of a variant that is not chosen yet those of its first
-    point."""
+    """The runs without a record, each with a key. A variant whose point is not chosen yet counts with its
+    first point."""
     done = {each.key for each in records}
     for study in studies:
         ready = finals(study, effort, records)
@@ -132,17 +132,17 @@ def _runs(
 
 
 def _seconds(experiment: Experiment, known: Speeds) -> float | None:
-    """How long a run takes; of a method without a record as long as FedAvg, if its model is known."""
+    """Seconds of a run; a method without a record is assumed to take as long as FedAvg."""
     model = experiment.model.name
     round_ = known.get((model, experiment.algorithm_name), known.get((model, "fedavg")))
     return None if round_ is None else experiment.rounds * round_
 
 
 def table(found: Sequence[Left]) -> str:
-    """The steps as Markdown."""
-    lines = ["| what is left | runs | minutes | command |", "| --- | ---: | ---: | --- |"]
+    """The runs that are left, and the command for each, as a table in Markdown."""
+    lines = ["| still to run | runs | minutes | command |", "| --- | ---: | ---: | --- |"]
     lines += [
-        f"| {each.about} | {each.runs} | {'not known' if each.minutes is None else f'{each.minutes:.0f}'} | "
+        f"| {each.about} | {each.runs} | {'unknown' if each.minutes is None else f'{each.minutes:.0f}'} | "
         f"`{each.command}` |"
         for each in found
     ]
@@ -150,7 +150,7 @@ def table(found: Sequence[Left]) -> str:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table of runs that are left."""
     unknown = set(expand([name for step in STEPS for name in step.names])) - {*STUDIES, *BEYOND}
     assert not unknown
     print(table(left()))

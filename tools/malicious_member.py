@@ -22,7 +22,7 @@ def main() -> None:
     """Run it and print what was seen as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--kill-every", type=float, default=60.0, help="seconds; 0: nobody is killed")
+    parser.add_argument("--kill-every", type=float, default=60.0, help="seconds; 0: no kills")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

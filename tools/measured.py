@@ -1,4 +1,4 @@
-"""Write the figures of README.md and docs/results.md from the records, between their marks.
+"""Write the figures of README.md and of pages in docs/ from the records, between their marks.
 
     python tools/measured.py           write them
     python tools/measured.py --check   exit with 1 if a page says something else
@@ -28,6 +28,7 @@ from sfedhp.paper.verdicts import Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 import left
+import shared_images
 import speed
 import tradeoff
 
@@ -43,17 +44,18 @@ def readme_paper(results: Results) -> str:
     nets, cifar = (agreement(results.rows, tables) for tables in GROUPS.values())
     own = agreement(results.rows, GROUPS["tables 2–5"], ["sfedhp"])
     verdicts = Counter(claim.verdict for claim in results.claims)
-    judged = ", ".join(f"{word} {verdicts[word]}" for word in get_args(Verdict) if verdicts[word])
+    judged = ", ".join(f"“{word}” {verdicts[word]}" for word in get_args(Verdict) if verdicts[word])
     best = _claim(results, "Best global model")
     added = sum(claim.name != claim.title for claim in results.claims)
     return _point(
-        f"**The paper, reproduced** (T = 800, label-balanced edges): of the {nets.wanted} cells of its MNIST "
-        f"and Fashion-MNIST tables, {len(nets.rows)} were run, and {nets.within(2.5)} of them are within 2.5 "
-        f"points on the best round, {nets.within(1)} within 1. Of the {len(own.rows)} of sFedHP's own cells "
-        f"that were run, {own.within(2)} are within 2. Not run yet: {nets.missing} of these cells, and "
-        f"{cifar.missing} of CIFAR-10's {cifar.wanted}. Of {len(results.claims)} "
-        f"[claims](docs/reproduction.md), {added} of them not the paper's: {judged}. That sFedHP's global "
-        f"model is above each of four others, six times: {best.number}."
+        f"**The paper, reproduced** (T = 800, label-balanced edges): {len(nets.rows)} of the {nets.wanted} "
+        f"cells of the paper's MNIST and Fashion-MNIST tables were run. By the best round, "
+        f"{nets.within(2.5)} of these are within 2.5 points of the paper, and {nets.within(1)} within 1. Of "
+        f"sFedHP's own {len(own.rows)} cells that were run, {own.within(2)} are within 2. Not run yet: "
+        f"{nets.missing} cells of these tables, and {cifar.missing} of CIFAR-10's {cifar.wanted}. Verdicts "
+        f"on {len(results.claims)} [claims](docs/reproduction.md) ({added} of them not the paper's): "
+        f"{judged}. The claim that sFedHP's global model is better than those of four other methods is "
+        f"judged “{best.verdict}”: {best.number}."
     )
 
 
@@ -66,12 +68,18 @@ def readme_bytes(results: Results) -> str:
         tradeoff.mean_of(records, name) for name in ("dense-float16-difference", "literal-float16-difference")
     )
     cost = sparse["gm"] - tradeoff.mean_of(records, "dense")["gm"]
+    of_all = tradeoff.read(ROOT / tradeoff.ALL_LINKS)
+    saved = tradeoff.fewer_bytes(of_all, "dense-float16-difference")
+    gaps = tradeoff.gaps(of_all, "dense-float16-difference").values()
     return _point(
-        f"**Bytes**: in all, sFedHP sends {whole / rival:.0f} times as much as pFedMe ({whole / GB:.1f} "
-        f"against {rival / GB:.1f} GB in {ROUNDS} rounds of `dnn`), nearly all of it between clients and "
-        f"edges. On the cloud's links alone, {100 * cloud / whole:.0f} % of these bytes, short floats and "
-        f"differences send {same['factor']:.1f} times fewer at the same accuracy, and {sparse['factor']:.0f} "
-        f"times fewer at {-cost:.1f} points less. [Results](docs/results.md#accuracy-against-bytes)"
+        f"**Bytes**: over all links, sFedHP sends {whole / rival:.0f} times as many bytes as pFedMe "
+        f"({whole / GB:.1f} against {rival / GB:.1f} GB in {ROUNDS} rounds of `dnn`), nearly all of them "
+        f"between clients and edges. Float16 and differences on all links send {saved:.0f} times fewer "
+        f"bytes (MNIST, `dnn-small`), at {-max(gaps):.1f} to {-min(gaps):.1f} points less. On the cloud's "
+        f"links alone, which carry {100 * cloud / whole:.0f} % of the bytes, they send "
+        f"{same['factor']:.1f} times fewer at the same accuracy. With sparse models it is "
+        f"{sparse['factor']:.0f} times fewer, at {-cost:.1f} points "
+        f"less. [Results](docs/results.md#accuracy-against-bytes)"
     )
 
 
@@ -82,7 +90,7 @@ def traffic() -> tuple[int, int, int]:
 
 
 def bytes_of_all_links(results: Results) -> str:
-    """What is sent in all, link by link."""
+    """Dense bytes by link, of sFedHP and pFedMe."""
     del results
     whole, cloud, rival = traffic()
     return "\n".join(
@@ -96,7 +104,7 @@ def bytes_of_all_links(results: Results) -> str:
 
 
 def short(results: Results) -> str:
-    """What was run and how near it is."""
+    """How many cells were run, and how many are within a distance of the paper."""
     lines = [
         "| cells of the paper | run | within 0.5 | within 1 | within 2 | within 2.5 |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -112,12 +120,12 @@ def short(results: Results) -> str:
         (MAIN_READING, OTHER_READING), in_both(results.rows, OTHER_READING), strict=True
     ):
         near = " | ".join(str(found.within(points)) for points in (0.5, 1, 2, 2.5))
-        lines.append(f"| `{reading}`, the cells that ran with both | {len(found.rows)} | {near} |")
+        lines.append(f"| `{reading}`, the cells that were run with both | {len(found.rows)} | {near} |")
     return "\n\n".join([_wrap(coverage(results)), "\n".join(lines)])
 
 
 def claims(results: Results) -> str:
-    """The verdicts."""
+    """Each claim about the paper, with its verdict and number."""
     lines = [f"| claim | verdict | number | `{OTHER_READING}` |", "| --- | --- | --- | --- |"]
     for claim, beside in zip(results.claims, results.claims_beside, strict=True):
         lines.append(f"| {claim.name} | **{claim.verdict}** | {claim.number} | {beside.verdict} |")
@@ -125,7 +133,7 @@ def claims(results: Results) -> str:
 
 
 def labels(results: Results) -> str:
-    """The cells that ran with two labels and with five."""
+    """Agreement of the cells that were run with both two and five labels per client."""
     five = [row for row in results.rows if row.reading == "as-written" and row.paper is not None]
     keys = {(row.table, row.variant, row.metric) for row in five if row.table in GROUPS["tables 2–5"]}
     lines = ["| cells of tables 2–5 within 2.5 points of the paper | two labels | five labels |"]
@@ -141,7 +149,7 @@ def labels(results: Results) -> str:
         for reading in (OTHER_READING, "as-written")
     }
     kinds: dict[str, Callable[[Row], bool]] = {
-        "all that ran both ways": lambda row: True,
+        "all that were run both ways": lambda row: True,
         "of these, Fashion-MNIST": lambda row: row.dataset == "fmnist",
         "of these, sFedHP's global model": lambda row: (row.method, row.metric) == ("sfedhp", "gm"),
     }
@@ -179,7 +187,7 @@ def norms(results: Results) -> str:
 
 
 def pixels(results: Results) -> str:
-    """Runs with standardized pixels."""
+    """Global models of runs whose pixels were standardized."""
     lines = [f"| standardized pixels, `{OTHER_READING}` | GM, last five | seeds |", "| --- | ---: | ---: |"]
     for study in ("table2-per-pixel", "table3-per-pixel"):
         for row in results.rows_by_study.get(study, ()):
@@ -190,7 +198,7 @@ def pixels(results: Results) -> str:
 
 
 def newcomers(results: Results) -> str:
-    """Clients that join afterwards."""
+    """Accuracy of clients that joined after training, with and without personalizing."""
     reading = MAIN_READING if _joined(results.rows, MAIN_READING) else OTHER_READING
     lines = [
         f"| newcomers, `{reading}` | global model as is: sFedHP, HierFAVG | personalized from it: sFedHP, "
@@ -210,7 +218,7 @@ def newcomers(results: Results) -> str:
 
 
 def runtime(results: Results) -> str:
-    """How long the runs took, by the records."""
+    """Minutes of all recorded runs on an H200, by group of studies."""
     del results
     taken = {
         name: sum(
@@ -252,7 +260,7 @@ def tiers(results: Results) -> str:
             columns = ("pm", "em", "gm", "pm_worst")
             figures = [last_five(runs, column) for column in columns]
             if runs[0].config["algorithm"]["name"] == "perfedavg":
-                figures[2] = None  # w is the start of one step, and no model to predict with
+                figures[2] = None  # w is only the start of one step; it is not used to predict
             known = [each for each in figures[:3] if each is not None]
             method = variant.split()[0]
             found[method] = max(
@@ -301,9 +309,13 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
     "readme-paper": readme_paper,
     "readme-bytes": readme_bytes,
     "all-links": bytes_of_all_links,
+    "all-links-tradeoff": lambda results: tradeoff.table_of_all_links(
+        tradeoff.read(ROOT / tradeoff.ALL_LINKS)
+    ),
     "short": short,
     "claims": claims,
     "labels": labels,
+    "shared-images": lambda results: shared_images.table(shared_images.read()),
     "norms": norms,
     "pixels": pixels,
     "newcomers": newcomers,
@@ -318,7 +330,7 @@ BLOCKS: dict[str, Callable[[Results], str]] = {
 
 
 def fill(text: str, results: Results) -> str:
-    """The text of a page with its blocks written anew."""
+    """The text of a page with its blocks replaced by the current figures."""
 
     def block(found: re.Match[str]) -> str:
         return f"<!-- measured: {found[1]} -->\n\n{BLOCKS[found[1]](results)}\n\n<!-- /measured -->"

@@ -42,17 +42,6 @@ SETTING_2 = Experiment(
     data=DataOptions(source="mnist", train_per_label=900, test_per_label=300, validation_per_label=0),
     evaluation=EvaluationOptions(every=10),
 )
-METHODS: dict[str, Algorithm] = {
-    "fedavg": FedAvg(local_rate=0.5, local_steps=2),
-    "sfedhp": SFedHP(
-        edge_rounds=2,
-        personal_steps=1,
-        personal_rate=0.5,
-        edge_rate=0.5,
-        client_proximity=2.0,
-        edge_proximity=2.0,
-    ),
-}
 SMALL = SFedHP(
     edge_rounds=2,
     personal_steps=5,
@@ -61,6 +50,10 @@ SMALL = SFedHP(
     client_proximity=2.0,
     edge_proximity=2.0,
 )
+METHODS: dict[str, Algorithm] = {
+    "fedavg": FedAvg(local_rate=0.5, local_steps=2),
+    "sfedhp": replace(SMALL, personal_steps=1),
+}
 # Few rows and many weights, so that models learn rows by heart.
 OVERFITTED = {
     "MNIST": Experiment(

@@ -23,7 +23,7 @@ from sfedhp.data import Federation, federate
 from sfedhp.paper.campaign import current_commit
 from sfedhp.runs.environment import device_of, versions
 
-RECORDS = Path("results/shared-images.jsonl")
+RECORDS = Path(__file__).parents[1] / "results" / "shared-images.jsonl"
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "fedprox μ=0.001": {"name": "fedprox", "proximity": 0.001},
@@ -84,6 +84,12 @@ def run(method: str, split: str, seed: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def read(path: Path = RECORDS) -> list[dict[str, Any]]:
+    """The records of a file; none if it does not exist."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def table(records: list[dict[str, Any]]) -> str:
     """GM with both splits, mean of the last evaluations and of the seeds."""
     lines = [
@@ -114,8 +120,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(METHODS), help="comma-separated methods")
     parser.add_argument("--records", type=Path, default=RECORDS)
     given = parser.parse_args()
-    text = given.records.read_text(encoding="utf-8") if given.records.exists() else ""
-    records = [json.loads(line) for line in text.splitlines()]
+    records = read(given.records)
     done = {(each["method"], each["split"], each["seed"], each["rounds"]) for each in records}
     wanted = [(m, s, seed) for seed in range(given.seeds) for m in given.only.split(",") for s in SPLITS]
     for method, split, seed in [] if given.show else wanted:

@@ -54,10 +54,10 @@ def _arena(name: str, record: Record) -> str:
     arena, terms = record["arena"], record["terms"]
     data = "random images" if terms["synthetic"] else arena["source"]
     lines = [
-        f"### `{arena['name']}`, cohort {arena['cohort']}, {terms['device']}",
+        f"### `{arena['name']}`, cohort {arena['cohort']}, {terms['device']}{_precision(record)}",
         wrapped(
-            f"{arena['clients']} clients × {arena['rows']} rows of {data}, {arena['cohort']} a round, "
-            f"{_counted(arena['epochs'], 'epoch')} of batch {arena['batch_size']}; "
+            f"{arena['clients']} clients × {arena['rows']} rows of {data}, {arena['cohort']} per round, "
+            f"{_counted(arena['epochs'], 'epoch')} with batches of {arena['batch_size']}; "
             f"{_digits(record['weights'])} weights. {circumstances(name, record)}"
         ),
         "| side | s per round | ratio | whole run, s | peak, MB | accuracy, % | rounds | precision |\n"
@@ -79,7 +79,7 @@ def populations() -> str:
         if "draw_seconds" not in record["rows"][0]:
             continue
         lines = [
-            "| model | clients | a round draws | s per round | of them the draw | with 1 000 clients | "
+            "| model | clients | drawn per round | s per round | of which the draw | with 1 000 clients | "
             "ratio without draws | peak, MB |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
         ]
         lines += [
@@ -98,7 +98,7 @@ def networks() -> str:
     for name, record in records("networks").items():
         first = record["networks"][0]
         lines = [
-            "| network | weights | stack, ms | loop, ms | loop by stack | path |\n"
+            "| network | weights | stack, ms | loop, ms | loop / stack | path |\n"
             "| --- | ---: | ---: | ---: | ---: | --- |"
         ]
         lines += [
@@ -106,9 +106,7 @@ def networks() -> str:
             f"{1e3 * row['loop_seconds']:.0f} | {row['ratio']:.2f} | {row['path']} |"
             for row in record["networks"]
         ]
-        about = (
-            f"{first['clients']} clients, {first['steps']} steps of {first['batch_size']} rows, CPU seconds."
-        )
+        about = f"{first['clients']} clients, {first['steps']} steps of {first['batch_size']} rows, CPU time."
         parts.append("\n".join(lines) + "\n\n" + wrapped(f"{about} {circumstances(name, record)}"))
     return "\n\n".join(parts)
 
@@ -126,7 +124,7 @@ def draw() -> str:
             axes.text(seconds * 1.06, place, f"{seconds:.3g} s", va="center", fontsize=8)
         axes.set_yticks(range(len(bars)), [label for label, _, _ in bars])
         axes.invert_yaxis()
-        axes.set(xscale="log", xlabel="seconds of a round (log scale); less is better")
+        axes.set(xscale="log", xlabel="seconds per round (log scale); lower is better")
         sizes = [seconds for _, _, seconds in bars]
         axes.set_xlim(min(sizes) / 4, max(sizes) * 3)
         axes.grid(axis="x", alpha=0.3)
@@ -136,14 +134,21 @@ def draw() -> str:
 
 
 def _bars() -> Iterator[tuple[str, str, float]]:
-    """What is drawn: a label, the side, its seconds."""
+    """The bars of the chart: a label, the side, its seconds a round."""
     names = {_OURS: "sfedhp", "loop": "plain loop"}
     for record in records("arena").values():
         arena, device = record["arena"], record["terms"]["device"]
+        device += _precision(record)
         for place, each in enumerate(record["entries"]):
             own = names.get(each["side"], each["side"])
             label = f"{arena['name']} ({arena['cohort']} a round, {device}): {own}" if not place else own
             yield label, each["side"], each["seconds_per_round"]
+
+
+def _precision(record: Record) -> str:
+    """The precision of an arena's products, where it is not torch's usual one."""
+    precision = record["terms"]["precision"]
+    return "" if precision == "float32" else f", {precision}"
 
 
 def stacks() -> str:
@@ -160,7 +165,7 @@ def stacks() -> str:
             mine = [row for row in record["rows"] if (row["method"], row["model"]) == case]
             taken = " | ".join(f"{1e3 * row['seconds_per_run']:.0f}" for row in mine)
             lines.append(f"| {METHOD_NAMES[case[0]]}, `{case[1]}` | {taken} | {mine[-1]['gain']:.2f} |")
-        about = f"CPU seconds of a round and run. {circumstances(name, record)}"
+        about = f"CPU time per round and run. {circumstances(name, record)}"
         parts.append("\n".join(lines) + "\n\n" + wrapped(about))
     return "\n\n".join(parts)
 

@@ -120,7 +120,7 @@ def clients_with_data(network: nn.Module, decay: float) -> Task:
 
 
 def draws(size: int, count: int, seed: int = 0) -> Tensor:
-    """Random models."""
+    """Standard normal models (count, size), the same for the same seed."""
     return torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 

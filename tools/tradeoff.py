@@ -5,9 +5,9 @@
     python tools/tradeoff.py --links all     the same with every link coded, in results/tradeoff-all.jsonl
 
 MNIST, Setting 2 (900/300 images per label and client), `dnn-small`, λ₁ = λ₂ = 25, R = 20, T = 800, three
-seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run. With
-`--links all` they are of all links, estimated on the device (`wire.count=estimate`), and edges hold all ten
-labels (`data.rule=blocks`).
+seeds. Bytes are those of the encoder on the edge–cloud link, both directions, summed over the run; an edge
+holds neighbouring labels. With `--links all` they are of all links, counted by the encoder in one round of
+40, and edges hold all ten labels (`data.rule=blocks`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import os
 import statistics
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +28,17 @@ from sfedhp import Experiment, sweep
 from sfedhp.algorithms import SFedHP
 from sfedhp.config import EvaluationOptions, to_dict
 from sfedhp.data import DataOptions
+from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.models import ModelOptions
-from sfedhp.runs.loop import Progress
+from sfedhp.runs.loop import Progress, RunInStack, drive
+from sfedhp.runs.prepare import prepare_stack
+from sfedhp.runs.records import History
 from sfedhp.runs.results import Outcome
 from sfedhp.runs.sweep import plan
 from sfedhp.wire.cost import PRESETS
 from sfedhp.wire.direction import Direction
-from sfedhp.wire.link import WireOptions
+from sfedhp.wire.ledger import Ledger
+from sfedhp.wire.link import WireOptions, link_of
 
 RECORDS = Path("results/tradeoff.jsonl")
 ALL_LINKS = Path("results/tradeoff-all.jsonl")
@@ -43,7 +49,7 @@ BASE = Experiment(
     evaluation=EvaluationOptions(every=20),
 )
 COUNTED: dict[str, Any] = {"count": "size", "tiers": "cloud"}
-ESTIMATED: dict[str, Any] = {"count": "estimate", "tiers": "all"}
+COUNTED_EVERY = 40  # rounds, on all links
 CURVE = ("round", "gm", "em", "pm", "gm_validation", "train_loss", "density_global", "density_client")
 
 
@@ -113,6 +119,9 @@ OF_ALL_LINKS: dict[str, Variant] = {
     "10-rounds-bfloat16-difference": Variant(
         "γ = 0, R = 10, bfloat16 and differences", {"edge_rounds": 10}, BFLOAT16 | DIFFERENCE
     ),
+    "5-rounds-bfloat16-difference": Variant(
+        "γ = 0, R = 5, bfloat16 and differences", {"edge_rounds": 5}, BFLOAT16 | DIFFERENCE
+    ),
     "5-rounds-float16-difference": Variant(
         "γ = 0, R = 5, float16 and differences", {"edge_rounds": 5}, FLOAT16 | DIFFERENCE
     ),
@@ -126,28 +135,73 @@ def experiment(
 ) -> Experiment:
     """The run of a variant."""
     method = SFedHP(client_proximity=25.0, edge_proximity=25.0, **variant.method)
-    wire = WireOptions(**(ESTIMATED if all_links else COUNTED) | variant.wire)
+    wire = WireOptions(**({} if all_links else COUNTED) | variant.wire)
     data = replace(BASE.data, rule="blocks") if all_links else BASE.data
     return replace(BASE, seed=seed, rounds=rounds, device=device, algorithm=method, wire=wire, data=data)
 
 
-def record(name: str, outcome: Outcome) -> dict[str, Any]:
-    """The record of a run: config, curve with accumulated bytes, summary."""
+Traffic = Counter[Direction]  # bytes of all members
+
+
+def sweep_with_all_links(
+    experiments: Sequence[Experiment], report: Callable[[Progress], None], every: int = COUNTED_EVERY
+) -> list[tuple[Outcome, list[Traffic]]]:
+    """The runs of a stack, and the bytes of each round on all links: counted once in so many rounds."""
+    prepared = prepare_stack(experiments)
+    every = min(every, experiments[0].rounds)
+    counted: list[list[Traffic]] = [[] for _ in experiments]
+
+    def after_round(progress: Progress) -> None:
+        if progress.row["round"] % every == every // 2:
+            for traffic, found in zip(
+                counted, count_round(prepared.simulator, experiments[0].wire), strict=True
+            ):
+                traffic.append(found)
+        report(progress)
+
+    runs = [RunInStack(index, History()) for index in range(len(experiments))]
+    outcomes = drive(prepared, runs, after_round, None)
+    return [
+        (
+            outcome,
+            [traffic[min(place // every, len(traffic) - 1)] for place in range(len(outcome.run.history))],
+        )
+        for outcome, traffic in zip(outcomes, counted, strict=True)
+    ]
+
+
+def count_round(simulator: Simulator, wire: WireOptions) -> list[Traffic]:
+    """What the next round of each run of a stack sends by the encoder, played in a copy of the simulator."""
+    counting = replace(wire, count="size")
+    links = {direction: link_of(counting, direction) for direction in Direction}
+    copy = replace(simulator, links=links, ledger=Ledger(), graphs=False)
+    copy.state = simulator.state
+    next(copy.run(simulator.state.round + 1))
+    sums = {key: entry.bytes.flatten(1).sum(1) for key, entry in copy.ledger.close().items()}
+    return [Counter({key: int(each[run]) for key, each in sums.items()}) for run in range(len(copy.initial))]
+
+
+def record(name: str, outcome: Outcome, traffic: Sequence[Traffic] | None = None) -> dict[str, Any]:
+    """The record of a run: config, curve with accumulated bytes, summary.
+
+    Args:
+        name: of the variant.
+        outcome: of its run.
+        traffic: bytes of each round; None: as its history has them.
+    """
     run = outcome.run
     sent, curve = 0, []
-    for row in run.history:
-        sent += row[f"bytes_{Direction.EDGE_CLOUD}"] + row[f"bytes_{Direction.CLOUD_EDGE}"]
+    if traffic is None:
+        traffic = [Counter({key: row.get(f"bytes_{key}", 0) for key in Direction}) for row in run.history]
+    for row, bytes_of in zip(run.history, traffic, strict=True):
+        sent += sum(bytes_of[key] for key in Direction if key.at_cloud)
         if "gm" in row:
             curve.append({key: row.get(key) for key in CURVE} | {"bytes": sent})
     # Up and down, four edges, 79 510 float32 weights.
     edges = run.experiment.edges
     dense = 2 * edges * len(run.history) * 79_510 * 4
-    traffic = {
-        str(direction): sum(row.get(f"bytes_{direction}", 0) for row in run.history)
-        for direction in Direction
-    }
     return {
-        "traffic": traffic,
+        "traffic": {str(key): sum(each[key] for each in traffic) for key in Direction},
         "variant": name,
         "seed": run.experiment.seed,
         "rounds": run.experiment.rounds,
@@ -218,10 +272,15 @@ def _run(arguments: argparse.Namespace) -> None:
                     file=sys.stderr,
                 )
 
-        outcomes = sweep([each for _, each in together], at_once=len(together), report=report)
+        asked = [each for _, each in together]
+        if every:
+            ended = sweep_with_all_links(asked, report)
+            made = [record(name, *run) for (name, _), run in zip(together, ended, strict=True)]
+        else:
+            outcomes = sweep(asked, at_once=len(together), report=report)
+            made = [record(name, outcome) for (name, _), outcome in zip(together, outcomes, strict=True)]
         with arguments.records.open("a") as file:
-            for (name, _), outcome in zip(together, outcomes, strict=True):
-                file.write(json.dumps(record(name, outcome)) + "\n")
+            file.writelines(json.dumps(each) + "\n" for each in made)
         print(f"{title}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 
@@ -246,8 +305,34 @@ def table(records: list[dict[str, Any]]) -> str:
 def table_of_all_links(records: list[dict[str, Any]]) -> str:
     """A Markdown table: gaps to the dense run, bytes saved on all links and the cloud's, hours on real links.
 
-    Fewer bytes are against dense float32 messages of R = 20.
+    Fewer bytes are against dense float32 messages of R = 20. A last line names the variants without records.
     """
+    lines = [
+        "| variant | GM | PM | EM | fewer bytes, all links | cloud's links | "
+        + " | ".join(f"hours, {place}" for place in PLACES)
+        + " | what |",
+        f"| --- |{' ---: |' * (5 + len(PLACES))} --- |",
+    ]
+    for name in OF_ALL_LINKS:
+        mine = [each for each in records if each["variant"] == name]
+        if not mine:
+            continue
+        ends = _last_five(records, name)
+        shown = [f"{ends[key]:.2f} ({gap:+.2f})" for key, gap in gaps(records, name).items()]
+        hours = [statistics.fmean(_hours(each, *place) for each in mine) for place in PLACES.values()]
+        lines.append(
+            f"| `{name}` | {' | '.join(shown)} | {fewer_bytes(records, name):.2f} × | "
+            f"{fewer_bytes(records, name, at_cloud=True):.2f} × | "
+            f"{' | '.join(f'{each:.2f}' for each in hours)} | {OF_ALL_LINKS[name].about} |"
+        )
+    missing = [f"`{name}`" for name in OF_ALL_LINKS if all(each["variant"] != name for each in records)]
+    if missing:
+        lines += ["", f"Not run yet: {', '.join(missing)}."]
+    return "\n".join(lines)
+
+
+def fewer_bytes(records: list[dict[str, Any]], name: str, *, at_cloud: bool = False) -> float:
+    """How many times fewer bytes a variant sends, on all links or the cloud's, than dense ones, R = 20."""
     whole = {
         direction: 4 * 79_510 * messages
         for direction, messages in (
@@ -255,35 +340,18 @@ def table_of_all_links(records: list[dict[str, Any]]) -> str:
             *((Direction.EDGE_CLOUD, 4), (Direction.CLOUD_EDGE, 4)),
         )
     }
-    at_cloud = [direction for direction in whole if direction.at_cloud]
-    lines = [
-        "| variant | GM | PM | EM | fewer bytes, all links | cloud's links | "
-        + " | ".join(f"hours, {place}" for place in PLACES)
-        + " | what |",
-        f"| --- |{' ---: |' * (5 + len(PLACES))} --- |",
-    ]
-    names = [name for name in OF_ALL_LINKS if any(each["variant"] == name for each in records)]
-    first = _last_five(records, "dense") if "dense" in names else {}
-    for name in names:
-        mine = [each for each in records if each["variant"] == name]
-        ends = _last_five(records, name)
-        gaps = [
-            f"{ends[key]:.2f} ({ends[key] - first[key]:+.2f})" if first else f"{ends[key]:.2f}"
-            for key in ends
-        ]
-        saved = [
-            statistics.fmean(
-                each["rounds"] * sum(whole[key] for key in links) / sum(each["traffic"][key] for key in links)
-                for each in mine
-            )
-            for links in (list(whole), at_cloud)
-        ]
-        hours = [statistics.fmean(_hours(each, *place) for each in mine) for place in PLACES.values()]
-        lines.append(
-            f"| `{name}` | {' | '.join(gaps)} | {saved[0]:.2f} × | {saved[1]:.2f} × | "
-            f"{' | '.join(f'{each:.2f}' for each in hours)} | {OF_ALL_LINKS[name].about} |"
-        )
-    return "\n".join(lines)
+    links = [direction for direction in whole if direction.at_cloud or not at_cloud]
+    return statistics.fmean(
+        each["rounds"] * sum(whole[key] for key in links) / sum(each["traffic"][key] for key in links)
+        for each in records
+        if each["variant"] == name
+    )
+
+
+def gaps(records: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """By how many points GM, PM and EM of a variant are above the dense run's."""
+    first, own = _last_five(records, "dense"), _last_five(records, name)
+    return {key: own[key] - first[key] for key in own}
 
 
 def _last_five(records: list[dict[str, Any]], name: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The paper's tables and figures: studies to run, records of runs, and our numbers beside the paper's.
+"""The paper's tables and figures: studies, records of runs, and our numbers compared with the paper's.
 
 >>> from sfedhp.paper import FAST, make_page, read_results, read_studies, run_studies
 >>> studies = read_studies(names=["table2"])                   # experiment files that come with the package

@@ -1,4 +1,4 @@
-"""How near our numbers are to the paper's, and on which side."""
+"""How near our numbers are to the paper's, and whether above or below."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def agreement(
 
 
 def sign_tables(rows: Sequence[Row], reading: str = MAIN_READING) -> list[TextTable]:
-    """Ours − paper by method and tier, so that a bias to one side shows."""
+    """Ours − paper by method and tier, which shows a bias to one side."""
     found = []
     for group, tables in GROUPS.items():
         lines = [
@@ -137,12 +137,12 @@ def _sign_line(name: str, found: Agreement) -> tuple[str, ...]:
     return (
         name,
         _run(found),
-        f"{statistics.fmean(gaps):+.2f}",
-        f"{statistics.median(gaps):+.2f}",
+        f"{statistics.fmean(gaps):+z.2f}",
+        f"{statistics.median(gaps):+z.2f}",
         str(sum(gap > 0 for gap in gaps)),
         str(sum(gap < 0 for gap in gaps)),
         *(str(found.within(points)) for points in WITHIN),
-        f"{statistics.fmean(tails):+.2f}",
+        f"{statistics.fmean(tails):+z.2f}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables of the studies that are not of the paper: all three tiers at their best, and two public arenas."""
+"""Tables of the studies beyond the paper: all three tiers at their best, and two public arenas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gradient_steps(algorithm: Mapping[str, Any]) -> str:
 
 
 def verdicts(study: Study, runs: Mapping[str, Sequence[Record]]) -> dict[str, tuple[float, str] | None]:
-    """How far ours is from the best method of each tier, in points, and that method; None: not known yet."""
+    """How many points ours is from the best method of each tier, and that method; None: not known yet."""
     found: dict[str, tuple[float, str] | None] = {}
     for column in (*_TIERS, "pm_worst"):
         figures = {name: last_five(mine, column) for name, mine in runs.items() if mine}
@@ -89,7 +89,7 @@ def _note(study: Study, runs: Mapping[str, Sequence[Record]]) -> str:
             continue
         gap, best = verdict
         held = "within" if gap >= -limit else "NOT within"
-        parts.append(f"{name}: {gap:+.2f} to {best}, {held} {limit}")
+        parts.append(f"{name}: {gap:+z.2f} to {best}, {held} {limit}")
     return f"{note}{OURS} against the best of each tier: {'; '.join(parts)}."
 
 
@@ -117,8 +117,8 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
                 *(variant, paper, f"{best:.2f}"),
                 _shown(_validated(mine, column)),
                 _shown(statistics.fmean(_known(run, column)[-1] for run in mine)),
-                "–" if published is None else f"{best - published:+.2f}",
-                f"{rise:+.2f}",
+                "–" if published is None else f"{best - published:+z.2f}",
+                f"{rise:+z.2f}",
                 *(_shown(last_five(mine, each)) for each in ("em", "gm")),
                 _shown(last_five(mine, "pm_worst" if column == "pm" else "gm_worst")),
                 f"{_gigabytes(mine):.1f}",
@@ -150,7 +150,7 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
         "best: of the evaluated rounds on test rows, PFLlib's convention; rise: of the curve over the last "
         f"quarter of its rounds, levelled off below {_LEVEL}; GB: sent on all links; s/round: of a run, its "
         "share if several were stacked; newcomer: a client that "
-        f"joins later, from the global model. {share}. Whole board: {_cost(study, runs)}."
+        f"joins later, personalized from the global model. {share}. Cost of the table: {_cost(study, runs)}."
     )
     return TextTable(f"{study.name}: PFLlib's leaderboard", heads, tuple(lines), note, text_columns=1)
 

@@ -18,7 +18,7 @@ from sfedhp.runs.sweep import plan, sweep
 
 @dataclass(frozen=True)
 class CampaignProgress:
-    """How far a campaign is, in rounds of single runs."""
+    """The progress of a campaign, in rounds of single runs."""
 
     title: str  # what runs now
     done: int
@@ -64,10 +64,10 @@ def run_studies(
         records: the folder of the records; one file per study.
         effort: seeds, rounds and device; by default as the files say.
         report: called after every round.
-        stop: asked after every round; True stops, and the stack under way leaves no record.
+        stop: called after every round; True stops, and the stack under way leaves no record.
 
     Returns:
-        Whether everything was run; False where `stop` ended it. A run that diverges has a record too.
+        Whether everything was run; False if `stop` ended it. A run that diverges has a record too.
 
     Raises:
         InputError: the records were run with other settings than the studies have.

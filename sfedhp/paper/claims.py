@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfedhp.paper import figure_claims, table_claims
-from sfedhp.paper.figure_claims import Figures
+from sfedhp.paper import figure_claims, saving_claims, table_claims
+from sfedhp.paper.comparisons import Figures
 from sfedhp.paper.rows import Row
 from sfedhp.paper.studies import MAIN_READING
 from sfedhp.paper.verdicts import Claim
@@ -26,9 +26,11 @@ def judge(rows: Sequence[Row], figures: Figures, reading: str = MAIN_READING) ->
         figure_claims.faster(figures, "fig2", "sfedhp", "strongly convex"),
         figure_claims.order_dense(figures),
         figure_claims.faster(figures, "fig3", "sfedhp dense", "non-convex"),
-        figure_claims.fewer_bytes(figures),
-        figure_claims.hierarchy_saves(figures),
-        figure_claims.cheap_sparsity(figures),
+        saving_claims.fewer_bytes(figures),
+        saving_claims.cheaper(figures),
+        saving_claims.hierarchy_saves(figures),
+        saving_claims.sparse_accuracy(figures),
+        saving_claims.sparse_convergence(figures),
         figure_claims.larger_proximity(figures),
         figure_claims.larger_sparsity(figures),
         figure_claims.speedup(figures),

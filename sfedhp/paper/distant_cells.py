@@ -46,7 +46,7 @@ def distant_cells(rows: Sequence[Row], reading: str = MAIN_READING) -> TextTable
             f"{place_of(row.table)} {in_words(row.variant)} {row.metric.upper()}",
             f"{row.paper:.2f}",
             f"{row.ours_best:.2f}",
-            f"{row.gap:+.2f}",
+            f"{row.gap:+z.2f}",
             "; ".join((_where_reached(row, rows), *(note.text for note in notes() if note.matches(row)))),
         )
         for row in rows
@@ -72,6 +72,6 @@ def _where_reached(row: Row, rows: Sequence[Row]) -> str:
     best = max((each for each in alike if "joins later" not in each.variant), key=lambda each: each.ours_best)
     missed = f"not reached in {row.rounds} rounds"
     if best == row:
-        return f"{missed}, though no other row is above ours"
-    verb = "reaches it" if best.ours_best >= (row.paper or 0.0) else "has the most"
+        return f"{missed}; no other row is better"
+    verb = "reaches it" if best.ours_best >= (row.paper or 0.0) else "comes closest"
     return f"{missed}; {in_words(best.variant)} {verb} with {best.ours_best:.1f}"

@@ -103,7 +103,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Whether figures can be drawn: whether matplotlib is installed."""
     try:
         import matplotlib as mpl
     except ImportError:

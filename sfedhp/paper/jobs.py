@@ -102,7 +102,7 @@ def choose(
 
 
 def _validation_accuracy(trial: Record, choice: str) -> float:
-    """Of the personalized models, or of the global one where there are none; −∞ for a run that diverged.
+    """Of the personalized models, or of the global one if there are none; −∞ for a run that diverged.
 
     Args:
         trial: a run.

@@ -1,4 +1,4 @@
-"""The experiment files and records that come with the package, wherever it is installed."""
+"""The experiment files and records in the installed package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packaged_records() -> Path:
 
 
 def records_folder() -> Path:
-    """The folder `results` of the current one where it holds records, else that of the package."""
+    """The folder `results` in the current folder if it has records, else that of the package."""
     here = Path("results")
     return here if any(here.glob(RECORDS)) else packaged_records()
 

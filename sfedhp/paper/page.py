@@ -1,4 +1,4 @@
-"""The page of all results: two minutes first, then every claim, table and figure."""
+"""The page of all results: a summary, then every claim, table and figure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Page(Content):
 
 
 def make_page(results: Results) -> Page:
-    """The page of all results; without matplotlib it has no drawings, and says so."""
+    """The page of all results; without matplotlib it has no drawings, and its text says why."""
     drawn = can_draw()
     tables = dict.fromkeys(["table1", *results.tables.values()])
     rows = results.rows
@@ -105,12 +105,13 @@ def devices(made_by_study: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def coverage(results: Results) -> str:
-    """What was run under the main reading, in a sentence."""
+    """What was run under the main reading, and how near it is to the paper, in two sentences."""
     found = agreement(results.rows)
     seeds = sorted({row.seeds for row in found.rows})
     spread = "no" if not seeds else f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
         f"Under the reading {MAIN_READING} (every edge holds all ten labels), {len(found.rows)} of the "
-        f"paper's {found.wanted} cells were run with {spread} seeds; {found.missing} are not run yet. "
-        f"{found.within(2.5)} are within 2.5 points of the paper, {found.within(1)} within 1."
+        f"paper's {found.wanted} cells were run with {spread} seeds; {found.missing} are not run yet. Of the "
+        f"cells that were run, {found.within(2.5)} are within 2.5 points of the paper, {found.within(1)} "
+        "within 1."
     )

@@ -81,7 +81,7 @@ _CLASSES: Final = {
 
 
 def to_html(page: Content) -> str:
-    """The page; what is not for the first two minutes is folded."""
+    """The page; everything except the summary is folded."""
     body = [
         "<h2>The claims</h2>",
         _summary(page),
@@ -142,7 +142,7 @@ def _summary(page: Content) -> str:
     )
     note = (
         f"Verdicts are those of the reading {MAIN_READING}: {READINGS[MAIN_READING]}. The column "
-        f"{OTHER_READING} has them by the other reading: {READINGS[OTHER_READING]}."
+        f"{OTHER_READING} has the verdicts by the other reading: {READINGS[OTHER_READING]}."
     )
     return (
         '<div class="card wide"><table class="claims"><thead><tr>'
@@ -159,7 +159,7 @@ def _pill(word: str) -> str:
 
 
 def _claim(claim: Claim, beside: Claim) -> str:
-    cells = "".join(_cell_line(cell) for cell in claim.cells if cell.difference is not None)
+    cells = "".join(_cell_line(cell) for cell in claim.cells if cell.outcome != "not run yet")
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in claim.findings)
     return (
         f'<details id="{anchor(claim.title)}"><summary>{escape(claim.title)} {_pill(claim.verdict)}</summary>'

@@ -12,10 +12,11 @@ from sfedhp.paper.verdicts import RULE, Claim
 
 EXPLANATION = (
     "Accuracies are in percent. PM is the accuracy of the personalized models, GM that of the global model, "
-    "both on each client's own test rows. The figure that counts is the mean of the last five evaluations. "
+    "both on each client's own test rows. Claims are judged by the mean of the last five evaluations. "
     "“Last” is the last round, “validated” the round chosen on validation data, “best” the best evaluated "
-    "round. That one is chosen on the test data itself: too optimistic, but likely the paper's convention, "
-    "so gaps to the paper are of it. Bands around curves are one standard deviation over seeds."
+    "round. The best round is chosen on the test data, so its accuracy is too optimistic. It is likely the "
+    "paper's convention, so gaps to the paper compare the best round. Bands around curves are one standard "
+    "deviation over seeds."
 )
 PICTURES = {
     "cell-map": "Ours − paper, cell by cell",
@@ -42,8 +43,8 @@ def to_markdown(page: Content) -> str:
         ),
         "## How to read this page",
         EXPLANATION,
-        "The paper's text can be read in several ways. Its numbers fit the first one best, so everything is "
-        f"judged by it, and `{OTHER_READING}` is shown beside:",
+        "The paper's text can be read in several ways. Its numbers fit the first one best, so claims "
+        f"are judged by that reading. The verdicts under `{OTHER_READING}` are shown next to them:",
         "\n".join(f"- **{name}**: {words}" for name, words in READINGS.items()),
         RULE,
         *([page.made_on] if page.made_on else []),
@@ -104,7 +105,7 @@ def _claim(claim: Claim, beside: Claim) -> str:
         "",
         *(f"- {finding}" for finding in claim.findings),
     ]
-    if any(cell.difference is not None for cell in claim.cells):
+    if any(cell.outcome != "not run yet" for cell in claim.cells):
         lines += [f"- {cell.line()}" for cell in claim.cells]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sfedhp.paper.curves import Curve
 from sfedhp.paper.figures import canvas, to_svg
-from sfedhp.paper.published import METHOD_NAMES, TABLES, cells, in_words, overview, place_of
+from sfedhp.paper.published import METHOD_NAMES, TABLES, cells, in_words, overview, place_of, row_name
 from sfedhp.paper.rows import METRICS, Row, table1_rows
 from sfedhp.paper.studies import MAIN_READING
 
@@ -60,7 +60,7 @@ def cell_map(rows: Sequence[Row], reading: str = MAIN_READING) -> str:
             [f"{place_of(table)}\n{metric.upper()}" for table, metric in columns],
             fontsize=7.5,
         )
-        axes.set_yticks([y + 0.5 for y in range(len(names))], [_name(*name) for name in names], fontsize=8)
+        axes.set_yticks([y + 0.5 for y in range(len(names))], [row_name(*name) for name in names], fontsize=8)
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
@@ -83,7 +83,7 @@ def _draw_cell(axes: Axes, x: int, y: int, gap: float | None) -> None:
         axes.text(
             x + 0.5,
             y + 0.55,
-            f"{gap:+.1f}",
+            f"{gap:+z.1f}",
             ha="center",
             va="center",
             fontsize=7.5,
@@ -98,11 +98,6 @@ def _shade(gap: float) -> tuple[float, float, float]:
     near, far = (0.90, 0.96, 0.90), (0.76, 0.25, 0.05) if gap > 0 else (0.11, 0.31, 0.85)
     red, green, blue = (low + size * (high - low) for low, high in zip(near, far, strict=True))
     return red, green, blue
-
-
-def _name(method: str, lam: float | None, alpha: float | None) -> str:
-    strength = "" if lam is None else f" {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
-    return METHOD_NAMES[method] + strength + ("" if alpha is None else f" α={alpha:g}")
 
 
 def table_curves(curves: Mapping[str, Sequence[Curve]], reading: str = MAIN_READING) -> str:

@@ -59,6 +59,12 @@ def in_words(variant: str) -> str:
     return METHOD_NAMES.get(method, method) + variant[len(method) :]
 
 
+def row_name(method: str, lam: float | None, alpha: float | None) -> str:
+    """A row of a table as its variant would be called, in the paper's names."""
+    strength = "" if lam is None else f" {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
+    return METHOD_NAMES[method] + strength + ("" if alpha is None else f" α={alpha:g}")
+
+
 def place_of(table: str) -> str:
     """The dataset and setting of a detail table, in words."""
     dataset, setting = TABLES[table]

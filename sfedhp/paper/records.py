@@ -37,7 +37,7 @@ _SET_BY_JOB = ("seed", "rounds", "device")  # not by the experiment file
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept of a run."""
+    """The record of a run: config, versions, and metrics by round."""
 
     study: str  # the experiment file it belongs to
     variant: str

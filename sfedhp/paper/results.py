@@ -97,7 +97,7 @@ def read_results(studies: Sequence[Study], records: str | Path | None = None) ->
         judge(
             [row for each in by_study.values() for row in each],
             {
-                study.table: figures[study.name]
+                study.table: curves(study, known, whole=True)
                 for study in studies
                 if study.name in figures and study.reading == reading
             },

@@ -1,6 +1,6 @@
 """Statistics over seeds: paired differences with p-values and 95 % intervals, and Holm's correction.
 
-Written out because the core depends on no statistics library; tests compare it with one.
+Implemented here because the core depends on no statistics library; tests compare it with one.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def read_studies(
 
 
 def experiments_folder() -> Path:
-    """The folder `experiments` of the current one where it holds studies, else that of the package."""
+    """The folder `experiments` in the current folder if it has studies, else that of the package."""
     here = Path("experiments")
     return here if studies_in(here) else packaged_experiments()
 

@@ -1,4 +1,4 @@
-"""Three surprises of the reproduction: a sentence from the records and a picture each."""
+"""Three surprising results of the reproduction: a sentence from the records and a picture each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfedhp.paper.studies import MAIN_READING, OTHER_READING
 
 @dataclass(frozen=True)
 class Surprise:
-    """Something that the paper does not say and that decides its numbers."""
+    """A setting that the paper does not state and that determines its numbers."""
 
     title: str
     text: str
@@ -40,14 +40,15 @@ def _balanced_edges(rows: Sequence[Row], drawn: bool) -> Surprise:
     ]
     text = (
         "The paper does not say which labels the clients of an edge have. If the five clients of an edge "
-        "hold all ten labels, the paper's own method lands where the paper has it"
+        "hold all ten labels, sFedHP's accuracy is close to the paper's"
     )
     if not pairs:
         return Surprise("Edges that hold all labels", f"{text} (not run yet).", "balanced-edges", "")
     sizes = [statistics.fmean(abs(rows[place].gap or 0.0) for rows in pairs) for place in (0, 1)]
     text += (
-        f": over the {len(pairs)} cells that ran both ways, sFedHP's GM is {sizes[0]:.2f} points from the "
-        f"paper's on average, and {sizes[1]:.2f} if an edge holds neighbouring labels (best round)."
+        f": over the {len(pairs)} cells that were run both ways, sFedHP's GM is {sizes[0]:.2f} points from "
+        f"the paper's on average, and {sizes[1]:.2f} points if an edge holds neighbouring labels (best "
+        "round)."
     )
     return Surprise(
         "Edges that hold all labels", text, "balanced-edges", balanced_edges(pairs) if drawn else ""
@@ -63,8 +64,8 @@ def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
     title = "Batch-norm statistics decide CIFAR-10"
     text = (
         "The same weights of a global model are evaluated twice: with each client's own batch-norm "
-        "statistics (local), and with the mean of all clients' (averaged), which is the only model that "
-        "could be shipped. "
+        "statistics (local), and with the mean of all clients' (averaged). Only the second is a single model "
+        "that could be deployed. "
     )
     for reading in (MAIN_READING, OTHER_READING):
         local = [row for row in table1_rows(rows, reading) if row.statistics == "local"]
@@ -77,7 +78,7 @@ def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
         if local:
             ranges = [_range([row.ours_tail for row in some]) for some in (local, averaged)]
             text += (
-                f"Table 1's rows that were run ({reading}) have {ranges[0]} with local statistics and "
+                f"The rows of Table 1 that were run ({reading}) have {ranges[0]} with local statistics and "
                 f"{ranges[1]} with averaged ones."
             )
             return Surprise(title, text, "norm-statistics", norm_statistics(rows, reading) if drawn else "")
@@ -87,9 +88,9 @@ def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
 def _even_steps(results: Results, drawn: bool) -> Surprise:
     title = "An even K breaks training"
     text = (
-        "With ηλ = 1, as at the paper's λ = 20, an even number of gradient steps on a mini-batch collapses "
-        "and an odd number trains; the paper has K = 5 everywhere. docs/theory.md explains it. Embedded "
-        "images, 60 rounds"
+        "With ηλ = 1, as at the paper's λ = 20, training collapses if the number K of gradient steps on a "
+        "mini-batch is even, and works if it is odd. The paper has K = 5 everywhere. docs/theory.md explains "
+        "why. Accuracy on the embedded images after 60 rounds"
     )
     curves = results.curves.get("even-k", ())
     if not curves:

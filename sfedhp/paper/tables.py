@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfedhp.paper.published import DATASET_NAMES, METHOD_NAMES, TABLES, Cell, cells, in_words, overview
+from sfedhp.paper.published import DATASET_NAMES, TABLES, Cell, cells, in_words, overview, row_name
 from sfedhp.paper.rows import METRICS, TAIL, Row, table1_rows
 from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
 from sfedhp.paper.verdicts import Claim
@@ -14,14 +14,14 @@ from sfedhp.paper.verdicts import Claim
 NEAR: Final = 2.5  # points within which a cell counts as reproduced
 NOT_RUN: Final = "not run yet"
 _STATISTICS_NOTE: Final = (
-    "(local): the global weights with each client's own batch-norm statistics, as the paper's numbers must "
-    "have been computed. Such a model has partly seen the client's labels, and there is none for a newcomer. "
+    "(local): the global weights with each client's own batch-norm statistics, as the paper's numbers were "
+    "probably computed. Such a model has partly seen the client's labels, and a newcomer has no such model. "
     "(averaged): the same weights with the mean of all clients' statistics, one model for all clients. The "
     "statistics of clients with two labels differ so much that their mean suits no client well."
 )
 _NOTE: Final = (
-    f"“last five”: mean of the last {TAIL} evaluations and its 95 % interval over seeds, the figure that "
-    "counts. “best” is chosen on test data, the paper's likely convention."
+    f"“last five”: mean of the last {TAIL} evaluations and its 95 % interval over seeds; claims are "
+    "judged by it. “best” is chosen on test data, the paper's likely convention."
 )
 
 
@@ -87,7 +87,7 @@ def _overview(rows: Sequence[Row], reading: str, whole: bool) -> TextTable:
     for cell in overview():
         key = (cell.dataset, cell.setting, cell.method)
         if key in shown or (whole and reading == MAIN_READING and (shown or other)):
-            name = f"{DATASET_NAMES[cell.dataset]} S{cell.setting} {_name_of(cell.method, cell.lam, None)}"
+            name = f"{DATASET_NAMES[cell.dataset]} S{cell.setting} {row_name(cell.method, cell.lam, None)}"
             paper = f"{cell.gm:.2f} ± {cell.spread:.2f}"
             lines.append((name, paper, *_figures(shown.get(key), other.get(key), reading)))
     return TextTable(title_of("table1", reading), _heads(reading), tuple(lines), _NOTE)
@@ -104,7 +104,7 @@ def _detail(rows: Sequence[Row], table: str, reading: str, whole: bool) -> TextT
         row = next((row for row in mine if _is_of(row, cell, metric)), None)
         counterpart = next((row for row in other if _is_of(row, cell, metric)), None)
         if row is not None or (whole and reading == MAIN_READING and (mine or other)):
-            name = _name_of(cell.method, cell.lam, cell.alpha) if row is None else in_words(row.variant)
+            name = row_name(cell.method, cell.lam, cell.alpha) if row is None else in_words(row.variant)
             shown.append(row)
             statistics = f" ({row.statistics})" if row is not None and row.statistics else ""
             number = f"{getattr(cell, metric):.2f}"
@@ -133,12 +133,6 @@ def _is_of(row: Row, cell: Cell, metric: str) -> bool:
     return same and cell.lam in (None, row.lam) and cell.alpha in (None, row.alpha)
 
 
-def _name_of(method: str, lam: float | None, alpha: float | None) -> str:
-    """The name of a row that was not run, as its variant would be called."""
-    strength = "" if lam is None else f" {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
-    return METHOD_NAMES[method] + strength + ("" if alpha is None else f" α={alpha:g}")
-
-
 def _heads(reading: str) -> tuple[str, ...]:
     beside = (OTHER_READING,) if reading == MAIN_READING else ()
     return ("cell", "paper", "last five", "last", "validated", "best", "best − paper", "seeds", *beside)
@@ -157,7 +151,7 @@ def _figures(row: Row | None, other: Row | None, reading: str) -> tuple[str, ...
         f"{row.ours_last:.2f}",
         "–" if row.ours_validated is None else f"{row.ours_validated:.2f}",
         f"{row.ours_best:.2f}",
-        "–" if row.gap is None else f"{row.gap:+.2f}",
+        "–" if row.gap is None else f"{row.gap:+z.2f}",
         seeds,
         *beside,
     )

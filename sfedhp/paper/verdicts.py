@@ -1,19 +1,19 @@
-"""A claim of the paper: the differences it is about, and the verdict that tests over the seeds give.
+"""Claims of the paper: the differences that each is about, and its verdict by tests over the seeds.
 
 Every claim is a list of cells, each of which says "this difference is above this margin". A cell is
 
 - **true** or **false** if the difference is significantly above or below the margin: a paired t-test over
-  seeds, with Holm's correction over the cells of the claim, those not run yet too;
-- **level** if it is neither, and the 95 % interval lies within a bound that is named;
+  seeds, with Holm's correction over all cells of the claim, including those not run yet;
+- **level** if it is neither and the 95 % interval is within the cell's `bound`;
 - **not decided** otherwise.
 
-A claim holds if all its cells are true, and does not hold if one is false.
+A claim holds if all its cells are true. It does not hold if one is false or all are level.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -22,14 +22,14 @@ from sfedhp.paper.significance import LEVEL, Difference, difference, format_p, h
 Outcome = Literal["true", "false", "level", "not decided", "not run yet"]
 Verdict = Literal["holds", "holds partly", "does not hold", "not decided", "not run yet"]
 
-OURS: Final = "Not the paper's"  # how the statement of a claim begins that we added to its own
+OURS: Final = "Not the paper's"  # first words of the statement of a claim that we added
 BOUND: Final = 0.5  # points within which two accuracies are level
 RULE: Final = (
     f"A comparison is true or false if a paired t-test over seeds says so (p < {LEVEL} after Holm's "
-    "correction over all comparisons of the claim, those not run yet too). It is level if neither, and the "
-    f"95 % interval of the difference lies within ±{BOUND} points. Otherwise it is not decided. A claim "
-    "holds if all its comparisons are true, and does not hold if one is false. It holds partly if the others "
-    "are level. Otherwise it is not decided."
+    "correction over all comparisons of the claim, including those not run yet). It is level if it is "
+    f"neither and the 95 % interval of the difference is within ±{BOUND} points. Otherwise it is not "
+    "decided. A claim holds if all its comparisons are true. It does not hold if one is false or all are "
+    "level. It holds partly if some are true and the others level. Otherwise it is not decided."
 )
 
 
@@ -41,8 +41,8 @@ class Cell:
     difference: Difference | None = None  # None: not run yet
     margin: float = 0.0
     unit: str = "points"
-    bound: float | None = None  # within ± this much is level; None: nothing is
-    outcome: Outcome = "not run yet"
+    bound: float | None = None  # differences within ± bound are level; None: none is
+    outcome: Outcome = "not run yet"  # without a difference, what else decides it
     p: float | None = None  # corrected
 
     def line(self) -> str:
@@ -52,7 +52,7 @@ class Cell:
         half = "one seed" if self.difference.half is None else f"± {self.difference.half:.2f}"
         p = "" if self.p is None else f", {format_p(self.p)}"
         goal = f", must be above {self.margin:g}" if self.margin else ""
-        return f"{self.about}: {self.difference.mean:+.2f} {half} {self.unit}{goal} ({self.outcome}{p})"
+        return f"{self.about}: {self.difference.mean:+z.2f} {half} {self.unit}{goal} ({self.outcome}{p})"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Claim:
     places: tuple[str, ...]  # the tables and figures that have them
     cells: tuple[Cell, ...]  # the comparisons, with their outcomes
     verdict: Verdict
-    number: str  # what to remember
+    number: str  # the result in short
     findings: tuple[str, ...] = ()  # more lines
 
     @property
@@ -99,10 +99,9 @@ def judge_cells(
     decided = tuple(_decide(cells))
     counts = Counter(cell.outcome for cell in decided)
     if not number:
-        number = f"true in {counts['true']} of {len(decided) - counts['not run yet']}"
-        gaps = [cell.difference.mean for cell in decided if cell.difference is not None]
-        if gaps:
-            number += f"; {min(gaps):+.1f} to {max(gaps):+.1f} {decided[0].unit}"
+        number = f"true in {counts['true']} of {len(decided) - counts['not run yet']} comparisons"
+        if ranges := list(_ranges(decided)):
+            number += f"; differences {', '.join(ranges)}"
     if counts["not run yet"]:
         known = counts["not run yet"] < len(decided)
         number = f"{f'{number}; ' if known else ''}{counts['not run yet']} of {len(decided)} not run yet"
@@ -118,9 +117,17 @@ def judge_cells(
     )
 
 
+def _ranges(cells: Sequence[Cell]) -> Iterator[str]:
+    """The least and the greatest difference in each unit."""
+    for unit in dict.fromkeys(cell.unit for cell in cells if cell.difference is not None):
+        gaps = [cell.difference.mean for cell in cells if cell.difference is not None and cell.unit == unit]
+        yield f"{min(gaps):+z.1f} to {max(gaps):+z.1f} {unit}"
+
+
 def _decide(cells: Sequence[Cell]) -> list[Cell]:
     p_values = [None if cell.difference is None else cell.difference.p for cell in cells]
-    corrected = iter(holm([p for p in p_values if p is not None], planned=len(cells)))
+    planned = sum(cell.difference is not None or cell.outcome == "not run yet" for cell in cells)
+    corrected = iter(holm([p for p in p_values if p is not None], planned=planned))
     both = [(cell, p if p is None else next(corrected)) for cell, p in zip(cells, p_values, strict=True)]
     return [replace(cell, outcome=_outcome(cell, p), p=p) for cell, p in both]
 
@@ -128,7 +135,7 @@ def _decide(cells: Sequence[Cell]) -> list[Cell]:
 def _outcome(cell: Cell, p: float | None) -> Outcome:
     found = cell.difference
     if found is None:
-        return "not run yet"
+        return cell.outcome
     if p is not None and p < LEVEL:
         return "true" if found.mean > cell.margin else "false"
     if found.half is not None and cell.bound is not None and abs(found.mean) + found.half <= cell.bound:
@@ -148,6 +155,6 @@ def _verdict(counts: Mapping[Outcome, int]) -> Verdict:
 
 
 def _summary(counts: Mapping[Outcome, int]) -> str:
-    """How many comparisons came out how."""
+    """The number of comparisons with each verdict, in words."""
     words: tuple[Outcome, ...] = ("true", "level", "not decided", "false", "not run yet")
     return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])

@@ -69,7 +69,7 @@ def test_a_study_is_run_and_judged_without_the_command_line(answer):
     ]
     # The table decides the claims about tables as far as it goes; no figure was run.
     judged = [verdict != "not run yet" for _, verdict in claims]
-    assert judged == [True, True, True, False, False, True, False] + 10 * [False]
+    assert judged == [True, True, True, False, False, True, False] + 12 * [False]
 
 
 def test_its_pages_are_written(answer, folder):

@@ -56,7 +56,7 @@ def reproduce(tmp_path, *words):
     return result
 
 
-def test_arenas_run_go_on_and_end_in_tables_beside_what_is_published(experiments, tmp_path):
+def test_arenas_run_continue_and_end_in_tables_beside_what_is_published(experiments, tmp_path):
     reproduce(tmp_path, "arena-pfllib", "--only", "fedavg,fedrep")
     records = tmp_path / "records" / "arena-pfllib.jsonl"
     before = records.read_text()
@@ -78,7 +78,7 @@ def test_arenas_run_go_on_and_end_in_tables_beside_what_is_published(experiments
     assert float(lines["fedrep"]["s/round"]) > 0
     shown = reproduce(tmp_path, "arena-pfllib", "--show").stdout
     assert "not run yet" in shown
-    assert "Whole board" in shown.replace("\n", " ")
+    assert "Cost of the table" in shown.replace("\n", " ")
     assert not list((tmp_path / "experiments").glob("*.html")), "the page is the paper's"
 
 

@@ -14,7 +14,7 @@ from sfedhp.paper.studies import Study
 from tests.support.small_experiments import experiment
 
 BEST, MARGINS, TUNED, EQUAL, AVERAGED, HIERARCHY, PERSONAL = range(7)
-ORDER, CONVEX, DENSE, OTHERS, BYTES, TIERS, SPARSE, LAMBDA, GAMMA, SPEED = range(7, 17)
+ORDER, CONVEX, DENSE, OTHERS, BYTES, COST, TIERS, SPARSE, SLOWER, LAMBDA, GAMMA, SPEED = range(7, 19)
 WOBBLE = (0.0, 0.05, -0.05, 0.02)  # over seeds, so that a difference has a spread
 
 
@@ -46,6 +46,11 @@ def first_tables(study, made, accuracy, reading="balanced"):
     return found
 
 
+def mean_of(cell):
+    assert cell.difference is not None
+    return cell.difference.mean
+
+
 def verdicts(claims, *places):
     return [claims[place].verdict for place in places]
 
@@ -53,8 +58,8 @@ def verdicts(claims, *places):
 def test_nothing_is_claimed_of_what_was_not_run():
     claims = judge([], {})
     assert {claim.verdict for claim in claims} == {"not run yet"}
-    assert len(claims) == 17
-    assert len({claim.title for claim in claims}) == 17
+    assert len(claims) == 19
+    assert len({claim.title for claim in claims}) == 19
     added = [claims[place] for place in (TUNED, EQUAL, AVERAGED)]
     assert [claim for claim in claims if claim.name.endswith("(not the paper's)")] == added
     assert claims[BEST].number == "24 of 24 not run yet"
@@ -66,10 +71,10 @@ def test_a_clear_winner_holds(study, made):
     claims = judge(first_tables(study, made, lambda method, _: order[method]), {})
     assert verdicts(claims, BEST, MARGINS, TUNED, HIERARCHY) == ["holds"] * 4
     assert claims[BEST].findings[0] == "24 true"
-    assert claims[BEST].findings[1] == "by the paper's own numbers true in 24 of 24"
+    assert claims[BEST].findings[1] == "true in 24 of 24 by the paper's own numbers"
     # The paper has FedProx above HierFAVG once, and pFedMe above it on CIFAR-10.
-    assert claims[HIERARCHY].findings[1] == "by the paper's own numbers true in 33 of 36"
-    assert claims[MARGINS].number == "reached in 6 of 6"
+    assert claims[HIERARCHY].findings[1] == "true in 33 of 36 by the paper's own numbers"
+    assert claims[MARGINS].number == "reached in 6 of 6 settings"
     line = claims[BEST].cells[1].line()
     assert line == "MNIST S1: sFedHP 95.00 − HierFAVG 74.00: +21.00 ± 0.07 points (true, p < 0.001)"
 
@@ -81,7 +86,7 @@ def test_one_place_where_it_is_false_decides(study, made):
     claims = judge(first_tables(study, made, accuracy), {})
     assert verdicts(claims, BEST, MARGINS, TUNED) == ["does not hold"] * 3
     assert claims[BEST].findings[0] == "22 true, 2 false"
-    assert claims[MARGINS].number == "reached in 3 of 6"  # 10 points are below CIFAR-10's 19
+    assert claims[MARGINS].number == "reached in 3 of 6 settings"  # 10 points are below CIFAR-10's 19
 
 
 def test_a_margin_that_is_missed_is_false_even_for_the_best(study, made):
@@ -163,7 +168,7 @@ def test_of_every_method_the_row_that_is_best_on_validation_data_is_compared(stu
     assert [claims[place].cells[0].outcome for place in (BEST, TUNED)] == ["true", "false"]
 
 
-def test_statistics_for_everybody_are_judged_by_themselves(study, made):
+def test_statistics_for_everyone_are_judged_by_themselves(study, made):
     lam = next(
         cell.lam
         for cell in overview()
@@ -229,7 +234,7 @@ def test_faster_is_fewer_rounds_to_the_others_accuracy():
     soon = cells(rising("sfedhp", 20, 20, 20, 20, last=200), slow)
     assert soon.cells[2].outcome == "true"
     assert soon.cells[2].difference.mean == 85
-    assert soon.findings[-1] == "to pFedMe's accuracy in gradient steps of a client: 2 000 against 2 100"
+    assert soon.findings[-1] == "gradient steps of a client to pFedMe's accuracy: 2 000 against 2 100"
     assert cells(slow, rising("pfedme", 20, 20, 20, 20, last=200)).verdict == "does not hold"
     assert cells(rising("sfedhp", 20, 180, 40, 160, last=200), slow).cells[2].outcome == "not decided"
 
@@ -241,26 +246,50 @@ def test_a_run_that_never_arrives_counts_as_one_evaluation_later():
     assert short.rounds_to("gm", {0: 80.0}) == {0: 40}
 
 
+def test_a_run_that_diverged_counts_as_slow_as_one_that_never_arrived():
+    early = replace(rising("sfedhp", None, 20, last=60), rounds=800)
+    assert early.rounds_to("gm", {0: 80.0, 1: 80.0}) == {0: 820, 1: 20}
+
+
+def test_a_run_that_diverged_before_its_first_evaluation_is_judged(study, made):
+    one = study("fig4", table="fig4", **{f"λ={lam}": [experiment()] for lam in (5, 40)})
+    columns = {"gm": [80.0, None], "formula": [1.0, 2.0], "density_global": [1.0, 1.0]}
+    records = [made(one, "λ=5", seed, **columns) for seed in range(2)]
+    ended = made(one, "λ=40", 0, trouble="diverged", **columns)
+    records += [ended, replace(ended, seed=1, curve={})]
+    figure = curves(one, records, whole=True)
+    assert figure[1].tails("gm") == {0: 40.0, 1: 0.0}
+    assert figure[1].rounds_to("gm", {0: 90.0, 1: 90.0}) == {0: 820, 1: 800}
+    claim = judge([], {"fig4": figure})[LAMBDA]
+    assert claim.findings == ("1 true, 1 not run yet", "λ=5 40.0, λ=40 20.0 (diverged)")
+
+
 @pytest.mark.parametrize(
-    ("sparse", "sent", "verdict", "cost"),
+    ("sparse", "sent", "expected"),
     [
-        (90.0, 10.0, "holds", "holds"),
-        (88.0, 10.0, "does not hold", "does not hold"),
-        (90.0, 90.0, "does not hold", "holds"),
-        (70.0, 90.0, "does not hold", "does not hold"),
+        # The bytes, the accuracy with few weights, the cost of sparsity.
+        (90.0, 10.0, ("holds", "holds", "holds")),
+        (89.3, 10.0, ("holds", "does not hold", "holds")),
+        (88.0, 10.0, ("does not hold", "does not hold", "holds")),
+        (90.0, 99.0, ("does not hold", "holds", "holds")),
+        (90.0, 101.0, ("does not hold", "holds", "does not hold")),
+        (70.0, 99.0, ("does not hold", "does not hold", "holds")),
     ],
 )
-def test_bytes_and_accuracy_are_two_halves_of_a_claim(sparse, sent, verdict, cost):
+def test_bytes_and_accuracy_are_two_halves_of_a_claim(sparse, sent, expected):
     steady = (0.0, 0.0, 0.0, 0.0)
     fig3 = [
         curve("pfedme", [90.0], steady, formula=[100.0], sent=[500.0], sent_all=[500.0]),
-        curve("sfedhp dense", [90.5], steady, sent=[100.0], sent_all=[9000.0]),
+        curve("fedavg", [85.0], steady),
+        curve("hierfavg", [80.0], steady, formula=[100.0]),
+        curve("sfedhp dense", [90.5], steady, formula=[100.0], sent=[100.0], sent_all=[9000.0]),
         curve("sfedhp sparse", [sparse], formula=[sent], sent=[sent], density_global=[0.1]),
     ]
     claims = judge([], {"fig3": fig3})
-    assert verdicts(claims, BYTES, SPARSE) == [verdict, cost]
+    assert verdicts(claims, BYTES, SPARSE, SLOWER) == [*expected]
+    assert claims[SPARSE].findings[-1] == f"sparse − dense sFedHP: {sparse + 0.005 - 90.5:+.2f} points"
     assert claims[BYTES].number == f"{100 - sent:.0f} % fewer at {sparse - 90:+.1f} points"
-    assert claims[BYTES].findings[-1].startswith("of that, 80.0 % without any sparsity")
+    assert claims[BYTES].findings[-1].startswith("of these, 80.0 % without any sparsity")
     # All links, and not only the cloud's.
     assert claims[TIERS].verdict == "does not hold"
     assert claims[TIERS].number == "+80 % on the cloud's links, -1700 % on all links"
@@ -270,6 +299,37 @@ def test_records_without_the_bytes_of_all_links_leave_half_of_the_claim_open():
     fig3 = [curve("pfedme", [90.0], sent=[500.0]), curve("sfedhp dense", [90.5], sent=[100.0])]
     claim = judge([], {"fig3": fig3})[TIERS]
     assert (claim.verdict, [cell.outcome for cell in claim.cells]) == ("not decided", ["true", "not run yet"])
+
+
+@pytest.mark.parametrize(("turn", "verdict"), [(40, "holds"), (100, "holds"), (160, "does not hold")])
+def test_sparsity_may_cost_a_tenth_of_the_rounds(turn, verdict):
+    def one(variant, turn, spent):
+        found = rising(variant, *[turn] * 4, last=800)
+        return replace(
+            found, runs={seed: run | {"formula": [spent] * 40} for seed, run in found.runs.items()}
+        )
+
+    fig3 = [one("sfedhp dense", 40, 9.0), one("sfedhp sparse", turn, 1.0)]
+    claim = judge([], {"fig3": fig3})[SLOWER]
+    assert claim.verdict == verdict
+    assert claim.number == f"{turn - 40:+d} rounds, 89 % fewer bytes"
+
+
+def test_the_cost_of_communication_is_that_of_the_others_accuracy():
+    def one(variant, turn, each):
+        found = rising(variant, *[turn] * 4, last=200)
+        spent = [each * place for place in range(1, 11)]
+        return replace(found, runs={seed: run | {"formula": spent} for seed, run in found.runs.items()})
+
+    ours, rival = one("sfedhp", 100, 1.0), one("pfedme", 60, 2.0)
+    claim = judge([], {"fig2": [ours, rival]})[COST]
+    # Five evaluations at 1 against three at 2.
+    assert mean_of(claim.cells[1]) == pytest.approx(100 / 6)
+    assert (claim.cells[1].outcome, claim.verdict) == ("true", "not decided")
+    # What never arrives has sent everything.
+    claim = judge([], {"fig2": [one("sfedhp", None, 1.0), rival]})[COST]
+    assert mean_of(claim.cells[1]) == pytest.approx(100 * (1 - 10 / 6))
+    assert claim.verdict == "does not hold"
 
 
 def trend(values, diverged=(), name="λ", figure="fig4", claim=LAMBDA, **columns):
@@ -285,24 +345,68 @@ def trend(values, diverged=(), name="λ", figure="fig4", claim=LAMBDA, **columns
 
 def test_a_larger_lambda_helps_until_it_explodes():
     rise = {5: 50.0, 15: 60.0, 20: 70.0, 40: 10.0}
-    assert trend(rise, diverged=[40]).verdict == "holds"
-    assert trend(rise, diverged=[40]).findings[-1].endswith("λ=40 10.0; λ=40 diverged")
-    assert trend(rise).verdict == "does not hold"
-    assert trend(rise).findings[-1].endswith("none diverged")
+    stable, exploded = trend(rise), trend(rise, diverged=[40])
+    assert exploded.findings[-1].endswith("λ=20 70.0, λ=40 10.0 (diverged)")
+    assert exploded.cells[-1].line() == "values of λ at which a run diverges: λ=40: true"
+    # One evaluation: at λ = 15 the goal is reached as soon as at λ = 5.
+    assert [cell.outcome for cell in exploded.cells] == [*("true", "true"), *2 * ["not decided"], "true"]
+    assert stable.verdict == "does not hold"
+    assert stable.cells[-1].line() == "values of λ at which a run diverges: none: not decided"
+    # What is not tested is not corrected for.
+    assert exploded.cells[0].p == pytest.approx(4 * exploded.cells[0].difference.p)
 
 
-def test_a_larger_gamma_lowers_accuracy_and_density():
-    def found(gm, density):
+def test_a_larger_lambda_is_also_faster():
+    def figure(*turns):
+        rivals = [rising(f"λ={key}", *turn, last=200) for key, turn in zip((5, 15), turns, strict=True)]
+        return judge([], {"fig4": rivals})[LAMBDA].cells[1]
+
+    assert figure([100, 120, 100, 100], [20] * 4).outcome == "true"
+    assert figure([20] * 4, [100, 120, 100, 100]).outcome == "false"
+
+
+def test_a_larger_gamma_lowers_accuracy_and_bytes():
+    def found(gm, spent):
         found_curves = [
-            curve(f"γ={key}", [gm[key]], (0.0, 0.02 * place, 0.0, 0.0), density_global=[density[key]])
+            curve(
+                f"γ={key}",
+                [gm[key]],
+                (0.0, 0.02 * place, 0.0, 0.0),
+                density_global=[0.1],
+                formula=[spent[key]],
+            )
             for place, key in enumerate(gm)
         ]
-        return judge([], {"fig5": found_curves})[GAMMA].verdict
+        return judge([], {"fig5": found_curves})[GAMMA]
 
     fall = {"0": 90.0, "1e-3": 80.0, "8e-3": 70.0}
-    assert found(fall, {"0": 0.9, "1e-3": 0.5, "8e-3": 0.1}) == "holds"
-    assert found(fall, {"0": 0.9, "1e-3": 0.1, "8e-3": 0.5}) == "does not hold"
-    assert found(fall | {"1e-3": 60.0}, {"0": 0.9, "1e-3": 0.5, "8e-3": 0.1}) == "does not hold"
+    few = {"0": 900.0, "1e-3": 450.0, "8e-3": 90.0}
+    assert found(fall, few).verdict == "holds"
+    # Points and bytes are not mixed.
+    assert found(fall, few).number == (
+        "true in 4 of 4 comparisons; differences +10.0 to +10.0 points, +50.0 to +80.0 %"
+    )
+    assert found(fall, few | {"1e-3": 90.0, "8e-3": 450.0}).verdict == "does not hold"
+    assert found(fall | {"1e-3": 60.0}, few).verdict == "does not hold"
+
+
+def test_what_a_figure_still_lacks_is_counted(study, made):
+    names = ["γ=0", "γ=1e-3", "γ=8e-3", "γ=1e-3 scheduled", "γ=8e-3 scheduled"]
+    one = study("fig5", table="fig5", **{name: [experiment()] for name in names})
+    records = [
+        made(one, name, seed, gm=[90.0 - 10 * place + wobble * place], formula=[100.0 - 50 * place])
+        for place, name in enumerate(names[:2])
+        for seed, wobble in enumerate(WOBBLE)
+    ]
+    records = [replace(each, curve=each.curve | {"density_global": [0.5]}) for each in records]
+    partial = judge([], {"fig5": curves(one, records, whole=True)})[GAMMA]
+    assert partial.findings[0] == "2 true, 4 not run yet"
+    assert partial.verdict == "not decided"
+    assert partial.findings[1].endswith("γ=8e-3: GM not run yet")
+    assert (
+        judge([], {"fig4": curves(replace(one, table="fig4"), [], whole=True)})[LAMBDA].verdict
+        == "not run yet"
+    )
 
 
 @pytest.mark.parametrize(("one", "verdict"), [(160, "holds"), (40, "does not hold"), (20, "does not hold")])

@@ -26,7 +26,7 @@ def test_a_newcomer_gains_by_steps_of_its_own(joining):
     assert found["best"] >= found["global"]
 
 
-def test_where_nobody_is_held_out_there_are_no_newcomers():
+def test_where_no_one_is_held_out_there_are_no_newcomers():
     assert score_newcomers(sfedhp.run(experiment(rounds=1, edge_rounds=1))) == {}
 
 

@@ -39,7 +39,7 @@ def page() -> Page:
     )
 
 
-def test_the_page_stands_alone_and_is_escaped(page):
+def test_the_page_needs_no_other_file_and_is_escaped(page):
     text = page.html()
     assert "A &amp; B." in text
     assert "on &lt;one&gt;" in text
@@ -64,7 +64,8 @@ def test_what_is_not_for_two_minutes_is_folded_and_links_lead_to_it(page):
 
 def test_markdown_has_the_same(page):
     text = page.markdown()
-    assert "| [A claim](#a-claim) | **holds** | true in 2 of 2; +1.0 to +1.0 points | not run yet |" in text
+    number = "true in 2 of 2 comparisons; differences +1.0 to +1.0 points"
+    assert f"| [A claim](#a-claim) | **holds** | {number} | not run yet |" in text
     assert "[T1](#table-1-global-models-balanced), [F3](#figure-3-accuracy" in text
     assert "> A & B." in text
     assert "- on <one>: +1.00 ± 0.25 points (true, p = 0.007)" in text
@@ -86,7 +87,7 @@ def test_the_terminal_has_the_verdicts_of_both_readings():
     table = claims_table([CLAIM, OPEN], [OPEN, CLAIM])
     assert table.heads[-1] == "neighbouring"
     assert table.lines == (
-        ("A claim", "holds", "true in 2 of 2; +1.0 to +1.0 points", "not run yet"),
+        ("A claim", "holds", "true in 2 of 2 comparisons; differences +1.0 to +1.0 points", "not run yet"),
         ("Another", "not run yet", "1 of 1 not run yet", "holds"),
     )
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from statistics import fmean
+from typing import Any
+
 import pytest
 
 from sfedhp.paper import Results, Row, read_results, read_studies
 from sfedhp.paper.agreement import agreement
+from sfedhp.paper.distant_cells import notes
 from tests.support import recompute
 from tests.support.paths import ROOT
 
@@ -79,6 +84,31 @@ def test_as_many_cells_are_near(every: list[recompute.Runs], results: Results, r
     assert len(found.rows) == len(gaps)
     for points in (0.5, 1.0, 2.0, 2.5):
         assert found.within(points) == sum(abs(gap) <= points for gap in gaps)
+
+
+def raw(study: str) -> list[dict[str, Any]]:
+    text = (ROOT / "results" / f"{study}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_notes_on_cells_say_what_the_records_say() -> None:
+    """The figures that `notes.toml` names."""
+    said = {note.text for note in notes()}
+    assert any("72 to 80 after 200 rounds (neighbouring)" in text for text in said)
+    tried = [
+        run["curve"]["pm"][-1]
+        for study in ("table2-neighbouring", "table3-neighbouring")
+        for run in raw(study)
+        if run["words"].endswith("meta_rate=0.001") and run["rounds"] == 200
+    ]
+    assert (round(min(tried)), round(max(tried))) == (72, 80)
+    assert any("best round is FedAvg's to a tenth of a point" in text for text in said)
+    for study in [f"table{table}{reading}" for table in (2, 4, 5) for reading in ("", "-neighbouring")]:
+        best = [
+            fmean(max(run["curve"]["gm"]) for run in raw(study) if run["variant"] == variant)
+            for variant in ("fedavg", "fedprox μ=0.001")
+        ]
+        assert abs(best[0] - best[1]) < 0.1, study
 
 
 def test_the_script_imports_nothing_of_the_package() -> None:

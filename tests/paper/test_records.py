@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from sfedhp.config import to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import locked
 from sfedhp.paper.records import append_records, check_settings, current_commit, read_records
+from sfedhp.paper.studies import STUDIES, read_studies
+from tests.support.paths import ROOT
 from tests.support.small_experiments import experiment
 
 
@@ -25,6 +28,19 @@ def test_a_record_of_other_settings_is_not_taken_for_these(study, made):
         check_settings(
             [replace(before, variants={"fedavg": study(other=[experiment()]).variants["other"]})], records
         )
+
+
+def test_the_tables_runs_of_pfedgp_predict_with_the_chains_of_their_records():
+    """Records from before the option have no such key; they predicted with the chains of training."""
+    names = [name for name in STUDIES if name.startswith("table")]
+    studies = [study for study in read_studies(ROOT / "experiments", names) if "pfedgp" in study.variants]
+    assert len(studies) == 12
+    points = [point for study in studies for point in study.variants["pfedgp"]]
+    assert {to_dict(point.experiment)["algorithm"]["prediction_chains"] for point in points} == {0}
+    records = read_records(ROOT / "results", [study.name for study in studies])
+    runs = [record.config["algorithm"] for record in records if record.variant == "pfedgp"]
+    assert len(runs) >= 22
+    assert {run.get("prediction_chains", 0) for run in runs} == {0}
 
 
 def test_a_line_that_is_no_record_is_named(tmp_path):

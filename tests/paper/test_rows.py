@@ -88,9 +88,7 @@ def test_a_cell_that_is_far_says_when_it_was_reached_and_what_is_known(study, ma
     assert [row.reached for row in rows([collapse], runs)] == [60]
     runs = [made(collapse, "pfedme", seed, gm=[99.0, 99.0], pm=[20.0, 30.0]) for seed in (0, 2)]
     personal, common = distant_cells(rows([collapse], runs)).lines
-    assert personal[-1].startswith(
-        "not reached in 800 rounds, though no other row is above ours; the paper's run"
-    )
+    assert personal[-1].startswith("not reached in 800 rounds; no other row is better; the paper's run")
     assert common[-1].startswith("our curve passes the paper's number at round 20; ")
 
 
@@ -101,7 +99,7 @@ def test_two_kinds_of_statistics_are_explained(sfedhp, made):
     assert [line[0] for line in detail.lines] == ["sFedHP GM (local)", "sFedHP GM (averaged)"]
 
 
-def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_told(sfedhp, made):
+def test_a_value_that_is_missing_is_no_accuracy_and_a_divergence_is_reported(sfedhp, made):
     record = made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[50.0, None], gm_validation=[10.0, None])
     (row,) = rows([sfedhp], [record])
     assert (row.ours_last, row.ours_best, row.diverged) == (0.0, 50.0, 1)

@@ -40,7 +40,7 @@ def test_each_cell_has_an_outcome_and_a_line():
     claim = verdict(ABOVE, BELOW, LEVEL, OPEN, MISSING)
     assert [each.outcome for each in claim.cells] == ["true", "false", "level", "not decided", "not run yet"]
     assert claim.findings == ("1 true, 1 level, 1 not decided, 1 false, 1 not run yet",)
-    assert claim.number == "true in 1 of 4; -5.1 to +5.1 points; 1 of 5 not run yet"
+    assert claim.number == "true in 1 of 4 comparisons; differences -5.1 to +5.1 points; 1 of 5 not run yet"
     assert claim.cells[0].line() == "a cell: +5.10 ± 0.13 points (true, p < 0.001)"
     assert claim.cells[-1].line() == "a cell: not run yet"
 
