@@ -10,11 +10,12 @@ rate of a large float32 matrix product in this run.
 from __future__ import annotations
 
 import argparse
-import time
+import statistics
 from collections.abc import Callable
 from functools import partial
 
 import torch
+from timing import duration
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -79,7 +80,7 @@ class Case:
         return self.by_autograd.gradient(self.models, self.batch)
 
     def by_hand(self, convolution: Convolution | None = None, may_pad: bool = False) -> Tensor:
-        """The stack by hand."""
+        """The stack by the package's own backward pass, without autograd."""
         found, _ = self.convnet.gradient(
             self.models, self.running_stats, self.batch, may_pad=may_pad, convolution=convolution
         )
@@ -105,7 +106,7 @@ class Case:
 def milliseconds(work: Callable[[], object], device: str, repeats: int, captured: bool = False) -> float:
     """The median time of a call; captured: of one out of `STEPS` in a CUDA graph."""
     if device == "cpu":
-        return median([seconds(work) for _ in range(repeats + 1)][1:])
+        return statistics.median([1e3 * duration(work) for _ in range(repeats + 1)][1:])
     if captured:
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -125,19 +126,7 @@ def milliseconds(work: Callable[[], object], device: str, repeats: int, captured
         torch.cuda.synchronize()
         if turn > 1:
             times.append(first.elapsed_time(last))
-    return median(times)
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Milliseconds of one call on the host."""
-    start = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - start)
-
-
-def median(times: list[float]) -> float:
-    """The middle one."""
-    return sorted(times)[len(times) // 2]
+    return statistics.median(times)
 
 
 def tried(work: Callable[[], object], device: str, repeats: int, captured: bool = False) -> str:
@@ -170,7 +159,7 @@ def ways(case: Case) -> dict[str, Callable[[], Tensor]]:
 
 
 def precisely(work: Callable[[], Tensor]) -> Tensor:
-    """The same without TF32, which convolutions otherwise may use."""
+    """The result of a call without TF32, which convolutions otherwise may use."""
     before, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
     try:
         return work()
@@ -219,7 +208,7 @@ def kernels(name: str, device: str) -> None:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print a table of steps for each model and number of clients, and on a GPU the kernels of a step."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

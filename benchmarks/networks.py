@@ -16,13 +16,14 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
+from timing import duration
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -34,7 +35,7 @@ from sfedhp.engine.memory import keep_freed_memory
 from sfedhp.inner.minimize import Descent, minimize
 from sfedhp.nn.network import Network
 from sfedhp.nn.precision import computing
-from sfedhp.nn.presets import MODELS
+from sfedhp.nn.presets import MODELS, Summary
 from sfedhp.nn.task import Task
 from sfedhp.runs.environment import device_of
 
@@ -42,18 +43,32 @@ CLASSES = 10
 
 
 class Transformer(nn.Module):
-    """Tokens, a layer of attention, their mean, and a head."""
+    """Tokens, two layers of attention, their mean, and a head."""
 
     def __init__(self, words: int = 100, width: int = 64):
         super().__init__()
         self.embedding = nn.Embedding(words, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 128, dropout=0.0, batch_first=True)
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of each row."""
+        """Class scores of each row, from the mean over its positions."""
         scores: Tensor = self.head(self.encoder(self.embedding(tokens)).mean(1))
+        return scores
+
+
+class Gated(nn.Module):
+    """The last output of a GRU, and a head."""
+
+    def __init__(self, features: int = 28, hidden: int = 64):
+        super().__init__()
+        self.gru = nn.GRU(features, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, CLASSES)
+
+    def forward(self, series: Tensor) -> Tensor:
+        """Scores of each row."""
+        scores: Tensor = self.head(self.gru(series)[0][:, -1])
         return scores
 
 
@@ -77,7 +92,10 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "cnn-colors": (COLORS, lambda: MODELS["cnn"](COLORS, CLASSES)),
     "vgg": (COLORS, lambda: MODELS["vgg"](COLORS, CLASSES)),
     "resnet-gn": (COLORS, lambda: MODELS["resnet-gn"](COLORS, CLASSES)),
+    "lstm-small": (SERIES, lambda: nn.Sequential(Summary(28, 8), nn.Linear(8, CLASSES))),
     "lstm": (SERIES, lambda: MODELS["lstm"](SERIES, CLASSES)),
+    "gru": (SERIES, Gated),
+    "transformer-small": (WORDS, lambda: Transformer(width=16)),
     "transformer": (WORDS, Transformer),
 }
 
@@ -122,7 +140,7 @@ def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:
     torch.manual_seed(0)
     device, clients, rows = device_of(given.device), given.clients, given.batch_size
     module = make().to(device)
-    if name == "transformer":
+    if shape == WORDS:
         inputs = torch.randint(0, 100, (clients, rows, *shape)).to(device)
     else:
         inputs = torch.rand(clients, rows, *shape).to(device)
@@ -160,11 +178,12 @@ def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:
         times: dict[str, list[float]] = {"stack": [], "loop": []}
         for turn in range(given.pairs + 1):
             for side, work in (("stack", stack), ("loop", loop)):
-                seconds = cpu_seconds_of(work) if given.device == "cpu" else seconds_of(work, given.device)
+                on_cpu = given.device == "cpu"
+                seconds = duration(work, time.process_time) if on_cpu else seconds_of(work, given.device)
                 if turn:
                     times[side].append(seconds)
     theirs = torch.stack([torch.cat([part.flatten() for part in own.parameters()]) for own in modules])
-    own, other = (statistics_of(times[side]) for side in ("stack", "loop"))
+    own, other = (median(times[side]) for side in ("stack", "loop"))
     return {
         "model": name,
         "weights": network.d,
@@ -180,18 +199,6 @@ def measure(name: str, given: argparse.Namespace) -> dict[str, Any]:
         "ratio": other / own,
         "difference": float((torch.cat(ends) - theirs.detach()).abs().max()),
     }
-
-
-def cpu_seconds_of(work: Callable[[], object]) -> float:
-    """Seconds of all threads of this process, which hardly depend on what else the machine does."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
-
-
-def statistics_of(times: list[float]) -> float:
-    """The median."""
-    return statistics.median(times)
 
 
 if __name__ == "__main__":

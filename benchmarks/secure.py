@@ -29,7 +29,7 @@ CLIENTS, ROUNDS = 5, 7
 
 
 class Measured(NamedTuple):
-    """What was seen of one run."""
+    """Time and bytes of an edge round of one run."""
 
     milliseconds: float  # of an edge round, median
     up: float  # bytes of a client in an edge round

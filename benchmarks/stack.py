@@ -57,7 +57,7 @@ class Products(Meter):
 
 
 def experiments(source: Path, device: str, lambdas: tuple[float, ...], seeds: int) -> list[Experiment]:
-    """Those of a stack."""
+    """An experiment for each λ and seed; together they are a stack."""
     first = replace(Case("sfedhp", "dnn", device).experiments(source)[0], engine=EngineOptions())
     methods = [SFedHP(client_proximity=value, edge_proximity=value) for value in lambdas]
     return [replace(first, algorithm=method, seed=seed) for method in methods for seed in range(seeds)]

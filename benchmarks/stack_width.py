@@ -12,9 +12,11 @@ import argparse
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from timing import duration
 
 from sfedhp.bench.arena import circumstances, write_record
 from sfedhp.bench.cases import Case
@@ -63,11 +65,10 @@ def measure(method: str, model: str, rounds: int) -> dict[int, float]:
         taken: dict[int, list[float]] = {width: [] for width in WIDTHS}
         for turn in range(WARMUPS + rounds):
             for width, states in turns.items():
-                began = time.process_time()
-                next(states)
+                seconds = duration(partial(next, states), time.process_time)
                 if turn >= WARMUPS:
-                    taken[width].append((time.process_time() - began) / width)
-    return {width: statistics.median(seconds) for width, seconds in taken.items()}
+                    taken[width].append(seconds / width)
+    return {width: statistics.median(each) for width, each in taken.items()}
 
 
 if __name__ == "__main__":

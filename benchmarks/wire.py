@@ -8,11 +8,10 @@ encode and decode one after the other, on one thread; the best of several runs.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
+from timing import best_seconds
 from torch import Tensor
 
 from sfedhp.wire import decode, encode
@@ -42,16 +41,6 @@ def bound(tensor: Tensor) -> float:
     return float(-(shares * np.log2(shares)).sum() * size + 32 * count) / 8
 
 
-def best_seconds(action: Callable[[], object], repeats: int) -> float:
-    """The shortest time of several runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def row(tensor: Tensor, values: str | None, repeats: int) -> tuple[int, float, float, float]:
     """Bytes, milliseconds of encode and of decode, and MB/s of both together."""
     data = encode(tensor, values=values)
@@ -61,7 +50,7 @@ def row(tensor: Tensor, values: str | None, repeats: int) -> tuple[int, float, f
 
 
 def main() -> None:
-    """Print the two tables."""
+    """Print bytes and times in two tables: by size and density, and by the type of the values."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -26,7 +26,8 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
         base.read_client_data = lambda dataset, index, is_train=True, few_shot=0: rows[index]
     code = importlib.import_module(f"flcore.servers.{_SERVERS[method]}")
     # It counts epochs: as many as hold the wanted number of mini-batches.
-    steps = options.get("local_steps", options.get("local_rounds", options.get("edge_rounds")))
+    steps = options.get("local_steps", options.get("local_rounds", options.get("edge_rounds", 0)))
+    epochs = options.get("local_epochs") or max(1, steps * job["batch_size"] // job["rows"])
     arguments = Namespace(
         model=module,
         algorithm=method,
@@ -34,13 +35,13 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
         device=job["device"],
         num_classes=10,
         global_rounds=1,
-        local_epochs=max(1, steps * job["batch_size"] // job["rows"]),
+        local_epochs=epochs,
         batch_size=job["batch_size"],
         local_learning_rate=options.get("local_rate", options.get("edge_rate")),
         learning_rate_decay=False,
         learning_rate_decay_gamma=0.99,
         num_clients=len(rows),
-        join_ratio=1.0,
+        join_ratio=(job.get("cohort") or len(rows)) / len(rows),
         random_join_ratio=False,
         few_shot=0,
         time_select=False,
@@ -81,4 +82,5 @@ def build(job: dict[str, Any], clients: list[tuple[Tensor, Tensor]], module: nn.
         if method == "pFedMe":
             server.beta_aggregate_parameters()
 
+    step.module = lambda: server.global_model  # type: ignore[attr-defined]
     return step

@@ -1,4 +1,4 @@
-"""Runs an arena: every side a round in turn, then what each round, the whole run and the memory come to."""
+"""Runs an arena: all sides take turns round by round; reports time, accuracy and memory of each side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WARMUPS = 2  # rounds of every side before those that count; on a GPU a round i
 
 @dataclass(frozen=True)
 class Terms:
-    """How an arena is run."""
+    """How an arena is run: device, rounds, threads and precision."""
 
     rounds: int  # that are measured; as many as the arena has: a whole run
     synthetic: bool  # random images of the data's shape
@@ -116,7 +116,7 @@ def circumstances(device: str) -> dict[str, Any]:
 
 
 def write_record(record: dict[str, Any], path: Path) -> None:
-    """Write a record as JSON; its folder is made if there is none."""
+    """Write a record as JSON; creates the folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

@@ -8,15 +8,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from sfedhp.algorithms import FedAvg
 from sfedhp.bench.arenas import Arena
 from sfedhp.bench.client import Parameters, copied, mean
+from sfedhp.bench.worker import accuracy_of
 from sfedhp.config import Experiment
 from sfedhp.core.engine import EngineOptions
+from sfedhp.core.types import Precision
 from sfedhp.data import DataOptions
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
@@ -24,7 +26,6 @@ from sfedhp.nn.precision import computing
 from sfedhp.runs.prepare import prepare
 
 _FOREVER = 10**9  # rounds
-_AT_ONCE = 500  # test rows
 
 
 class Trainer(Protocol):
@@ -40,7 +41,7 @@ class Trainer(Protocol):
 class Ours:
     """This package: FedAvg in its simulator."""
 
-    def __init__(self, arena: Arena, file: Path, device: str, precision: Any, at_once: int):
+    def __init__(self, arena: Arena, file: Path, device: str, precision: Precision, at_once: int):
         self._simulator, self._test = simulation(arena, file, device, precision, at_once)
         self._states: Iterator[State] = self._simulator.run(_FOREVER)
 
@@ -57,9 +58,9 @@ class Ours:
 
 
 class Loop:
-    """One client after the other: a module, an optimizer, and a DataLoader for each."""
+    """A plain loop over the clients: each has a module, an optimizer and a DataLoader."""
 
-    def __init__(self, arena: Arena, file: Path, device: str, precision: Any):
+    def __init__(self, arena: Arena, file: Path, device: str, precision: Precision):
         with np.load(file) as data:
             inputs, labels = pixels(data["inputs"]), torch.from_numpy(data["labels"])
             self._test = (
@@ -115,13 +116,13 @@ def loop(job: Mapping[str, Any]) -> Trainer:
 
 
 def _arena(job: Mapping[str, Any]) -> Arena:
-    """The arena of a job, whose tuples JSON has made lists."""
+    """The arena in a job; JSON turned its tuples into lists."""
     fields = job["arena"]
     return Arena(**{**fields, "shape": tuple(fields["shape"]), "layers": tuple(map(tuple, fields["layers"]))})
 
 
 def simulation(
-    arena: Arena, file: Path, device: str, precision: Any, at_once: int = 0
+    arena: Arena, file: Path, device: str, precision: Precision, at_once: int = 0
 ) -> tuple[Simulator, tuple[Tensor, Tensor]]:
     """The simulator of an arena on the data in a file, and the test rows that its models are scored on."""
     with np.load(file) as data:
@@ -151,13 +152,5 @@ def simulation(
 
 
 def pixels(images: np.ndarray[Any, Any]) -> Tensor:
-    """Images of uint8 as float32 from 0 to 1."""
+    """uint8 images as float32 from 0 to 1."""
     return torch.from_numpy(images).float().div_(255)
-
-
-@torch.no_grad()
-def accuracy_of(module: nn.Module, rows: tuple[Tensor, Tensor]) -> float:
-    """Percent of the rows that a module in evaluation mode gets right."""
-    pieces = zip(*(torch.split(part, _AT_ONCE) for part in rows), strict=True)
-    right = sum(int((module(inputs).argmax(1) == labels).sum()) for inputs, labels in pieces)
-    return 100 * right / len(rows[1])

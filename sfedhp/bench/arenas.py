@@ -1,4 +1,4 @@
-"""Workloads on which others publish their speed, with their protocol, data and network."""
+"""Workloads for which other projects publish their speed, with their protocol, data and network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FEDAVG_CNN: Final[Layers] = (
 
 @dataclass(frozen=True)
 class Arena:
-    """FedAvg on images: who holds how much, how clients train, and for how long."""
+    """A FedAvg workload on images: sizes of the clients, how they train, and for how many rounds."""
 
     name: str
     source: str  # a name of IMAGE_SETS
@@ -50,7 +50,7 @@ class Arena:
     batch_size: int
     rate: float
     evaluation_every: int  # rounds, on all test rows
-    shards: int = 0  # shards per client of the rows sorted by label; 0: rows are dealt at random
+    shards: int = 0  # shards per client of the rows sorted by label; 0: rows are assigned at random
 
     def network(self) -> nn.Module:
         """The network with Glorot's initial weights and biases of zero, the same at every call."""

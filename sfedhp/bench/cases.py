@@ -1,4 +1,4 @@
-"""What is measured: a method on a model, and the synthetic data that every side gets."""
+"""The measured cases: a method on a model, and the synthetic data that every side gets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIT = 0.2  # the share of pixels that are not black, about MNIST's
 
 @dataclass(frozen=True)
 class Case:
-    """A method on a model; the rest is the paper's setting unless something else is asked."""
+    """A method on a model; other fields have the paper's setting by default."""
 
     method: str  # a name of ALGORITHMS, with its default options: R = 20, K = 5, γ = 0
     model: str  # a name of MODELS
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an image: CIFAR-10's for networks with convolutions, else MNIST's."""
+        """The shape of an image: CIFAR-10's for convolutional networks, else MNIST's."""
         return (3, 32, 32) if self.model.startswith("vgg") else (28, 28)
 
     def experiments(self, source: Path) -> list[Experiment]:

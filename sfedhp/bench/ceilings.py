@@ -1,8 +1,7 @@
-"""What this machine can do at best, to hold figures against: copying memory and multiplying matrices."""
+"""The peak speed of this machine, to compare figures with: copying memory and multiplying matrices."""
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from sfedhp.bench.worker import seconds_of
+from sfedhp.runs.environment import cores
 
 _SIDE = 2048  # of the square matrices
 _COPIED = 2**28  # bytes, far more than caches hold
@@ -49,10 +49,9 @@ def _multiplying(device: str) -> float:
 
 
 def machine(device: str) -> str:
-    """What is measured on, in words."""
+    """A description of the machine, in words."""
     where = torch.cuda.get_device_name(device) if device.startswith("cuda") else _processor()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{where}, {cores} cores, torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{where}, {cores()} cores, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def _processor() -> str:

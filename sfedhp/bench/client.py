@@ -1,4 +1,4 @@
-"""A client of the plain loop: a module, an optimizer and a DataLoader, as public code of the field has it."""
+"""A client of the plain loop: a module, an optimizer and a DataLoader, as in most public code."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Client:
             own.data = new.data.clone()
 
     def batch(self) -> Pair:
-        """The loader's next mini-batch; begins again where it ends."""
+        """The loader's next mini-batch; restarts the loader at its end."""
         try:
             inputs, labels = next(self.batches)
         except StopIteration:
@@ -79,13 +79,13 @@ class Client:
         return inputs.to(self.device), labels.to(self.device)
 
     def differentiate(self, batch: Pair) -> None:
-        """Leave the gradient of the loss in the parameters."""
+        """Compute the gradient of the loss into the parameters' `grad`."""
         inputs, labels = batch
         self.optimizer.zero_grad()
         cross_entropy(self.module(inputs), labels).backward()  # type: ignore[no-untyped-call]
 
     def step(self, batch: Pair, center: Parameters) -> None:
-        """One SGD step, pulled to the center where the method pulls."""
+        """One SGD step, with a pull to the center if the method has one."""
         self.differentiate(batch)
         if isinstance(self.optimizer, ProximalSGD):
             self.optimizer.centers = center
@@ -99,7 +99,7 @@ class Client:
 
 
 def copied(parameters: Iterable[Tensor]) -> Parameters:
-    """The same values in memory of their own."""
+    """A copy of the parameters in new memory."""
     return [part.detach().clone() for part in parameters]
 
 

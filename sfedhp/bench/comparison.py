@@ -17,7 +17,7 @@ from sfedhp.bench.rivals import Rival
 from sfedhp.config import to_dict
 
 OURS, LOOP = "sfedhp", "loop"
-# Clients by hundreds under an edge, as many edges as it takes; the first is the paper's federation.
+# Edges and clients per edge; the first is the paper's federation.
 FEDERATIONS = ((4, 5), (2, 100), (20, 100), (200, 100))
 STACKS = (1, 4, 16, 64)  # runs in a batch
 GROWTH_ROWS = 40  # of a client: many clients are to fit in memory
@@ -49,7 +49,7 @@ class Row:
 
 
 def compare(case: Case, rivals: Iterable[Rival], plan: Plan, limits: Ceilings) -> list[Row]:
-    """A row for the loop, and one for each rival that has something to run in this case."""
+    """A row for the loop, and one for each rival that supports this case."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         source = Path(folder) / "data.npz"
         case.write_data(source)
@@ -85,7 +85,7 @@ def own_side(name: str, case: Case, source: Path) -> Side:
 
 
 def row_of(case: Case, timings: Mapping[str, Timing], against: str | None, limits: Ceilings) -> Row:
-    """What was measured of us and of one other side."""
+    """A row with our measurements and those of one other side."""
     own, other = timings[OURS], timings.get(against or "")
     matmul, copy = _shares(own, limits)
     other_matmul, other_copy = _shares(other, limits)

@@ -17,33 +17,21 @@ from torch.nn.functional import normalize
 
 from sfedhp.algorithms import (
     ALGORITHMS,
-    APFL,
-    MTGC,
-    SCAFFOLD,
     Algorithm,
-    Ditto,
-    FedALA,
     FedAvg,
     FedAvgTuned,
-    FedBABU,
-    FedBN,
-    FedDBE,
-    FedDyn,
-    FedPer,
     FedProx,
-    FedRep,
     HeurFedAMP,
     HierFAVG,
     KNNPer,
-    LGFedAvg,
     PerFedAvg,
     PFedGP,
     PFedMe,
     SFedHP,
     SFedHPPlus,
 )
-from sfedhp.bench import loop_today
 from sfedhp.bench.client import Client, Parameters, copied, mean, towards
+from sfedhp.bench.loop_today import CONTROLLED, UPLOADS
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.scalars import number
 from sfedhp.gaussian.classifier import predictive_loss
@@ -246,7 +234,7 @@ def _from_clients(federation: Loop) -> None:
     """A round of a method whose cloud takes the mean, weighted by rows."""
     clients, model = federation.clients, federation.model
     federation.kept = federation.kept or [copied(model) for _ in clients]
-    uploads = _UPLOADS[type(federation.algorithm)](federation.algorithm, clients, model, federation.kept)
+    uploads = UPLOADS[type(federation.algorithm)](federation.algorithm, clients, model, federation.kept)
     federation.model = mean(uploads, [float(client.size) for client in clients])
 
 
@@ -256,25 +244,9 @@ def _with_controls(federation: Loop) -> None:
     edges: Any = federation.edges if algorithm.tiers == 3 else federation.clients
     count = len(edges) if algorithm.tiers == 3 else len(edges) + 1
     federation.kept = federation.kept or [[torch.zeros_like(part) for part in model] for _ in range(count)]
-    (federation.model,) = _CONTROLLED[type(algorithm)](algorithm, edges, model, federation.kept)
+    (federation.model,) = CONTROLLED[type(algorithm)](algorithm, edges, model, federation.kept)
 
 
-_UPLOADS: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
-    Ditto: loop_today.ditto,
-    FedPer: loop_today.partly_personal,
-    FedRep: loop_today.partly_personal,
-    LGFedAvg: loop_today.partly_personal,
-    FedBN: loop_today.partly_personal,
-    FedBABU: loop_today.fedbabu,
-    APFL: loop_today.apfl,
-    FedALA: loop_today.fedala,
-    FedDBE: loop_today.feddbe,
-}
-_CONTROLLED: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
-    FedDyn: loop_today.feddyn,
-    SCAFFOLD: loop_today.scaffold,
-    MTGC: loop_today.mtgc,
-}
 _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
     FedAvg: _two_tiers,
     FedProx: _two_tiers,
@@ -287,8 +259,8 @@ _ROUNDS: dict[type[Algorithm], Callable[[Loop], None]] = {
     SFedHPPlus: _sfedhp,
     FedAvgTuned: _two_tiers,
     KNNPer: _two_tiers,
-    **dict.fromkeys(_UPLOADS, _from_clients),
-    **dict.fromkeys(_CONTROLLED, _with_controls),
+    **dict.fromkeys(UPLOADS, _from_clients),
+    **dict.fromkeys(CONTROLLED, _with_controls),
 }
 # The names of the methods that the loop can run.
 METHODS = tuple(name for name, kind in ALGORITHMS.items() if kind in _ROUNDS)

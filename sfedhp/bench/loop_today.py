@@ -1,4 +1,4 @@
-"""Rounds of today's methods as a plain loop over the clients, beside those of `bench.loop`.
+"""Rounds of the methods beyond the paper's as a plain loop over the clients; see `bench.loop`.
 
 As in public code, a client's gradient is what autograd leaves in its module's parameters, and each method
 changes it before the step. Methods under edges, schedules and other options than the defaults are not here.
@@ -6,7 +6,7 @@ changes it before the step. Methods under edges, schedules and other options tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,12 +17,16 @@ from sfedhp.algorithms import (
     APFL,
     MTGC,
     SCAFFOLD,
+    Algorithm,
     Ditto,
     FedALA,
     FedBABU,
+    FedBN,
     FedDBE,
     FedDyn,
+    FedPer,
     FedRep,
+    LGFedAvg,
 )
 from sfedhp.algorithms.partly_personal import PartlyPersonal
 from sfedhp.bench.client import Client, Pair, Parameters, copied, mean
@@ -48,7 +52,7 @@ def ditto(
 def partly_personal(
     algorithm: PartlyPersonal, clients: list[Client], model: Parameters, kept: list[Parameters]
 ) -> list[Parameters]:
-    """The same for FedPer, FedRep, LG-FedAvg and FedBN: one part is sent, the other kept."""
+    """A round of FedPer, FedRep, LG-FedAvg or FedBN: one part is sent, the other kept."""
     own = in_part(clients[0].module, algorithm.own)
     rate, uploads = number(algorithm.local_rate), []
     for place, client in enumerate(clients):
@@ -66,7 +70,7 @@ def partly_personal(
 def fedbabu(
     algorithm: FedBABU, clients: list[Client], model: Parameters, kept: list[Any]
 ) -> list[Parameters]:
-    """The same for FedBABU: the body alone moves."""
+    """A round of FedBABU: clients train only the body."""
     body, rate = in_part(clients[0].module, "body"), number(algorithm.local_rate)
     return [
         descend(client, model, draws(client, algorithm.local_steps), rate, moving=body) for client in clients
@@ -74,7 +78,7 @@ def fedbabu(
 
 
 def apfl(algorithm: APFL, clients: list[Client], model: Parameters, kept: list[Any]) -> list[Parameters]:
-    """The same for APFL: two gradients a step, and the share from the first."""
+    """A round of APFL: two gradients a step, and the share from the first."""
     rate, uploads = number(algorithm.local_rate), []
     for place, client in enumerate(clients):
         own, share = kept[place] if isinstance(kept[place], tuple) else (kept[place], number(algorithm.share))
@@ -96,7 +100,7 @@ def apfl(algorithm: APFL, clients: list[Client], model: Parameters, kept: list[A
 
 
 def fedala(algorithm: FedALA, clients: list[Client], model: Parameters, kept: list[Any]) -> list[Parameters]:
-    """The same for FedALA: weights of the head are learnt before the steps."""
+    """A round of FedALA: a client trains the mixing weights of the head before its steps."""
     head, rate, uploads = in_part(clients[0].module, "head"), number(algorithm.local_rate), []
     for place, client in enumerate(clients):
         fresh = (kept[place], [torch.ones_like(part) for part in model])
@@ -118,7 +122,7 @@ def fedala(algorithm: FedALA, clients: list[Client], model: Parameters, kept: li
 
 
 def feddbe(algorithm: FedDBE, clients: list[Client], model: Parameters, kept: list[Any]) -> list[Parameters]:
-    """The same for FedDBE; `kept` ends with the consensus, which is there after the first round."""
+    """A round of FedDBE; `kept` ends with the consensus, which is known after the first round."""
     rate, share, uploads, measured = number(algorithm.local_rate), number(algorithm.mean_share), [], []
     consensus = kept[len(clients)] if len(kept) > len(clients) else None
     for place, client in enumerate(clients):
@@ -173,7 +177,7 @@ def feddyn(
 def scaffold(
     algorithm: SCAFFOLD, clients: list[Client], model: Parameters, kept: list[Parameters]
 ) -> list[Parameters]:
-    """The same for SCAFFOLD; `kept` are the clients' controls, and the cloud's at the end."""
+    """A round of SCAFFOLD; `kept` are the clients' control variates, and the cloud's at the end."""
     rate, steps, models, cloud = number(algorithm.local_rate), algorithm.local_steps, [], kept[-1]
     for place, client in enumerate(clients):
         linear = [one - two for one, two in zip(cloud, kept[place], strict=True)]
@@ -189,7 +193,7 @@ def scaffold(
 def mtgc(
     algorithm: MTGC, edges: list[list[Client]], model: Parameters, kept: list[Parameters]
 ) -> list[Parameters]:
-    """The same for MTGC; `kept` are the corrections y_j of the edges."""
+    """A round of MTGC; `kept` are the corrections y_j of the edges."""
     rate, steps, models = number(algorithm.local_rate), algorithm.local_steps, []
     for place, clients in enumerate(edges):
         here, own = model, [[torch.zeros_like(part) for part in model] for _ in clients]
@@ -220,7 +224,7 @@ def descend(
     linear: Parameters | None = None,
     moving: Sequence[bool] | None = None,
 ) -> Parameters:
-    """SGD from a model on the loss, with a pull to a center and a linear term; some parameters may rest."""
+    """SGD from a model, with a pull to a center and a linear term; some parameters may be fixed."""
     client.receive(start)
     for batch in batches:
         client.differentiate(batch)
@@ -264,5 +268,25 @@ def chosen(inside: Sequence[bool], one: Parameters, other: Parameters) -> Parame
 
 
 def _corrected(control: Parameters, model: Parameters, average: Parameters, time: float) -> Parameters:
-    """A control that learns by how much a model drifts from the mean."""
+    """The control variate after a step, from the drift of a model from the mean."""
     return [old + (now - all_) / time for old, now, all_ in zip(control, model, average, strict=True)]
+
+
+# Set by methods: what clients send; the cloud averages it, weighted by rows.
+UPLOADS: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
+    Ditto: ditto,
+    FedPer: partly_personal,
+    FedRep: partly_personal,
+    LGFedAvg: partly_personal,
+    FedBN: partly_personal,
+    FedBABU: fedbabu,
+    APFL: apfl,
+    FedALA: fedala,
+    FedDBE: feddbe,
+}
+# By methods: the next model of the cloud.
+CONTROLLED: dict[type[Algorithm], Callable[..., list[Parameters]]] = {
+    FedDyn: feddyn,
+    SCAFFOLD: scaffold,
+    MTGC: mtgc,
+}

@@ -1,4 +1,4 @@
-"""Each side in a process of its own, timed in turn, so that a busy machine slows all of them alike."""
+"""Times each side in its own process, in turn, so that a busy machine slows all of them equally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 
 class Plan(NamedTuple):
-    """How often things are measured."""
+    """How many rounds are measured, and with how many threads."""
 
     pairs: int = 5  # measured rounds of every side, in turn; the median counts
     warmups: int = 2  # rounds before them
@@ -29,21 +29,21 @@ class Plan(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """What was measured of a side."""
+    """The measurements of one side."""
 
     seconds: float  # a round: the median, with the better number of threads
     threads: int
     peak_bytes: int
     rounds: int  # that the median is of
-    operations: int | None  # of a round's matrix products, by formula; None where it was not counted
+    operations: int | None  # of a round's matrix products, by formula; None if not counted
     bytes: int | None  # that a round's operations touch, by formula
 
 
 class Side:
-    """A process that runs one side's rounds when asked."""
+    """A process that runs one side's rounds on request."""
 
     def __init__(self, name: str, job: Mapping[str, Any], python: str = sys.executable):
-        """Start it.
+        """Start the process.
 
         Args:
             name: for messages.
@@ -81,7 +81,7 @@ class Side:
         return float(answer["seconds"])
 
     def accuracy(self) -> tuple[float, float]:
-        """Percent of the test rows that the model gets right now, and the seconds of finding out."""
+        """The model's current test accuracy in percent, and the seconds of the evaluation."""
         answer = self._ask({"accuracy": True})
         return float(answer["accuracy"]), float(answer["seconds"])
 

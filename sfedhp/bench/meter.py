@@ -16,11 +16,11 @@ _PICKING = {"index", "index_select", "gather", "embedding", "take"}
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, adds up what every torch operation does.
+    """A context manager that counts the work of every torch operation.
 
     `operations` are the multiplications and additions of matrix products, convolutions and factorizations;
-    elementwise arithmetic is not counted. `bytes` are the sizes of what operations are given and give, each
-    once an operation: an upper bound of the traffic to memory, since much of it stays in caches.
+    elementwise arithmetic is not counted. `bytes` are the sizes of the inputs and outputs of operations, once
+    per operation: an upper bound of the memory traffic, because much of it stays in caches.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of the elements that are really there: along an axis of stride 0 there is one."""
+    """Bytes of the elements in memory: along an axis of stride 0 there is only one."""
     lengths = (size if step else 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return math.prod(lengths) * tensor.element_size()
 
@@ -70,7 +70,7 @@ def _convolution(given: list[Tensor], gives: list[Tensor]) -> int:
 
 
 def _convolution_backward(given: list[Tensor], gives: list[Tensor]) -> int:
-    """As much as the forward for the weight's gradient, and again for the input's where it is asked for."""
+    """The forward's operations for the weight's gradient, and again for the input's if needed."""
     grads, weight = given[0], given[2]
     asked = sum(1 for part in gives if part.ndim == grads.ndim)
     return asked * 2 * grads.numel() * math.prod(weight.shape[1:])

@@ -13,7 +13,7 @@ from sfedhp.engine.population import KeyedRows, Population
 from sfedhp.nn.models import build
 from sfedhp.runs.environment import device_of
 
-_POOL = 10_000  # rows of which every client holds some
+_POOL = 10_000  # rows; every client has some of them
 _SHAPE, _CLASSES, _ROWS, _BATCH, _STEPS = (1, 28, 28), 10, 20, 10, 5
 
 
@@ -35,10 +35,10 @@ class Round:
         self._turn = 0
 
     def __call__(self) -> None:
-        """Run a round."""
+        """Run one cloud round of the population."""
         next(self._rounds)
 
     def accuracy(self) -> float:
-        """No score: draws the clients of a round, so that the worker times it."""
+        """Returns no score; samples the clients of a round, so that the worker times the sampling."""
         self._turn += 1
         return float(len(self._population.drawn(self._turn)))

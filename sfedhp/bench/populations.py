@@ -22,7 +22,7 @@ class PopulationRow:
     model: str
     clients: int
     cohort: int
-    seconds_per_round: float  # the median
+    seconds_per_round: float  # the median; on a CPU seconds of the CPU, by one thread
     draw_seconds: float  # of them to draw the clients
     small_seconds_per_round: float  # of a population of `SMALL`
     ratio: float  # without the draws
@@ -37,10 +37,9 @@ def run_population(
     device: str,
     *,
     rounds: int,
-    threads: int,
     report: Callable[[str], None],
 ) -> PopulationRow:
-    """Rounds of both populations in turn, each in a process of its own.
+    """Rounds of both populations in turn, each in a process of its own with one thread.
 
     Args:
         model: a name of MODELS that takes images of 28 × 28.
@@ -48,7 +47,6 @@ def run_population(
         cohort: clients of a round.
         device: that computes.
         rounds: measured of each.
-        threads: of each process.
         report: called with a line when both are ready.
     """
     with ExitStack() as stack:
@@ -58,6 +56,7 @@ def run_population(
             "model": model,
             "cohort": cohort,
             "device": device,
+            "cpu_seconds": device == "cpu",
         }
         sides = {
             count: stack.enter_context(Side(f"{count} clients", {**job, "clients": count}))
@@ -68,7 +67,7 @@ def run_population(
         draws: dict[int, list[float]] = {count: [] for count in sides}
         for turn in range(_WARMUPS + rounds):
             for count, side in sides.items():
-                seconds, draw = side.round(threads), side.accuracy()[1]
+                seconds, draw = side.round(threads=1), side.accuracy()[1]
                 if turn >= _WARMUPS:
                     times[count].append(seconds)
                     draws[count].append(draw)

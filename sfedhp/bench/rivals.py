@@ -1,4 +1,4 @@
-"""Other code bases to measure beside this one: how they are described, named and found.
+"""Other code bases to compare with: how they are described, named and found.
 
 Their adapters are not part of the package: they are in a folder with a `rivals.toml`, such as
 `benchmarks/rivals` of the repository.
@@ -28,7 +28,7 @@ OF_CLONE: Final = Path(__file__).parents[2] / "benchmarks" / "rivals"
 
 
 class Kind(NamedTuple):
-    """What an entry of a `rivals.toml` says of a rival."""
+    """One entry of a `rivals.toml`: what is known about a rival."""
 
     adapter: Path  # the file whose `build(job, clients, module)` returns what runs a round
     given_by: Literal["folder", "python"]  # a checkout, or an interpreter where it is installed
@@ -36,6 +36,7 @@ class Kind(NamedTuple):
     methods: Mapping[str, str]  # our name of a method: what the rival runs
     unused: tuple[str, ...]  # modules it imports only to read its files, to evaluate and to write results
     arenas: bool = False  # whether its adapter runs arenas too
+    processes: int = 1  # that share its work
 
 
 class Rival(NamedTuple):
@@ -46,7 +47,7 @@ class Rival(NamedTuple):
     kind: Kind
 
     def runs(self, case: Case) -> str | None:
-        """What it runs in this case, or None where it has nothing that fits."""
+        """The rival's program for this case; None if it does not support the case."""
         if case.model.startswith("vgg") or (case.device != "cpu" and self.kind.given_by == "python"):
             return None
         return self.kind.methods.get(case.method)
@@ -60,6 +61,7 @@ class Rival(NamedTuple):
             "function": "build",
             "device": case.device,
             "unused": self.kind.unused,
+            "processes": self.kind.processes,
             "folder": self.path if by_folder else None,
             "method": self.runs(case),
             "options": config["algorithm"],
@@ -89,6 +91,7 @@ class Rival(NamedTuple):
             "function": "build",
             "device": device,
             "unused": self.kind.unused,
+            "processes": self.kind.processes,
             "folder": self.path if self.kind.given_by == "folder" else None,
             "method": self.kind.methods["fedavg"],
             "options": {"local_epochs": arena.epochs, "local_rate": arena.rate},
@@ -121,12 +124,13 @@ def read_kinds(folder: Path) -> dict[str, Kind]:
     described = tomllib.loads((folder / FILE).read_text(encoding="utf-8"))
     return {
         name: Kind(
-            adapter=folder.absolute() / f"{name}.py",
+            adapter=folder.absolute() / f"{entry.get('adapter', name)}.py",
             given_by=entry["given_by"],
             holds=entry["holds"],
             methods=entry["methods"],
             unused=tuple(entry.get("unused", ())),
             arenas=bool(entry.get("arenas")),
+            processes=entry.get("processes", 1),
         )
         for name, entry in described.items()
     }
@@ -156,7 +160,7 @@ def parse(word: str, kinds: Mapping[str, Kind]) -> Rival:
 
 
 def installed(given: Iterable[Rival], kinds: Mapping[str, Kind]) -> list[Rival]:
-    """Those that can be imported here, besides the given ones."""
+    """The rivals that can be imported here, besides the given ones."""
     known = {rival.name for rival in given}
     return [
         Rival(name, sys.executable, kind)

@@ -24,7 +24,7 @@ _FOREVER = 10**9  # rounds
 
 
 class Stacked(NamedTuple):
-    """What all clients train on."""
+    """The training rows of all clients, as one stack."""
 
     inputs: Tensor  # (edges, clients, rows, *shape)
     labels: Tensor  # (edges, clients, rows)

@@ -1,8 +1,8 @@
-"""A process that runs rounds of one side and times them: one line of JSON a request, one an answer.
+"""A process that runs and times rounds of one side; requests and replies are single lines of JSON.
 
-It is run by its path and imports torch alone, so that it also works with the interpreter of a rival's own
-environment, in which this package is not installed. A side is a function in some file: it gets the job and
-returns what runs one round.
+It is run by its path and imports only torch, so that it also works in a rival's own environment, in which
+this package is not installed. A side is a function in some file: it gets the job and returns a function that
+runs one round.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn
 
 _STATUS = Path("/proc/self/status")
+_AT_ONCE = 500  # test rows
 
 
 class Memory:
-    """How much memory is taken beyond what was taken when this was made.
+    """The memory in use beyond that at the creation of this object.
 
     On a GPU torch counts it. Elsewhere it is the resident memory's peak, which Linux can be asked to forget;
     where it cannot, it is counted from the peak so far.
@@ -72,6 +73,8 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     torch.ones(64, 64, device=job["device"]).mm(torch.ones(64, 64, device=job["device"]))
     memory = Memory(job["device"])
     step = make(job, *_problem(job)) if "data" in job else make(job)
+    tests = _test_rows(job) if "layers" in job else None
+    clock = time.process_time if job.get("cpu_seconds") else time.perf_counter
     _answer(answers, ready=True)
     for line in requests:
         request = json.loads(line)
@@ -79,15 +82,15 @@ def serve(requests: TextIO, answers: TextIO) -> None:
             _answer(answers, **_counted(step))
         elif "accuracy" in request:
             scored: list[float] = []
-            seconds = seconds_of(partial(_score, step, scored), job["device"])
+            seconds = seconds_of(partial(_score, step, tests, scored), job["device"], clock)
             _answer(answers, accuracy=scored[0], seconds=seconds)
         else:
             torch.set_num_threads(request["threads"])
-            _answer(answers, seconds=seconds_of(step, job["device"]), peak_bytes=memory.peak())
+            _answer(answers, seconds=seconds_of(step, job["device"], clock), peak_bytes=memory.peak())
 
 
 def _stub_missing(names: Iterable[str]) -> None:
-    """Let modules that are not installed be imported as stubs; nothing that is measured uses them."""
+    """Import missing modules as stubs; the measured code does not use them."""
     for name in names:
         try:
             importlib.import_module(name)
@@ -126,6 +129,14 @@ def _problem(job: dict[str, Any]) -> tuple[list[tuple[Tensor, Tensor]], nn.Modul
     return [(pixels[held], torch.from_numpy(labels[held])) for held in rows], network
 
 
+def _test_rows(job: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The test rows of an arena, on the device."""
+    with np.load(job["data"]) as file:
+        inputs, labels = file["test_inputs"], file["test_labels"]
+    pixels = torch.from_numpy(inputs.astype("float32") / 255)
+    return pixels.to(job["device"]), torch.from_numpy(labels).to(job["device"])
+
+
 def _counted(step: Callable[[], object]) -> dict[str, int]:
     """Operations and bytes of a round, counted by formula."""
     from sfedhp.bench.meter import Meter
@@ -136,23 +147,38 @@ def _counted(step: Callable[[], object]) -> dict[str, int]:
     return {"operations": meter.operations, "bytes": meter.bytes}
 
 
-def seconds_of(work: Callable[[], object], device: str) -> float:
-    """How long a piece of work takes, to its end on the device."""
+def seconds_of(
+    work: Callable[[], object], device: str, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The time of a piece of work until the device has finished it, by a clock of `time`."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
     wait()
-    began = time.perf_counter()
+    began = clock()
     work()
     wait()
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def _score(step: Any, scored: list[float]) -> None:
-    """Append the accuracy of a side's model."""
-    scored.append(step.accuracy())
+@torch.no_grad()
+def accuracy_of(module: nn.Module, rows: tuple[Tensor, Tensor]) -> float:
+    """The accuracy of a module in evaluation mode, in percent."""
+    pieces = zip(*(torch.split(part, _AT_ONCE) for part in rows), strict=True)
+    right = sum(int((module(inputs).argmax(1) == labels).sum()) for inputs, labels in pieces)
+    return 100 * right / len(rows[1])
+
+
+def _score(step: Any, tests: tuple[Tensor, Tensor] | None, scored: list[float]) -> None:
+    """Append the accuracy of a side's model; of a rival, that of the module that it trains, on these rows."""
+    if tests is None:
+        scored.append(step.accuracy())
+        return
+    module = step.module()
+    scored.append(accuracy_of(module.eval(), tests))
+    module.train()
 
 
 def _nothing() -> None:
-    """Nothing to wait for: a CPU computes before it returns."""
+    """Does nothing: on a CPU, operations are finished when they return."""
 
 
 def _answer(answers: TextIO, **answer: Any) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -15,8 +14,8 @@ from sfedhp.bench.arena import Entry, Terms, record_of, run_arena, write_record
 from sfedhp.bench.arena_sides import Loop, pixels, simulation
 from sfedhp.bench.arenas import ARENAS, Arena
 from sfedhp.bench.rivals import OF_CLONE, Rival, read_kinds
-from sfedhp.cli import main
 from sfedhp.core.errors import InputError
+from tests.support.invoking import invoke
 
 LAYERS = (("Conv2d", 1, 2, 3), ("ReLU",), ("Flatten",), ("Dropout", 0.25), ("Linear", 32, 10))
 TINY = Arena("tiny", "mnist", (1, 6, 6), LAYERS, 6, 5, 2, 4, 2, 2, 0.1, 2)
@@ -98,6 +97,7 @@ def test_the_loop_learns(data: Path):
     assert loop.accuracy() > before + 10
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_measured_and_fewer_rounds_are_extrapolated(tmp_path: Path):
     said: list[str] = []
     entries = run_arena(TINY, TERMS, [], said.append)
@@ -129,20 +129,20 @@ def test_a_rival_without_an_adapter_for_arenas_is_refused(data: Path):
 def test_the_command_prints_a_table_and_writes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(ARENAS, "flute-lr-mnist", replace(TINY, name="flute-lr-mnist"))
     words = ["bench", "--arena", "flute-lr-mnist", "--synthetic", "--rounds", "1", "--no-loop"]
-    done = CliRunner().invoke(main, [*words, "--record", str(tmp_path / "record.json")])
+    done = invoke(*words, "--record", str(tmp_path / "record.json"))
     assert done.exit_code == 0, done.output
     assert "≈" in done.output
     assert "6 clients × 5 rows, 2 a round, 2 local epochs" in done.output
     assert (tmp_path / "record.json").exists()
-    assert CliRunner().invoke(main, [*words, "--cohort", "7"]).exit_code == 2
+    assert invoke(*words, "--cohort", "7").exit_code == 2
 
 
 def test_the_command_measures_a_population(tmp_path: Path):
     words = ["bench", "--population", "5000", "--models", "mlr", "--cohort", "3", "--rounds", "2"]
-    done = CliRunner().invoke(main, [*words, "--record", str(tmp_path / "record.json")])
+    done = invoke(*words, "--record", str(tmp_path / "record.json"))
     assert done.exit_code == 0, done.output
     assert "5,000" in done.output
     (row,) = json.loads((tmp_path / "record.json").read_text())["rows"]
     assert (row["clients"], row["cohort"], row["rounds"]) == (5000, 3, 2)
     assert 0 < row["draw_seconds"] < row["seconds_per_round"] < 60
-    assert CliRunner().invoke(main, [*words[:5], "--cohort", "1001"]).exit_code == 2
+    assert invoke(*words[:5], "--cohort", "1001").exit_code == 2

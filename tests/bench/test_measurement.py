@@ -117,6 +117,7 @@ def test_two_processes_make_a_row() -> None:
     assert json.loads(json.dumps(asdict(row)))["algorithm"] == "perfedavg"
 
 
+@pytest.mark.slow
 def test_growth_shows_more_clients_then_more_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "FEDERATIONS", ((2, 11),))
     monkeypatch.setattr(comparison, "STACKS", (2,))

@@ -11,16 +11,19 @@ import io
 import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from sfedhp.bench import rivals, worker
+from sfedhp.bench.arenas import ARENAS, Arena
 from sfedhp.bench.cases import Case
 from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, layer_widths, parse, read_kinds
 from sfedhp.config import to_dict
@@ -35,9 +38,9 @@ def made(name: str, path: str) -> Rival:
 
 
 def test_every_rival_has_an_adapter_and_a_folder_without_any_says_where_they_are(tmp_path: Path) -> None:
-    assert list(KINDS) == ["pfedme", "pfllib", "pfl", "fluke", "flower"]
+    assert list(KINDS) == ["pfedme", "pfllib", "pfl", "pfl-5", "fluke", "flower"]
     assert all(kind.adapter.is_file() for kind in KINDS.values())
-    assert {path.stem for path in OF_CLONE.glob("*.py")} == KINDS.keys()
+    assert {*OF_CLONE.glob("*.py")} == {kind.adapter for kind in KINDS.values()}
     assert not has_adapters(tmp_path)
     with pytest.raises(InputError, match="not installed with the package") as refusal:
         read_kinds(tmp_path)
@@ -47,7 +50,7 @@ def test_every_rival_has_an_adapter_and_a_folder_without_any_says_where_they_are
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("nothing", "--rival nothing is not known: use pfedme, pfllib, pfl, fluke, flower."),
+        ("nothing", "--rival nothing is not known: use pfedme, pfllib, pfl, pfl-5, fluke, flower."),
         ("pfedme", "is not installed here: write --rival pfedme=PATH with a checkout of it."),
         ("flower", "is not installed here: write --rival flower=PATH with the interpreter"),
         ("pfedme=.", "there is no FLAlgorithms in that folder"),
@@ -71,8 +74,8 @@ def test_rivals_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert given == made("pfedme", str(tmp_path))
     assert parse("pfl", KINDS) == made("pfl", sys.executable)
     assert parse(f"fluke={sys.executable}", KINDS).path == sys.executable
-    assert installed([given], KINDS) == [made("pfl", sys.executable)]
-    assert installed([made("pfl", "elsewhere")], KINDS) == []
+    assert installed([given], KINDS) == [made("pfl", sys.executable), made("pfl-5", sys.executable)]
+    assert installed([made("pfl", "elsewhere"), made("pfl-5", "elsewhere")], KINDS) == []
 
 
 def test_a_rival_runs_what_it_has() -> None:
@@ -215,6 +218,40 @@ def test_pfllib(method: str, theirs: str, module: str, talk: Talk, monkeypatch: 
     assert str(Path("checkout") / "system") in sys.path
 
 
+def test_pfllib_in_an_arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the epochs and the share of clients; the worker scores the module that it trains."""
+    arena = Arena("tiny", "mnist", (1, 28, 28), ARENAS["flute-lr-mnist"].layers, 4, 20, 2, 3, 2, 10, 0.03, 1)
+    data, initial = tmp_path / "data.npz", tmp_path / "initial.pt"
+    arena.write_data(data, synthetic=True)
+    torch.save(arena.network().state_dict(), initial)
+    given: list[Namespace] = []
+
+    def make(arguments: Namespace, times: int) -> Server:
+        given.append(arguments)
+        server = Server()
+        server.log = []
+        server.global_model = arguments.model
+        server.select_clients = lambda: [SimpleNamespace(train=lambda: None)]
+        return server
+
+    for name in ("flcore.clients.clientbase", "flcore.servers.serverbase"):
+        stand_in(monkeypatch, name)
+    stand_in(monkeypatch, "flcore.servers.serveravg", FedAvg=make)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(rivals, "Side", lambda name, job, python: sent.append(job))
+    made("pfllib", "checkout").arena_side(arena, "cpu", data, initial)
+    answers = io.StringIO()
+    requests = [*sent, {"threads": 1}, {"accuracy": True}]
+    worker.serve(io.StringIO("".join(json.dumps(request) + "\n" for request in requests)), answers)
+    told = [json.loads(line) for line in answers.getvalue().splitlines()]
+    assert (given[0].local_epochs, given[0].join_ratio, given[0].batch_size) == (2, 0.5, 10)
+    with np.load(data) as file:
+        images = torch.from_numpy(file["test_inputs"].astype("float32") / 255)
+        right = arena.network()(images).argmax(1).numpy() == file["test_labels"]
+    assert told[2]["accuracy"] == pytest.approx(100 * right.mean())
+
+
 class Recorded:
     """Something that is made, and remembers how."""
 
@@ -257,6 +294,60 @@ def test_pfl(method: str, talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert network.metrics(torch.ones(2, 28, 28), torch.tensor([0, 1]))["loss"].words == (2 * loss.item(), 2)
     assert backend.options["training_data"].words[0]("1").words[0][0].shape == (40, 28, 28)
     assert ("mu" in runs[0][0][0].options) == (method == "fedprox")
+
+
+FAKE_PFL = '''
+import os
+from pathlib import Path
+
+
+class Anything:
+    """Takes what it is given; `run` notes the process and the iteration."""
+
+    def __init__(self, *words, **options):
+        self.options = options
+
+    def run(self, parameters, *words, **options):
+        iteration = parameters.options["central_num_iterations"]
+        addresses = os.environ["PFL_WORKER_ADDRESSES"].split(",")
+        Path(os.environ["NOTES"], f"{os.environ['PFL_WORKER_RANK']}-{iteration}-{len(addresses)}").touch()
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Anything
+'''
+
+
+PFL_MODULES = (
+    *("model.pytorch", "data.pytorch", "data.federated_dataset", "data.sampling", "aggregate.simulate"),
+    *("hyperparam.base", "algorithm.base", "algorithm.federated_averaging"),
+)
+
+
+@pytest.mark.slow
+def test_processes_of_pfl_run_every_round_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made("pfl-5", "").kind.processes == 5
+    for name in PFL_MODULES:
+        module = tmp_path / "pfl" / f"{name.replace('.', '/')}.py"
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(FAKE_PFL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NOTES", str(notes := tmp_path / "notes"))
+    notes.mkdir()
+    case = Case("fedavg", "mlr", edges=1, clients_per_edge=2, rows=4, batch_size=2)
+    source = tmp_path / "data.npz"
+    case.write_data(source)
+    wanted = {f"{rank}-{turn}-2" for rank in (0, 1) for turn in (1, 2)}
+    rival = Rival("pfl-2", sys.executable, KINDS["pfl-5"]._replace(processes=2))
+    with rival.side(case, source) as side:
+        side.round(1)
+        side.round(1)
+        deadline = time.monotonic() + 60
+        while {path.name for path in notes.iterdir()} != wanted and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert {path.name for path in notes.iterdir()} == wanted
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])
@@ -329,7 +420,7 @@ def test_flower(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     del sys.modules["bench_rows"]
 
 
-def test_a_gate_that_nobody_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_does_not_finish_in_time_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_ins = {"flwr.client": "NumPyClient", "flwr.common": "_", "flwr.server": "_", "flwr.simulation": "_"}
     for name, part in stand_ins.items():
         stand_in(monkeypatch, name, **{part: object})
