@@ -1,7 +1,7 @@
 """Personalized federated learning on three tiers: clients, edge servers, a cloud.
 
-The public names are those of `__all__`. Public by package are also `sfedhp.data`, `sfedhp.wire`,
-`sfedhp.theory`, `sfedhp.checks` and `sfedhp.paper`; everything else may change without notice.
+The public names are those in `__all__`, and those of the packages `sfedhp.data`, `sfedhp.wire`,
+`sfedhp.theory`, `sfedhp.checks` and `sfedhp.paper`. Everything else may change without notice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m sfedhp` is the command `sfedhp`."""
+"""Run the command `sfedhp` with `python -m sfedhp`."""
 
 from sfedhp.cli import main
 

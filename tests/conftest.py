@@ -27,6 +27,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.fixture
+def becoming(monkeypatch):
+    """The processes that a command would have become: program, words and environment of each."""
+    become = []
+    monkeypatch.setattr("sfedhp.cli.roles.os.execve", lambda *given: become.append(given))
+    return become
+
+
+@pytest.fixture
 def case():
     """A small federation of clients of different sizes."""
     return problem()

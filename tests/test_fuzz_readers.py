@@ -10,6 +10,7 @@ fuzz_readers = load_tool("fuzz_readers")
 INPUTS = 2500  # on all readers together
 
 
+@pytest.mark.no_cover  # runs lines that other tests cover
 def test_damaged_files_are_refused_with_one_type_of_error(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

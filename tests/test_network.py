@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from sfedhp.cli import main
+from tests.support.invoking import invoke
 
 _BLOCKED = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "urllib.Request"}
 attempts: list[str] = []
@@ -51,19 +50,19 @@ TINY = ["rounds=1", "model.name=mlr", "algorithm.edge_rounds=1", "data.train_per
     ids=lambda words: words[0],
 )
 def test_a_command_connects_to_nothing(blocked: list[str], words: list[str]) -> None:
-    result = CliRunner().invoke(main, words, prog_name="sfedhp")
+    result = invoke(*words)
     assert result.exit_code == 0, result.output
     assert not blocked
 
 
 def test_resume_and_show_connect_to_nothing(blocked: list[str]) -> None:
     for words in (["run", *TINY, "--out", "one"], ["resume", "one"], ["show", "one"]):
-        assert CliRunner().invoke(main, words, prog_name="sfedhp").exit_code == 0
+        assert invoke(*words).exit_code == 0
     assert not blocked
 
 
 def test_data_get_is_the_one_that_does(blocked: list[str]) -> None:
-    result = CliRunner().invoke(main, ["data", "get", "mnist"], prog_name="sfedhp")
+    result = invoke("data", "get", "mnist")
     assert result.exit_code == 2
     assert blocked
 

@@ -20,6 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sfedhp._version import __version__
+from sfedhp.core.errors import did_you_mean
 
 # Waiting threads spin only briefly: otherwise a run is very slow if another program uses a core. This must be
 # set before torch is imported.
@@ -27,26 +28,26 @@ os.environ.setdefault("GOMP_SPINCOUNT", "30000")
 
 COMMANDS: Final = {
     "run": "Run one experiment; without arguments the embedded default.",
-    "compare": "Run all methods on the same data and print one table.",
+    "compare": "Run several methods on the same data and print one table.",
     "sweep": "Run a grid of experiments and seeds, stacked on the device.",
     "resume": "Continue a run that was stopped, with bit-identical results.",
-    "show": "Show what a run's folder holds: figures, clients, classes.",
+    "show": "Show a run: figures, clients, classes.",
     "report": "Write a page about runs: charts, clients, tables, config.",
-    "watch": "Follow runs in a browser while they run.",
+    "watch": "Follow runs in a browser, on a live page.",
     "reproduce": "Run the paper's tables and figures, and compare the numbers.",
     "check": "Check a configuration against theory and practical limits.",
-    "audit": "Measure whether models tell which rows they were trained with.",
+    "audit": "Measure whether models reveal which rows they were trained on.",
     "personalize": "Train a model for a client that was not in the training.",
     "predict": "Predict with a model that a run saved.",
     "export": "Write a model that a run saved as ONNX.",
-    "provision": "Make the start-up kits of a federation on several machines.",
-    "request": "Make a member's private key on its own machine.",
+    "provision": "Create the start-up kits of a federation on several machines.",
+    "request": "Create a member's private key on its own machine.",
     "cloud": "Run the cloud of a federation.",
     "edge": "Run an edge of a federation.",
     "client": "Run a client of a federation, with its own data.",
     "deploy": "Run a whole federation on this machine.",
     "status": "Show the status of a site of a federation.",
-    "new": "Make a starter project: data, model, method with a test, config.",
+    "new": "Create a starter project: data, model, method, test, config.",
     "doctor": "Check what this installation can do.",
     "data": "List, download, verify and show datasets.",
     "bench": "Measure speed against a plain loop over the clients.",
@@ -65,12 +66,15 @@ class BadInput(click.ClickException):
     exit_code = 2
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the sentence to stderr."""
-        click.echo(f"error: {self.message}", file=file, err=True)
+        """Print the sentence to stderr; it may quote a file of unknown origin, and no terminal obeys that."""
+        from sfedhp.core.text import printable
+
+        lines = (printable(line, len(line)) for line in f"error: {self.message}".split("\n"))
+        click.echo("\n".join(lines), file=file, err=True)
 
 
 class Failure(BadInput):
-    """Nothing is wrong with the input, but the command cannot be done: one sentence, exit code 1."""
+    """The input is right, but the command cannot do its work: one sentence, exit code 1."""
 
     exit_code = 1
 
@@ -88,6 +92,16 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"sfedhp.cli.commands.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first; an unknown one is refused with the nearest."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            hint = did_you_mean(name, COMMANDS, "`sfedhp --help` lists all.", "`sfedhp {}`".format)
+            raise click.UsageError(f"There is no command {name!r}: {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, without importing any."""
@@ -122,6 +136,10 @@ class Commands(click.Group):
         try:
             with _printed_notes():
                 return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if keys := _keys_meant(error):
+                raise BadInput(f"There is no option {error.option_name}: write {keys}.") from error
+            raise
         except InputError as error:
             raise BadInput(str(error)) from error
         except BrokenPipeError:
@@ -146,6 +164,17 @@ class Commands(click.Group):
             ) from error
 
 
+def _keys_meant(error: click.NoSuchOption) -> str:
+    """The keys of a config that were written as an option, with `=VALUE`; empty if there are none."""
+    arguments = error.ctx.command.params if error.ctx else ()
+    if not any("KEY=" in (argument.metavar or "") for argument in arguments):
+        return ""
+    from sfedhp.runs.config_keys import keys_named
+
+    keys = keys_named(error.option_name.lstrip("-").replace("-", "_"))
+    return " or ".join(f"{key}=VALUE" for key in keys)
+
+
 @contextmanager
 def _printed_notes() -> Iterator[None]:
     """Print each `Note` as a line on stderr, once."""
@@ -166,7 +195,7 @@ def _printed_notes() -> Iterator[None]:
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Print the version, and what a bug report needs beside it; torch is not imported for it."""
+    """Print the version, and the versions that a bug report needs, without importing torch."""
     if not value or ctx.resilient_parsing:
         return
     click.echo(f"sfedhp, version {__version__}")
@@ -191,7 +220,7 @@ def main() -> None:
     \b
     A first run, on images that come with the package:
       sfedhp run
-    All methods side by side, and whether they help:
+    Several methods side by side, and whether they help:
       sfedhp compare
     The common keys, and all keys, with their defaults:
       sfedhp run --help

@@ -1,4 +1,4 @@
-"""What this installation can do: versions, device, threads, data, write access, extras and ports."""
+"""Checks of the installation: versions, device, threads, data, write access, extras and ports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXTRAS: Final = {
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     found: str
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def diagnose() -> Iterator[Finding]:
-    """Look at everything, one after the other; nothing is changed, and nothing asked of the network."""
+    """Run all checks; changes nothing and does not use the network."""
     yield _python()
     known = versions(torch.device("cpu"))
     for name in ("sfedhp", "torch", "numpy"):

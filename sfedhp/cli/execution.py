@@ -25,6 +25,7 @@ from sfedhp.runs.score_files import read_scores
 from sfedhp.runs.tracking.follow import Tracking
 
 DIVERGED = 3  # exit code
+_FINISHING = "finishing the round, then saving; a second signal exits at once"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Work = Callable[[Report, Callable[[], bool]], Outcome]
 
@@ -39,10 +40,16 @@ class Ending(NamedTuple):
 
 
 class Interruption:
-    """Handles SIGINT and SIGTERM: the first stops after the round, the second exits at once."""
+    """Handles SIGINT and SIGTERM: the first asks to stop, the second exits at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, notice: str = _FINISHING) -> None:
+        """Handle nothing before the block begins.
+
+        Args:
+            notice: what to print at the first signal.
+        """
         self.signal: int | None = None
+        self._notice = notice
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -62,7 +69,7 @@ class Interruption:
             raise SystemExit(128 + number)
         self.signal = number
         # Unbuffered: the signal may have interrupted code that is writing to the buffer.
-        os.write(2, b"\nfinishing the round, then saving; a second signal exits at once\n")
+        os.write(2, f"\n{self._notice}\n".encode())
 
 
 def execute(
@@ -84,13 +91,13 @@ def execute(
             done += 1
             show(progress)
 
-        with (tracking or Tracking()).follow(report) as told:
-            run, error = work(told, interruption.requested)
+        with (tracking or Tracking()).follow(report) as tracked:
+            run, error = work(tracked, interruption.requested)
     return Ending(run, done, error, None if run.finished else interruption.signal)
 
 
 def hints_of(ending: Ending) -> list[str]:
-    """What to tell the user about the results of the rounds that were run; nothing if they diverged."""
+    """Hints on the results of the completed rounds; none if the run diverged."""
     run = ending.run
     if ending.error or not ending.rounds:
         return []

@@ -50,7 +50,7 @@ class ConfigCommand(click.Command):
         return [*own, everything, last]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and note the method among the words: the help has its keys."""
+        """Parse, and remember the named method, because the help lists its keys."""
         pairs = [word.partition("=") for word in args]
         if named := [value for key, _, value in pairs if full_key(key) == METHOD]:
             ctx.meta["method"] = named[-1]

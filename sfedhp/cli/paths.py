@@ -1,4 +1,4 @@
-"""Paths that commands write to: a new folder for a run, and checks before time is spent."""
+"""Paths that commands write to: a new folder for a run, and checks before the work starts."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def new_folder(what: str, source: str) -> Path:
     """Make `runs/<what>-<source>-<time>` in the current folder; a number is added if it exists.
 
     Raises:
-        InputError: the folder cannot be made.
+        InputError: the folder cannot be created.
     """
     source = Path(source).stem if is_file(source) else source
-    what = what.replace(":", ".")  # a user's own method; not every program takes a colon in a name
+    what = what.replace(":", ".")  # a user's own method; some programs reject a colon in a file name
     name = f"{what}-{source}-{datetime.now():%Y%m%d-%H%M%S}"
     number, folder = 1, Path("runs", name)
     while True:
@@ -52,5 +52,5 @@ def new_folder(what: str, source: str) -> Path:
             folder = folder.with_name(f"{name}-{number}")
         except OSError as error:
             raise InputError(
-                f"{folder} cannot be made ({error.strerror}): choose a folder with --out."
+                f"{folder} cannot be created ({error.strerror}): choose a folder with --out."
             ) from None

@@ -37,7 +37,7 @@ def round_progress(title: str) -> Iterator[Report]:
         yield _RoundLines(title).report
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[figures]}"),
@@ -47,15 +47,18 @@ def round_progress(title: str) -> Iterator[Report]:
     with Progress(*columns, console=console) as bar:
         # The first round is known only when it ends: a resumed run starts in the middle.
         task = bar.add_task(title, total=None, figures="")
-        figures = _Figures()
-        started = False
+        figures: dict[str, _Figures] = {}  # by stack
 
         def report(done: Done) -> None:
-            nonlocal started
-            if not started:
+            if done.stack not in figures:
+                figures[done.stack] = _Figures()
                 bar.reset(task, total=done.rounds)
-                started = True
-            bar.update(task, completed=done.row["round"], figures=figures.text(done.row))
+            bar.update(
+                task,
+                description=_titled(title, done),
+                completed=done.row["round"],
+                figures=figures[done.stack].text(done.row),
+            )
 
         yield report
 
@@ -94,6 +97,11 @@ def campaign_progress() -> Iterator[CampaignReport]:
             bar.update(task, description=progress.title, completed=progress.done, total=progress.total)
 
         yield report
+
+
+def _titled(title: str, done: Done) -> str:
+    """The title, with the name of the stack in a sweep."""
+    return f"{title} {done.stack}" if done.stack else title
 
 
 def _print_file(name: str, done: int, total: int) -> None:
@@ -138,18 +146,18 @@ class _RoundLines:
 
     def __init__(self, title: str):
         self._title = title
-        self._figures = _Figures()
-        self._first: tuple[int, float] | None = None  # round and time of the first report
+        # By stack: its figures, and round and time of its first report.
+        self._stacks: dict[str, tuple[_Figures, tuple[int, float]]] = {}
         self._printed = float("-inf")
 
     def report(self, done: Done) -> None:
         now, number = time.monotonic(), done.row["round"]
-        figures = self._figures.text(done.row)
-        first = self._first = self._first or (number, now)
+        shown, first = self._stacks.setdefault(done.stack, (_Figures(), (number, now)))
+        figures = shown.text(done.row)
         if number < done.rounds and now - self._printed < _PAUSE:
             return
         self._printed = now
-        parts = [f"{self._title}: round {number}/{done.rounds}", figures]
+        parts = [f"{_titled(self._title, done)}: round {number}/{done.rounds}", figures]
         if first[0] < number < done.rounds:
             left = (now - first[1]) / (number - first[0]) * (done.rounds - number)
             parts.append(f"{timedelta(seconds=round(left))} left")

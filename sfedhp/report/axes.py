@@ -1,4 +1,4 @@
-"""What charts share: scales, grid lines, axes, legends and markers."""
+"""Shared parts of charts: scales, grid lines, axes, legends and markers."""
 
 from __future__ import annotations
 

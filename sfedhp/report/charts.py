@@ -61,7 +61,7 @@ def line_chart(
     log: bool = False,
     note: str = "",
 ) -> Drawing:
-    """Curves over rounds, with bands where there are several seeds.
+    """Curves over rounds, with bands if there are several seeds.
 
     Args:
         name: of the drawing.
@@ -177,7 +177,7 @@ def category_chart(
     unit: str = "",
     note: str = "",
 ) -> Drawing:
-    """A line of markers for each category, one marker for each series; `details` are said with each."""
+    """A line of markers for each category, one marker for each series; `details` are added to its tooltip."""
     named, top = legend(list(enumerate(each.name for each in figures)), "marker")
     step = 21.0
     left = 18 + CHARACTER * min(max(len(each) for each in categories), 18)
@@ -225,7 +225,7 @@ def bar_chart(name: str, title: str, bars: Sequence[Bar], *, note: str = "") -> 
 
 
 def _series(curve: Curve, turns: Sequence[float]) -> Series:
-    """The values of a curve at all rounds of a chart; None where it has none."""
+    """The values of a curve at all rounds of a chart; None if it has none."""
     values = dict(zip(curve.x, curve.y, strict=True))
     spread = None if curve.deviations is None else dict(zip(curve.x, curve.deviations, strict=True))
     return Series(

@@ -1,4 +1,4 @@
-"""The section of a page on what was run where: the keys of the config, and the environment."""
+"""The section of a page on the config and the environment of its runs."""
 
 from __future__ import annotations
 

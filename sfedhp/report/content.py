@@ -1,4 +1,4 @@
-"""The charts of a page: which there are, and what they show."""
+"""The charts of a page, built from the facts about its runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from sfedhp.report.wording import (
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
+from sfedhp.wire.direction import Direction
 
-_CLASSES_DRAWN = 25  # about as many lines as the table beside shows
+_CLASSES_DRAWN = 25  # about as many lines as the table next to it shows
 _DECADES = 30  # from this ratio of losses their axis is logarithmic
 _BAND = "The bands are one standard deviation over seeds."
 _DENSITIES = {
@@ -87,19 +88,12 @@ def traffic(facts: Facts) -> list[Drawing]:
         bars = [_total_bytes(group, number) for number, group in enumerate(facts.groups)]
         return [bar_chart("bytes", "Bytes of all messages", bars)]
     (group,) = facts.groups
-    names = [
-        name
-        for name in group.runs[0].summary
-        if name.startswith("bytes_") and name != "bytes_total" and group.estimate(name)
-    ]
     bars = []
-    for name in names:
-        way = name.removeprefix("bytes_").replace("_", " → ")
-        sent = group.estimate(name)
-        assert sent is not None
-        filled = group.estimate(f"density_{name.removeprefix('bytes_')}")
+    for direction, sent in _sent(group):
+        filled = group.estimate(f"density_{direction}")
         said = f"; density of the last message {filled.mean:.4f}" if filled else ""
-        bars.append(Bar(way, sent.mean, size(sent.mean), f"{way}: {sent.mean:,.0f} bytes{said}"))
+        label = f"{direction.text}: {sent:,.0f} bytes{said}"
+        bars.append(Bar(direction.text, sent, size(sent), label))
     return [bar_chart("bytes", "Bytes by link and direction, all rounds", bars)] if bars else []
 
 
@@ -118,7 +112,7 @@ def times(facts: Facts) -> list[Drawing]:
 
 
 def clients_chart(run: ReportedRun) -> Drawing | None:
-    """The main metric of each client, worst first; None where the folder does not have it."""
+    """The main metric of each client, worst first; None if the folder does not have it."""
     scores, metric = run.record.scores, run.metric
     if scores is None:
         return None
@@ -144,7 +138,7 @@ def clients_chart(run: ReportedRun) -> Drawing | None:
 
 
 def classes_chart(run: ReportedRun) -> Drawing | None:
-    """The accuracy on each class; None where the folder does not have it."""
+    """The accuracy on each class; None if the folder does not have it."""
     scores = run.record.scores
     if scores is None or not scores.classes:
         return None
@@ -222,7 +216,7 @@ def drawings(facts: Facts) -> list[Drawing]:
 
 
 def _written(metric: Metric) -> dict[str, Any]:
-    """How a chart writes a metric."""
+    """The unit and the decimals with which a chart writes a metric."""
     return {"unit": "%" if metric.percent else "", "digits": 2 if metric.percent else 4}
 
 
@@ -272,13 +266,15 @@ def _mean(rows: Sequence[Row], kind: str) -> float | None:
 def _total_bytes(group: Group, number: int) -> Bar:
     sent = group.estimate("bytes_total")
     mean = sent.mean if sent else 0.0
-    ways = [
-        f"{name.removeprefix('bytes_').replace('_', ' → ')} {size(found.mean)}"
-        for name in group.runs[0].summary
-        if name.startswith("bytes_") and name != "bytes_total" and (found := group.estimate(name))
-    ]
-    label = f"{group.name}: {', '.join(ways) or 'nothing sent'}"
+    parts = [f"{direction.text} {size(found)}" for direction, found in _sent(group)]
+    label = f"{group.name}: {', '.join(parts) or 'nothing sent'}"
     return Bar(group.name, mean, size(mean), label, number)
+
+
+def _sent(group: Group) -> list[tuple[Direction, float]]:
+    """The bytes of each direction, as a mean over seeds."""
+    found = ((each, group.estimate(f"bytes_{each}")) for each in Direction.sent_in(group.runs[0].summary))
+    return [(direction, sent.mean) for direction, sent in found if sent]
 
 
 def _each(facts: Facts, column: str) -> list[Curve]:

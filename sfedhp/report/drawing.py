@@ -18,7 +18,7 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True)
 class Line:
-    """A line through points."""
+    """A line through a list of points, in pixels."""
 
     points: Sequence[Point]
     style: str
@@ -57,7 +57,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Target:
-    """Marks that belong together, with a sentence that a reader gets by hover or keyboard.
+    """A group of marks with a tooltip, which a reader opens by hover or keyboard.
 
     `box` is where the pointer finds them: x, y, width, height.
     """
@@ -96,7 +96,7 @@ class Readout:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart as shapes and texts, for a page or a file of its own."""
+    """A chart as shapes and texts, for a page or a separate file."""
 
     name: str  # of its file, and its id in a page
     title: str
@@ -104,7 +104,7 @@ class Drawing:
     height: float
     marks: Sequence[Mark]
     readout: Readout | None = None
-    note: str = ""  # what a reader should know beside the title
+    note: str = ""  # a note for the reader
 
 
 def svg(drawing: Drawing, *, prefix: str = "", style: str = "") -> str:
@@ -128,7 +128,7 @@ def svg(drawing: Drawing, *, prefix: str = "", style: str = "") -> str:
 
 
 def svg_file(drawing: Drawing) -> str:
-    """A drawing as an SVG file of its own, with its title above."""
+    """A drawing as a separate SVG file, with its title above."""
     head = 30
     width, height = drawing.width, drawing.height + head
     return (
@@ -175,5 +175,5 @@ def _path(points: Sequence[Point]) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate with one decimal: no screen shows more."""
+    """A coordinate with one decimal, which is enough for screens."""
     return f"{value:.1f}".removesuffix(".0")

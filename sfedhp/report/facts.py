@@ -1,4 +1,4 @@
-"""What a page says: runs read from their folders, grouped by setting, with means over seeds."""
+"""The facts of a page: runs read from their folders, grouped by setting, with means over seeds."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _KIT, _RUN_OF_KIT = "sfedhp.json", "run"
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds, with the standard deviation where there are several."""
+    """A mean over seeds, with the standard deviation if there are several."""
 
     mean: float
     deviation: float | None
     seeds: int
 
     def text(self, metric: Metric = CLASSIFICATION.main) -> str:
-        """As `97.83`, or `97.83 ± 0.12`."""
+        """The mean in the metric's notation, with its deviation if there is one: `97.83 ± 0.12`."""
         spread = "" if self.deviation is None else f" ± {metric.text(self.deviation)}"
         return f"{metric.text(self.mean)}{spread}"
 
@@ -52,7 +52,7 @@ class ReportedRun:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the run's folder, or of the kit that contains it."""
         folder = self.record.folder.absolute()
         if folder.name == _RUN_OF_KIT and (folder.parent / _KIT).exists():
             folder = folder.parent
@@ -65,7 +65,7 @@ class ReportedRun:
 
     @property
     def metric(self) -> Metric:
-        """What the figures of PM, EM and GM are."""
+        """The metric that PM, EM and GM are figures of: the main one of the problem."""
         return self.record.problem.main
 
     @property
@@ -123,7 +123,7 @@ class Group:
         return [run.record.config[SEED] for run in self.runs]
 
     def estimate(self, key: str) -> Estimate | None:
-        """The mean of a key of the summaries; None where a run has none."""
+        """The mean of a key of the summaries; None if a run has none."""
         values = [run.summary.get(key) for run in self.runs]
         known = [float(value) for value in values if isinstance(value, int | float)]
         return estimate(known) if len(known) == len(values) else None
@@ -147,7 +147,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a page says."""
+    """All facts of a page."""
 
     runs: Sequence[ReportedRun]
     groups: Sequence[Group] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who takes part in a deployed federation, as the files of its roles on this machine say."""
+"""The members of a deployed federation, from the files of its roles on this machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sfedhp.deploy.event_log import read_status
-from sfedhp.deploy.monitor import refusals, state_of
+from sfedhp.deploy.monitor import is_stale, refusals, state_of
 
-_STALE: Final = 5.0  # s after which a role that does not write its status counts as silent
 _KIT: Final = "sfedhp.json"
 
 
@@ -24,7 +23,7 @@ def kits_beside(run: Path) -> list[Path]:
 
 
 def member_states(run: Path) -> dict[str, str]:
-    """What each member of a federation does, by its name; none where the run is a simulation.
+    """The state of each member of a federation, by name; empty if the run is a simulation.
 
     The cloud knows its edges, and from their heartbeats which clients are up. Where the kits of edges are on
     this machine too, they say more.
@@ -50,7 +49,7 @@ def member_states(run: Path) -> dict[str, str]:
 
 
 def member_names(run: Path) -> dict[str, str]:
-    """What the data calls the members of a federation, by their names; none where it has no names."""
+    """What the data calls the members of a federation, by their names; none if it has no names."""
     names = (read_status(run) or {}).get("names")
     return {str(site): str(name) for site, name in names.items()} if isinstance(names, Mapping) else {}
 
@@ -67,4 +66,4 @@ def refused(run: Path) -> dict[str, int]:
 def _of_server(status: Mapping[str, Any], now: float) -> str:
     if status.get("finished"):
         return "ended"
-    return "silent" if now - status["time"] > _STALE else "working"
+    return "silent" if is_stale(status, now) else "working"

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from sfedhp.core.errors import InputError
-from sfedhp.core.files import remove_temporary_files, write_atomically, write_text
+from sfedhp.core.files import remove_temporary_files, write_atomically, write_text, writing
 from sfedhp.report.content import drawings
 from sfedhp.report.drawing import svg_file
 from sfedhp.report.facts import Facts, read_facts
@@ -41,14 +40,10 @@ def write_report(facts: Facts, page: Path, formats: Collection[str] = ()) -> lis
     drawn = drawings(facts) if {"svg", "png"} & set(formats) else []
     content |= {charts / f"{each.name}.svg": svg_file(each) for each in drawn if "svg" in formats}
     content |= {charts / f"{each.name}.png": png_file(each) for each in drawn if "png" in formats}
-    try:
-        for path, data in content.items():
+    for path, data in content.items():
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             _write(path, data)
-    except OSError as error:
-        raise InputError(
-            f"{error.filename} cannot be written ({error.strerror}): choose another file."
-        ) from None
     return list(content)
 
 

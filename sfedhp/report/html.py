@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Final
 
 from sfedhp.report.drawing import Drawing, svg
+
+_CODE: Final = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,13 @@ def section(title: str, *parts: str) -> str:
 
 
 def paragraph(text: str, style: str = "") -> str:
-    """A <p> of plain text, which is escaped."""
-    return f"<p{_class(style)}>{escape(text)}</p>"
+    """A <p> of plain text, which is escaped; words in backticks become code."""
+    inner = _CODE.sub(r"<code>\1</code>", escape(text))
+    return f"<p{_class(style)}>{inner}</p>"
 
 
 def folded(name: str, summary: str, inner: str) -> str:
-    """What a reader opens with a click."""
+    """A <details>: HTML that is collapsed until the reader clicks on its summary."""
     return f'<details id="{escape(name)}"><summary>{escape(summary)}</summary>{inner}</details>'
 
 

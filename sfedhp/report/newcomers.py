@@ -14,13 +14,13 @@ from sfedhp.runs.newcomer_records import NewcomerRecord, read_newcomers
 
 
 def newcomers(facts: Facts) -> str:
-    """The section on newcomers of all runs; nothing where none joined."""
+    """The section on newcomers of all runs; nothing if none joined."""
     parts = []
     for number, run in enumerate(facts.runs):
         if records := read_newcomers(run.record.folder):
             prefix = f"run{number}-" if len(facts.runs) > 1 else ""
             parts.append(
-                f'<div class="columns"><div>{figure(newcomers_chart(records, run.name), prefix)}</div>'
+                f'<div class="columns uneven"><div>{figure(newcomers_chart(records, run.name), prefix)}</div>'
                 f"<div>{_table(records, f'{prefix}newcomers-table')}</div></div>"
             )
     return section("Clients that joined after training", *parts) if parts else ""

@@ -1,4 +1,4 @@
-"""The page of runs: one self-contained HTML file that asks nothing of the network."""
+"""The page of runs: one self-contained HTML file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Live:
-    """What makes a page a live one."""
+    """The settings of a live page."""
 
     address: str  # where to ask for new content
     every: float  # seconds between two requests
@@ -54,7 +54,7 @@ def title_of(facts: Facts) -> str:
 
 
 def render_content(facts: Facts, members: str = "") -> Content:
-    """What is inside the page.
+    """The HTML inside <main>, with the numbers of its charts.
 
     Args:
         facts: of the runs.
@@ -63,6 +63,7 @@ def render_content(facts: Facts, members: str = "") -> Content:
     several = len(facts.runs) > 1
     curves, times = content.curves(facts), content.times(facts)
     traffic = [*content.density(facts), *content.traffic(facts)]
+    first = sections.chosen_first(facts)
     parts = [
         paragraph(facts.sentence, "sentence"),
         members,
@@ -71,9 +72,9 @@ def render_content(facts: Facts, members: str = "") -> Content:
         sections.hints(facts),
         section("Results", sections.runs_table(facts)) if several else "",
         section("Curves", figures(curves)) if several else "",
-        section("The federation", _picker(facts), *_trees(facts)),
+        section("The federation", _picker(facts, first), *_trees(facts, first)),
         "" if several else section("Curves", figures(curves)),
-        *sections.details(facts),
+        *sections.details(facts, first),
         newcomers(facts),
         section("Density, bytes and time", figures([*traffic, *times], "stack")),
         f'<div class="columns">{section("Config", config_section.config(facts))}'
@@ -134,13 +135,14 @@ def _benefits(facts: Facts) -> list[str]:
     return [text] if text else []
 
 
-def _picker(facts: Facts) -> str:
-    """The choice of the run whose clients are shown, where there are several."""
+def _picker(facts: Facts, first: int) -> str:
+    """The choice of the run whose clients are shown, if there are several; `first` is chosen at first."""
     if len(facts.runs) == 1:
         return ""
     shown = sections.detailed(facts)
     options = "".join(
-        f'<option value="{number}">{escape(run.name)}</option>' for number, run in enumerate(shown)
+        f'<option value="{number}"{" selected" if number == first else ""}>{escape(run.name)}</option>'
+        for number, run in enumerate(shown)
     )
     left = len(facts.runs) - len(shown)
     note = (
@@ -152,11 +154,12 @@ def _picker(facts: Facts) -> str:
     )
 
 
-def _trees(facts: Facts) -> list[str]:
+def _trees(facts: Facts, first: int) -> list[str]:
     if len(facts.runs) == 1:
         return [sections.trees(facts.runs[0])]
     return [
-        f'<div data-run="{number}"{" hidden" if number else ""}>{sections.trees(run, f"run{number}-")}</div>'
+        f'<div data-run="{number}"{"" if number == first else " hidden"}>'
+        f"{sections.trees(run, f'run{number}-')}</div>"
         for number, run in enumerate(sections.detailed(facts))
     ]
 

@@ -14,6 +14,7 @@ from sfedhp.report.facts import Facts, Group, ReportedRun
 from sfedhp.report.html import Cell, Column, Line, figure, folded, paragraph, section, table, tiles
 from sfedhp.report.tree import NARROW, WIDE, WITH_MIX, WITH_ROWS
 from sfedhp.report.wording import class_names, client_name, edge_name, label_mix, said
+from sfedhp.runs.benefit import benefit_of
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 
@@ -61,7 +62,7 @@ def figures_of_run(run: ReportedRun) -> str:
 
 
 def benefit(run: ReportedRun) -> str | None:
-    """Whether the clients' own models help them, in a sentence; None where it is not known."""
+    """Whether the clients' own models help them, in a sentence; None if it is not known."""
     scores = run.record.scores
     if scores is None or scores.used == "gm":
         return None
@@ -78,13 +79,15 @@ def benefit(run: ReportedRun) -> str | None:
     alone = [(row[used], row["alone"]) for row in scores.clients if None not in (row[used], row.get("alone"))]
     lost = sum(metric.better(solitary, own) for own, solitary in alone)
     against = (
-        f" Training alone would be better for {lost} of {counted(len(alone), 'client')}." if alone else ""
+        f"Training alone would be better for {lost} of {counted(len(alone), 'client')}."
+        if alone
+        else "This compares models of this run only; `sfedhp compare` also compares them with training alone."
     )
     return (
         f"Does it help? On clients' test rows, {metric.title} is {said(metric, own_figure)} with {whose} and "
         f"{said(metric, shared_figure)} with the one global model. "
         f"{better} of {counted(len(pairs), 'client')} "
-        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse.{against if alone else ''}"
+        f"{'is' if better == 1 else 'are'} served better by {whose}, {worse} worse. {against}"
     )
 
 
@@ -106,7 +109,7 @@ def trees(run: ReportedRun, prefix: str = "") -> str:
 
 
 def member_list(run: ReportedRun, refused: Mapping[str, int]) -> str:
-    """Who takes part in a deployed federation now, and whose messages were refused."""
+    """The current members of a deployed federation, and whose messages were refused."""
     lines = []
     for name, state in run.states.items():
         times = refused.get(name, 0)
@@ -196,6 +199,20 @@ def detailed(facts: Facts) -> list[ReportedRun]:
     return chosen
 
 
+def chosen_first(facts: Facts) -> int:
+    """The place, among `detailed`, of the run whose clients are shown until the reader chooses another.
+
+    It has the best personal models, where each method ran once; else it is the first that has any.
+    """
+    best = benefit_of([run.record for run in facts.runs]).best("pm")
+    shown = list(enumerate(detailed(facts)))
+    places = [place for place, run in shown if run.method == best]
+    places += [
+        place for place, run in shown if run.summary.get(f"{run.metric.column('pm')}_last") is not None
+    ]
+    return places[0] if places else 0
+
+
 def runs_table(facts: Facts) -> str:
     """A line for each setting, or each run if every setting has one seed."""
     seeds = any(len(group.runs) > 1 for group in facts.groups)
@@ -211,7 +228,7 @@ def runs_table(facts: Facts) -> str:
 
 
 def hints(facts: Facts) -> str:
-    """What to tell the reader about the results."""
+    """The hints on the results."""
     several = len(facts.runs) > 1
     lines = []
     for run in facts.runs:
@@ -224,8 +241,8 @@ def hints(facts: Facts) -> str:
     return "".join(lines)
 
 
-def details(facts: Facts) -> Iterator[str]:
-    """Clients and classes, of one run at a time."""
+def details(facts: Facts, first: int) -> Iterator[str]:
+    """Clients and classes, of one run at a time: at first of this one."""
     shown = detailed(facts)
     for number, run in enumerate(shown):
         prefix = f"run{number}-" if len(facts.runs) > 1 else ""
@@ -234,7 +251,8 @@ def details(facts: Facts) -> Iterator[str]:
             section("Classes", classes(run, prefix)),
         ]
         inner = "".join(parts)
-        yield f'<div data-run="{number}"{" hidden" if number else ""}>{inner}</div>' if prefix else inner
+        hidden = "" if number == first else " hidden"
+        yield f'<div data-run="{number}"{hidden}>{inner}</div>' if prefix else inner
 
 
 def _cells(facts: Facts, group: Group, *, seeds: bool) -> Iterator[Cell]:

@@ -1,7 +1,8 @@
 """Colors and line styles of the charts: one definition for pages, SVG files and PNG files.
 
-The colors of series are those of Okabe and Ito, which color-blind people can tell apart, darker on light and
-lighter on dark ground. Each series also has a dash pattern of its own, so that no chart depends on color.
+The colors of series are those of Okabe and Ito, which color-blind people can distinguish, darker on a light
+and lighter on a dark background. Each series also has its own dash pattern, so that no chart depends on
+color.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def chart_css() -> str:
 
 
 def file_css() -> str:
-    """What an SVG file of its own needs: light, or dark where the reader's system is."""
+    """The CSS of a separate SVG file: light, or dark if the reader's system is dark."""
     return f"svg{{font-family:{FONT};background:var(--ground)}}\n{palette_css()}{chart_css()}"
 
 

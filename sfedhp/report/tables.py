@@ -34,7 +34,7 @@ def csv_table(facts: Facts) -> str:
 
 
 def latex_table(facts: Facts) -> str:
-    """A table for `booktabs`: the mean over seeds, ± the standard deviation where there are several."""
+    """A table for `booktabs`: the mean over seeds, ± the standard deviation if there are several."""
     kinds = facts.kinds
     seeds = sorted({len(group.runs) for group in facts.groups})
     several = seeds[-1] > 1

@@ -25,9 +25,9 @@ class Leaf:
 
     name: str
     rows: int | None  # None where only its state is known
-    mix: Sequence[float]  # the share of each label of the run in its rows; empty where it is not known
+    mix: Sequence[float]  # the share of each label of the run in its rows; empty if unknown
     figure: str  # of the model that it uses, in words
-    share: float | None  # how long its bar is: of percent the figure, else its share of the largest figure
+    share: float | None  # length of its bar: the percentage, or the share of the largest figure
     worst: bool  # one of the worst tenth
     label: str  # everything about it, in a sentence
     state: str = ""  # up, late, … of a deployed client
@@ -45,7 +45,7 @@ class Branch:
 
 
 class _Size(NamedTuple):
-    """How much room a client gets."""
+    """The size of a client in the tree."""
 
     width: float
     height: float
@@ -62,7 +62,7 @@ _SMALL = _Size(14, 16, 0, False, False)
 def tree(
     title: str, cloud: str, cloud_label: str, branches: Sequence[Branch], *, width: float, with_edges: bool
 ) -> Drawing:
-    """The tree.
+    """Draw the cloud, its edges and their clients as a tree.
 
     Args:
         title: of the drawing.
@@ -75,7 +75,7 @@ def tree(
     leaves = sum(len(branch.leaves) for branch in branches)
     size = _LARGE if leaves <= WITH_ROWS else _MIDDLE if leaves <= WITH_MIX else _SMALL
     most = max(len(branch.leaves) for branch in branches)
-    least = min(max(most, 1), 8 if size is _SMALL else 5)  # clients beside each other, at least
+    least = min(max(most, 1), 8 if size is _SMALL else 5)  # least number of clients in one row
     beside = max(
         (count for count in range(1, len(branches) + 1) if (_room(width, count)) / size.width >= least),
         default=1,
@@ -208,7 +208,7 @@ def _bars(
 
 
 def _number(text: str, most: int) -> str:
-    """A figure in as many characters as there is room for: 81.25 becomes 81.2, or 81."""
+    """A figure in at most this many characters: 81.25 becomes 81.2, or 81."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A live page: what folders say now, for a browser that asks again and again, and for Prometheus."""
+"""The server of the live page: the current content of folders, for a polling browser and for Prometheus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROUNDS_OF_ESTIMATE: Final = 10
 
 
 class Watcher:
-    """Reads folders whenever it is asked, and keeps what has not changed."""
+    """Reads folders on request, and caches what has not changed."""
 
     def __init__(self, folders: Sequence[Path]):
         self.folders = folders
@@ -48,7 +48,7 @@ class Watcher:
         return Answer("text/html; charset=utf-8", text.encode())
 
     def content(self) -> Answer:
-        """What is inside the page, as JSON."""
+        """The content of the page's body as JSON, which the page loads again and again."""
         with self._lock:
             facts, problems = self._read()
             content, version = self._content(facts, problems)
@@ -123,7 +123,7 @@ def watch(folders: Sequence[Path], port: int = 0) -> LoopbackServer:
 
 
 def state_of_runs(facts: Facts | None) -> str:
-    """How far the runs are, in a line."""
+    """The progress of the runs, in a line."""
     if facts is None:
         return "no run yet"
     if len(facts.runs) > 1:
@@ -166,7 +166,7 @@ def samples(run: ReportedRun) -> Iterator[Sample]:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """When a file or folder was changed, and its size; None where there is none."""
+    """When a file or folder was changed, and its size; None if there is none."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a page calls clients, edges and classes, and how it writes figures in sentences."""
+"""The names of clients, edges and classes on a page, and its format of figures in sentences."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sfedhp.runs.scores import Scores
 
 
 def client_name(row: Row) -> str:
-    """The name of a client: as the data has it, or by its number."""
+    """The name of a client in the data, or its number."""
     return str(row.get("name") or f"client {row['client']}")
 
 
 def edge_name(row: Row) -> str:
-    """The name of a client's edge: as the data has it, or by its number."""
+    """The name of a client's edge in the data, or its number."""
     return str(row.get("edge_name") or f"edge {row['edge']}")
 
 
@@ -26,7 +26,7 @@ def class_names(scores: Scores) -> list[str]:
 
 
 def label_mix(row: Row) -> list[tuple[int, int]]:
-    """The labels of a client with their training rows; none where an earlier version wrote the folder."""
+    """The labels of a client with their training rows; none if an earlier version wrote the folder."""
     if row["label_rows"] is None:
         return []
     labels, counts = row["labels"].split(), row["label_rows"].split()

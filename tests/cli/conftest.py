@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from sfedhp.cli import main
 from tests.support.commands import CommandProcess
+from tests.support.invoking import invoke
 
 
 @pytest.fixture
@@ -43,12 +43,6 @@ def tiny(here: Path) -> list[str]:
 def sfedhp(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command, in this process."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-
-    def invoke(*words: str) -> Result:
-        result = CliRunner().invoke(main, words, prog_name="sfedhp")
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-        return result
-
     return invoke
 
 

@@ -131,7 +131,7 @@ def test_what_can_be_chosen_is_named(sfedhp, monkeypatch, words, names):
 
 
 @pytest.mark.parametrize(("command", "default"), [("provision", "kits]"), ("deploy", "runs/deploy-")])
-def test_where_kits_go_by_default_is_said(sfedhp, command, default):
+def test_help_names_the_default_folder_of_kits(sfedhp, command, default):
     assert re.search(
         rf"Thefolderofthekits.*default.*{re.escape(default)}",
         "".join(sfedhp(command, "--help").stdout.split()),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sfedhp.cli.output.federation import status_line
+from tests.support.json_lines import json_lines
 
 pytest.importorskip("dp_accounting")
 PRIVATE = ["algorithm=fedavg", "privacy.noise=30", "rounds=2"]
@@ -18,7 +19,7 @@ def words(tiny):
 def test_every_page_of_a_run_says_what_it_spent(sfedhp, words, here):
     run = sfedhp("run", *words, *PRIVATE, "--out", "run")
     assert run.exit_code == 0, run.output
-    spent = [json.loads(line)["epsilon"] for line in (here / "run/history.jsonl").read_text().splitlines()]
+    spent = [row["epsilon"] for row in json_lines(here / "run/history.jsonl")]
     sentence = f"ε = {spent[-1]:.3g} and δ = 1e-05 for one row, noise by every client"
     assert spent[0] < spent[1]
     assert sentence in run.stdout

@@ -92,6 +92,10 @@ REFUSED = {
     "compare algorithm.edge_round=3": "did you mean algorithm.edge_rounds?",
     "data show data.sauce=mnist": "did you mean data.source?",
     "run algorithm=fedavgg": "did you mean fedavg?",
+    "run algorithm=my_methods.Mine": "is not a method: write my_methods:Mine, with a colon before the name",
+    "run algorithm=sfedhp.algorithms:FedAvgg": "has no FedAvgg: did you mean sfedhp.algorithms:FedAvg?",
+    "run loss.name=cros_entropy": "loss.name = 'cros_entropy' is not known: did you mean cross_entropy?",
+    "run loss.name=torch.nn.functional.l1_loss": "write torch.nn.functional:l1_loss, with a colon",
     "compare --only sfedhp,nothing": "--only = 'nothing' is not a method: use sfedhp, fedavg, ",
     "run algorithm.edge_rate=-0.1": "algorithm.edge_rate = -0.1 is out of range: it must be above 0.",
     "run algorithm=fedavg algorithm.local_rate=-1": "algorithm.local_rate = -1.0 is out of range",
@@ -113,6 +117,14 @@ REFUSED = {
     "run data.test_share=1": "data.test_share = 1.0 is out of range",
     "run device=cuda:99": "device = 'cuda:99' is not available here",
     "run device=toaster": "device = 'toaster' is not available here",
+    "run unknown.toml --rounds 3": "There is no option --rounds: write rounds=VALUE.",
+    "compare --edge-rounds=3": "There is no option --edge-rounds: write algorithm.edge_rounds=VALUE.",
+    "sweep --algorithm fedavg,local": "There is no option --algorithm: write algorithm=VALUE.",
+    "check --data.source mnist": "There is no option --data.source: write data.source=VALUE.",
+    "data show --data mnist": "There is no option --data: write data.source=VALUE.",
+    "personalize run --test-share 0.5": "There is no option --test-share: write data.test_share=VALUE.",
+    "deploy --local --rounds 3": "There is no option --rounds: write rounds=VALUE.",
+    "provision --every 3": "write checkpoint.every=VALUE or evaluation.every=VALUE or schedule.every=VALUE.",
     # config files
     "run syntax.toml": "is not valid TOML: ",
     "run deep.toml": "deep.toml is not valid TOML: it is nested more than 64 levels deep",
@@ -127,7 +139,15 @@ REFUSED = {
     "run folder.toml": "folder.toml cannot be read as a config file: Is a directory.",
     "run latin.toml": "it is not UTF-8 text",
     "run one.toml two.toml": "Only one config file can be given",
-    "run rounds": "There is no file rounds: give a config file (.toml), and settings as key=value.",
+    "run rounds": "rounds is neither a config file (.toml) nor key=value: write no spaces around = or after",
+    "run unknown.toml round = 3": "round is neither a config file (.toml) nor key=value: write no spaces",
+    "sweep rounds = 3,4": "rounds is neither a config file (.toml) nor key=value: write no spaces",
+    "compare --only sfedhp, fedavg": "fedavg is neither a config file (.toml) nor key=value: write no spaces",
+    "deploy --local rounds = 3": "rounds is neither a config file (.toml) nor key=value: write no spaces",
+    "run table.csv": "table.csv is data and not a config file (.toml): write data.source=table.csv.",
+    "run good.npz": "good.npz is data and not a config file (.toml): write data.source=good.npz.",
+    "compare missing.PARQUET": "write data.source=missing.PARQUET.",
+    "deploy --local table.csv": "write data.source=table.csv.",
     # data files
     "run data.source=mnits": "There is no data source 'mnits': did you mean mnist?",
     "run data.source=cifar10": "run `sfedhp data get cifar10`",
@@ -154,7 +174,7 @@ REFUSED = {
     "run data.source=many.npz": "many.npz has 6 clients, and edges and clients_per_edge give 4 seats",
     "run data.source=ids.npz": "labels up to 107, but only 2 of these 108 classes have rows",
     "data get mnits": "did you mean mnist?",
-    "data get fmnist-mini": "there is nothing to get",
+    "data get fmnist-mini": "there is nothing to download",
     "data get fmnist --from nowhere": "fmnist is not complete there",
     "data get fmnist --from . --folder file": "Not a directory",
     "data verify mnist": "run `sfedhp data get mnist`",
@@ -172,8 +192,11 @@ REFUSED = {
     # models
     "run model.name=three:Three": "10",
     "run model.name=three:number": "is not a function or class that makes a module",
-    "run model.name=three:Four": "cannot be imported",
-    "run model.name=resnet": "model.name = 'resnet' is not known",
+    "run model.name=three:Tree": "cannot be imported, because three has no Tree: did you mean three:Three?",
+    "run model.name=three.Three": "model.name = 'three.Three' is not known: write three:Three, with a colon",
+    "run model.name=dnn_small": "model.name = 'dnn_small' is not known: did you mean dnn-small?",
+    "run model.name=resnet": "model.name = 'resnet' is not known: did you mean resnet-gn?",
+    "run model.name=my-network": "use mlp, mlr, dnn, dnn-small, ",
     "run model.name=vgg": "The vgg models need images of at least 32 × 32",
     "run model.initial=missing.safetensors": "there is no file missing.safetensors",
     "run model.initial=text.npz": "is not a safetensors file",
@@ -209,6 +232,14 @@ def test_bad_input_is_refused_with_a_sentence(sfedhp, here, line):
     assert not (here / "runs").exists()
 
 
+def test_no_terminal_obeys_the_name_of_a_column(sfedhp, here):
+    (here / "my.csv").write_text("a\x1b[31m,b\n1,2\n")
+    result = sfedhp("run", "data.source=my.csv", "data.target=c")
+    assert result.stderr == (
+        "error: data.target = 'c' is not a column of my.csv: its columns are a\\x1b[31m, b.\n"
+    )
+
+
 def _about_size(line):
     return "sampled" in line or "model.initial" in line or ".toml" in line or "gap" in line
 
@@ -232,7 +263,7 @@ def test_a_folder_that_cannot_be_made_here(sfedhp, tiny, here):
     (here / "runs").write_text("")
     result = sfedhp("run", *tiny)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "cannot be made (Not a directory): choose a folder with --out." in result.stderr
+    assert "cannot be created (Not a directory): choose a folder with --out." in result.stderr
 
 
 def test_no_room_here(sfedhp, tiny, here, monkeypatch):
@@ -242,7 +273,7 @@ def test_no_room_here(sfedhp, tiny, here, monkeypatch):
     monkeypatch.setattr("sfedhp.cli.paths.Path.mkdir", refuse)
     result = sfedhp("run", *tiny)
     assert result.exit_code == 2
-    assert "cannot be made (Permission denied): choose a folder with --out." in result.stderr
+    assert "cannot be created (Permission denied): choose a folder with --out." in result.stderr
 
 
 def test_trouble_with_a_disk_is_a_sentence_too(sfedhp, tiny, here, monkeypatch):
@@ -300,7 +331,7 @@ def test_a_reader_that_leaves_is_no_error_of_ours(sfedhp, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [["run"], ["provision", "federation.toml"]])
-def test_an_empty_out_does_not_fill_the_folder_where_one_stands(sfedhp, here, command):
+def test_an_empty_out_does_not_fill_the_current_folder(sfedhp, here, command):
     result = sfedhp(*command, "--out", "")
     assert result.exit_code == 2
     assert "--out is empty" in result.stderr
@@ -328,6 +359,12 @@ def test_a_wrong_command_is_exit_code_2(sfedhp, words):
     result = sfedhp(*words)
     assert result.exit_code == 2
     assert "Error: " in result.stderr
+
+
+def test_an_unknown_command_is_refused_with_the_nearest_name(sfedhp):
+    assert "Error: There is no command 'rnu': did you mean `sfedhp run`?" in sfedhp("rnu").stderr
+    assert "Error: There is no command 'fly': `sfedhp --help` lists all." in sfedhp("fly").stderr
+    assert "Error: No such option" in sfedhp("-x").stderr
 
 
 @pytest.mark.parametrize("line", ["run rouds=3", "run data.source=truncated.npz", "run --out taken"])

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from sfedhp.cli import main
 from sfedhp.deploy.event_log import EventLog
 from sfedhp.deploy.loopback import LoopbackServer
+from tests.support.invoking import invoke
 from tests.support.pages import DOCS, PAGES, Block, blocks
 from tests.support.paths import ROOT
 
@@ -70,6 +70,7 @@ WRITES_DATA = "python tools/scikit_sets.py --write sets"  # for the commands aft
 SCRIPTS = {
     "tools/compare_bits.py": ["record", str(ROOT), "hashes.json", "--only", "fedavg,sfedhp", "--no-deploy"],
     "benchmarks/deployment.py": [],
+    "benchmarks/gibbs.py": ["--seeds", "2"],
     "benchmarks/stack_width.py": ["--methods", "fedavg", "--models", "mlr", "--rounds", "1"],
     "benchmarks/unequal_clients.py": [],
 }
@@ -138,7 +139,7 @@ def run(words: list[str]) -> Result:
         if any("," in each and key in each for each in words):
             continue  # the values of a sweep
         words = [*(each for each in words if not each.startswith(f"{key}=")), word]
-    return CliRunner().invoke(main, words, prog_name="sfedhp")
+    return invoke(*words)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_every_departure_in_the_code_has_a_row(mark: str) -> None:
         assert named[file] >= departures, f"{file}: {departures} departures, {named[file]} rows"
 
 
-def test_every_row_of_fidelity_says_how_it_stands() -> None:
+def test_every_row_of_fidelity_says_its_status() -> None:
     rows = [row for row in tables(DOCS / "fidelity.md") if len(row) == 4 and row[0] != "what"]
     assert len(rows) > 50
     assert [row for row in rows if row[3] not in STATUSES] == []

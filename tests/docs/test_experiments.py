@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from sfedhp.algorithms import ALGORITHMS
+from sfedhp.algorithms import ALGORITHMS, PFedGP
 from sfedhp.paper.published import TABLES, cells
 from sfedhp.paper.studies import BEYOND, COLLECTIONS, STUDIES, read_study
 from sfedhp.runs.settings import read_settings
@@ -19,6 +19,12 @@ def test_an_experiment_can_be_read(path):
     for method in ALGORITHMS:
         assert settings.experiment(method).algorithm_name == method
     assert settings.ignored_keys([settings.method]) == []
+
+
+def test_keys_that_are_typed_beside_a_study_are_not_ignored_silently():
+    settings = read_settings([str(FILES[0].parent / "table2.toml"), "pfedgp.chains=5"])
+    assert settings.ignored_keys(["sfedhp"]) == ["pfedgp.chains is ignored: pfedgp does not run here."]
+    assert settings.experiment("pfedgp").algorithm == PFedGP(chains=5, prediction_chains=0)
 
 
 def test_the_quickstart_is_the_default():

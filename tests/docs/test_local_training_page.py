@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from sfedhp.cli import main
+from tests.support.invoking import invoke
 from tests.support.pages import DOCS, blocks, tables
 from tests.support.tools import load_tool
 
@@ -29,7 +28,7 @@ def commands(page: Path) -> list[list[str]]:
 
 def summaries(words: list[str]) -> dict[str, dict[str, Any]]:
     """What `compare` prints, by method."""
-    result = CliRunner().invoke(main, [*words, "--json"])
+    result = invoke(*words, "--json")
     assert result.exit_code == 0, result.stderr
     return {summary["algorithm"]: summary for summary in json.loads(result.stdout)}
 
@@ -41,7 +40,7 @@ def test_the_commands_on_local_training_run(tmp_path: Path, monkeypatch: pytest.
     found = commands(TRAINING)
     assert len(found) > 5
     for number, words in enumerate(found):
-        result = CliRunner().invoke(main, [*words, *SMALL, "--out", f"run-{number}", "--json"])
+        result = invoke(*words, *SMALL, "--out", f"run-{number}", "--json")
         assert result.exit_code == 0, (words, result.stderr)
 
 
@@ -51,7 +50,7 @@ def test_comparing_all_methods_ends_with_the_sentences_of_the_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert ["compare"] in commands(HELP)
-    result = CliRunner().invoke(main, ["compare", "--no-report"])
+    result = invoke("compare", "--no-report")
     assert result.exit_code == 0, result.stderr
     printed = " ".join(result.stdout.split())
     number = re.compile(r"\d+\.\d|\d+(?= of 20)")
@@ -72,7 +71,7 @@ def test_sfedhp_and_sfedhp_plus_have_the_figures_of_the_page(
     load_tool("scikit_sets").write(name, Path())
     (words,) = (words for words in commands(HELP) if f"data.source=sets/{name}.csv" in words)
     words[words.index(f"data.source=sets/{name}.csv")] = f"data.source={name}.csv"
-    result = CliRunner().invoke(main, [*words, "--no-report", "--json"])
+    result = invoke(*words, "--no-report", "--json")
     assert result.exit_code == 0, result.stderr
     runs = json.loads(result.stdout)
     metric = "" if name == "wine" else "rmse_"

@@ -102,6 +102,7 @@ def test_the_wheel_is_small_and_has_all_experiment_files_and_records(built: Buil
     assert not [name for name in names if name.startswith(("tests/", "tools/"))]
 
 
+@pytest.mark.no_cover  # runs lines that other tests cover
 def test_the_results_are_those_of_the_clone(installed: Command, site: Path, tmp_path: Path) -> None:
     assert packaged_records() == ROOT / "results"  # of these tests
     done = installed("-m", "sfedhp", "reproduce", "table2", "--show", "--json")

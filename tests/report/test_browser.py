@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 
 import pytest
 
 from sfedhp.report.facts import read_facts
 from sfedhp.report.files import report_run
+from sfedhp.runs.newcomer_records import write_newcomer
+from sfedhp.runs.score_files import read_scores, write_alone, write_scores
 from tests.support.browser import SCREENS
+from tests.support.json_lines import json_lines
 from tests.support.run_folders import write_run
 
 
 def rows_of(folder):
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return json_lines(folder / "history.jsonl")
 
 
 def numbers(lines):
@@ -127,6 +129,27 @@ def test_a_client_has_one_line_of_the_table_however_many_labels_it_has(browser, 
         assert all(box["height"] < 40 for box in (row.bounding_box() for row in table.locator("tr").all()))
 
 
+def test_tables_with_long_names_need_no_scroll_bar(browser, tmp_path):
+    folder = write_run(tmp_path / "run", per_edge=5, classes=4)
+    scores = read_scores(folder)
+    assert scores is not None
+    for row in scores.clients:
+        row |= {"name": f"ward {row['client']} of surgery", "edge_name": f"Sankt_Anna_{row['edge']}"}
+    for row, name in zip(scores.classes, ["T-shirt/top", "Ankle boot", "Pullover", "Dress"], strict=True):
+        row["name"] = name
+    write_scores(folder, scores)
+    write_alone(folder, dict.fromkeys(range(10), 70.0))
+    (folder / "newcomers").mkdir()
+    found = {"start": "edge-Sankt_Anna_0", "kept": "start", "metric": "accuracy", "rows": 45, "test_rows": 15}
+    write_newcomer(
+        folder / "newcomers/ward-99-of-surgery.safetensors", found | {"before": 80.0, "after": 75.0}
+    )
+    with browser.open(report_run(folder)) as opened:
+        for name in ("clients-table", "newcomers-table"):
+            around = opened.page.locator(f"#{name}").locator("..")
+            assert around.evaluate("box => box.scrollWidth - box.clientWidth") <= 0, name
+
+
 def test_the_tree_is_used_with_the_keyboard(browser, one):
     with browser.open(one) as opened:
         page = opened.page
@@ -178,10 +201,13 @@ def test_a_run_of_several_is_chosen(browser, several):
     with browser.open(several) as opened:
         picker = opened.page.locator("select.picker")
         assert picker.locator("option").all_inner_texts() == ["fedavg-0", "fedavg-1", "sfedhp-0", "sfedhp-1"]
-        assert opened.page.locator("#run0-tree").is_visible()
+        # FedAvg has no personal models: the first run that has some is chosen.
+        assert picker.input_value() == "2"
+        assert opened.page.locator("#run2-tree").is_visible()
+        assert not opened.page.locator("#run0-tree").is_visible()
         picker.select_option("3")
         assert opened.page.locator("#run3-tree").is_visible()
-        assert not opened.page.locator("#run0-tree").is_visible()
+        assert not opened.page.locator("#run2-tree").is_visible()
         opened.page.locator("#run3-clients").focus()
         opened.page.keyboard.press("Home")
         assert opened.tip[0].startswith("client ")

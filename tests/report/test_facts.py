@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ import pytest
 from sfedhp import DataOptions, Experiment, FedAvg, SFedHP
 from sfedhp.core.errors import InputError
 from sfedhp.report.facts import estimate, read_facts, varying_keys
+from tests.support.json_lines import json_lines
 from tests.support.run_folders import write_run
 
 
@@ -35,9 +35,7 @@ def test_a_file_is_named_without_the_folders_of_the_machine(tmp_path):
 def test_a_mean_over_seeds_is_that_of_the_histories(tmp_path):
     folders = [write_run(tmp_path / str(seed), seed=seed) for seed in (0, 1, 2)]
     (group,) = read_facts([tmp_path]).groups
-    rows = [
-        [json.loads(line) for line in (each / "history.jsonl").read_text().splitlines()] for each in folders
-    ]
+    rows = [json_lines(each / "history.jsonl") for each in folders]
     curve = group.curve("em", "EM", 1)
     assert curve is not None
     assert curve.deviations is not None

@@ -53,7 +53,7 @@ def test_edges_on_this_machine_say_more_of_their_clients(tmp_path):
     }
 
 
-def test_a_cloud_that_is_silent_or_has_ended_is_told(tmp_path):
+def test_a_cloud_that_is_silent_or_has_ended_is_shown(tmp_path):
     run = federation(tmp_path)
     status = json.loads((run / "status.json").read_text())
     (run / "status.json").write_text(json.dumps(status | {"time": time.time() - 60}))

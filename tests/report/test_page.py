@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import sfedhp
-from sfedhp import DataOptions, Experiment, FedAvg
-from sfedhp.algorithms import Local
+from sfedhp import DataOptions, Experiment, FedAvg, SFedHP
+from sfedhp.algorithms import Ditto, Local
 from sfedhp.report.facts import read_facts
 from sfedhp.report.page import render
 from sfedhp.report.tables import latex_table
 from sfedhp.runs.score_files import SCORE_FILES, write_alone
+from tests.support.json_lines import json_lines
 from tests.support.run_folders import write_run
 from tests.support.short_runs import SMALL, remove_checksums_of_scores
 
@@ -57,7 +58,7 @@ def test_a_run_without_rounds_has_a_page(tmp_path):
 
 def test_a_run_that_diverged_says_so(tmp_path):
     folder = write_run(tmp_path / "one")
-    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    rows = json_lines(folder / "history.jsonl")
     rows[-1] |= {"pm": None, "em": None, "gm": None, "train_loss": None}
     (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert f"{rows[-2]['gm']:.2f}" in page(folder)
@@ -112,6 +113,43 @@ def test_a_comparison_says_what_it_gains_over_training_alone(tmp_path):
     one = write_run(tmp_path / "one")
     two = write_run(tmp_path / "two", experiment=Experiment(algorithm=Local()))
     assert "Training alone has " in page(one, two)
+
+
+def test_a_run_says_that_only_its_own_models_are_compared(tmp_path):
+    folder = write_run(tmp_path / "one")
+    sentence = "This compares models of this run only; <code>sfedhp compare</code> also compares them with"
+    assert sentence in page(folder)
+    write_alone(folder, dict.fromkeys(range(6), 70.0))
+    assert sentence not in page(folder)
+
+
+def test_the_run_with_the_best_personal_models_is_chosen_first(tmp_path):
+    methods = {"ditto": Ditto(), "fedavg": FedAvg(), "local": Local(), "sfedhp": SFedHP()}
+    folders = [
+        write_run(tmp_path / name, experiment=Experiment(algorithm=method))
+        for name, method in methods.items()
+    ]
+    for folder, value in zip(folders, [70.0, None, 95.0, 80.0], strict=True):
+        rows = json_lines(folder / "history.jsonl")
+        for row in rows:
+            row["pm"] = value
+        (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = page(*folders)
+    assert "the best personal models (sfedhp, 80.0 %)" in text
+    assert '<option value="3" selected>sfedhp</option>' in text
+    assert text.count(" selected>") == 1
+    # Its tree, and its clients and classes.
+    assert re.findall(r'<div data-run="(\d)">', text) == ["3", "3"]
+
+
+def test_runs_of_different_problems_share_a_page(tmp_path):
+    one = write_run(tmp_path / "one", experiment=Experiment(algorithm=FedAvg()))
+    two = write_run(tmp_path / "two", experiment=Experiment(problem="regression"))
+    path = two / "history.jsonl"
+    path.write_text(re.sub(r'"(pm|em|gm)"', r'"\1_rmse"', path.read_text()))
+    for name in SCORE_FILES:
+        (two / name).unlink()
+    assert "two</option>" in page(two, one)
 
 
 def test_changed_keys_come_first(tmp_path):

@@ -16,6 +16,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.deploy.loopback import _Handler
 from sfedhp.report.watch import Watcher, seconds_left, state_of_runs, watch
 from tests.support.browser import EVIL
+from tests.support.json_lines import json_lines
 from tests.support.run_folders import write_run
 
 
@@ -212,7 +213,7 @@ def test_requests_for_other_hosts_from_elsewhere_and_to_write_are_refused(serve,
 def test_metrics_are_those_of_the_history(serve, tmp_path):
     folder = write_run(tmp_path / "one", rounds=5)
     cut(folder, 3)
-    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    rows = json_lines(folder / "history.jsonl")
     status, body, headers = ask(serve(folder), "/metrics")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain")

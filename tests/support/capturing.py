@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfedhp import Experiment
 from sfedhp.algorithms import ALGORITHMS, Algorithm, FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFedHP
 from sfedhp.checks.equalities import reload_state
-from sfedhp.checks.problem import Problem, leaves, problem
+from sfedhp.checks.problem import Problem, problem
 from sfedhp.core.factored import Factored
 from sfedhp.core.keys import ROLES, key
 from sfedhp.data import DataOptions
@@ -27,6 +27,8 @@ from sfedhp.privacy.ring import SecureOptions
 from sfedhp.runs.prepare import prepare, prepare_stack
 from sfedhp.wire.direction import Direction
 from sfedhp.wire.link import Link, WireOptions
+from tests.support.small_modules import with_batch_norm
+from tests.support.states import check_same_traffic, tensors_of
 
 ROUNDS = 5
 _SECURE = SecureOptions(10.0, 1e-6)
@@ -34,27 +36,18 @@ TOLERANCE = 1e-9  # the design's, in float64
 SPARSE: dict[str, Any] = {"client_sparsity": 1e-3, "edge_sparsity": 1e-3, "sparsity_floor": 0.5}
 
 
-def everything(state: State) -> list[Tensor]:
-    """All tensors of a state, factored models built."""
-    return leaves((state.served, state.edges or (), state.personal, state.statistics))
-
-
 def compare(captured: Simulator, plain: Simulator) -> None:
     """Both run: states to rounding, traffic to the byte, and what was yielded stays as it was."""
     kept: list[tuple[State, list[Tensor]]] = []
     for state, expected in zip(captured.run(ROUNDS), plain.run(ROUNDS), strict=True):
-        for first, second in zip(everything(state), everything(expected), strict=True):
+        for first, second in zip(tensors_of(state), tensors_of(expected), strict=True):
             gap, scale = float((first - second).norm()), float(second.norm())
             assert gap <= TOLERANCE * scale, f"round {state.round}: {gap:.1e} of {scale:.1e}"
             assert scale > 0 or not second.numel()
-        kept.append((state, [tensor.clone() for tensor in everything(state)]))
-        booked, others = captured.ledger.close(), plain.ledger.close()
-        assert list(booked) == list(others)
-        for direction, entry in booked.items():
-            for one, other in zip(entry, others[direction], strict=True):
-                assert torch.equal(one, other), direction
+        kept.append((state, [tensor.clone() for tensor in tensors_of(state)]))
+        check_same_traffic(captured, plain)
     for state, before in kept:
-        for tensor, copy in zip(everything(state), before, strict=True):
+        for tensor, copy in zip(tensors_of(state), before, strict=True):
             assert torch.equal(tensor, copy), f"the state of round {state.round} was written over"
     assert captured.graph_status.state is GraphState.RECORDED, captured.graph_status
 
@@ -76,8 +69,7 @@ def rounds(method: Algorithm, case: Problem | None = None, **options: Any) -> No
 
 def normed() -> Problem:
     """A federation whose network has batch norm, with clients of one size."""
-    torch.manual_seed(0)
-    network = Network(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double())
+    network = Network(with_batch_norm())
     case = problem()
     sizes = torch.full_like(case.task.sizes, case.task.labels.shape[-1])
     task = replace(case.task, network=network, sizes=sizes, min_rows=case.task.labels.shape[-1])
@@ -163,7 +155,7 @@ def resumed(method: Algorithm) -> None:
         pass
     for simulator in (again, straight):
         assert simulator.graph_status.state is GraphState.RECORDED, simulator.graph_status
-    for first, second in zip(everything(again.state), everything(straight.state), strict=True):
+    for first, second in zip(tensors_of(again.state), tensors_of(straight.state), strict=True):
         assert torch.equal(first, second), f"bits differ by {(first - second).norm():.1e}"
 
 
@@ -175,7 +167,7 @@ def refused(method: Algorithm, word: str, **options: Any) -> None:
             pass
     assert one.graph_status.state is GraphState.OFF, one.graph_status
     assert word in one.graph_status.reason, one.graph_status
-    for first, second in zip(everything(one.state), everything(other.state), strict=True):
+    for first, second in zip(tensors_of(one.state), tensors_of(other.state), strict=True):
         assert torch.equal(first, second)
     torch.rand(3, device="cuda")
     rounds(FedAvg(local_steps=2))

@@ -57,12 +57,12 @@ class ForkedProcess:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
@@ -127,7 +127,7 @@ def run_file(path: Path, *, strict: bool = False) -> str:
 
 
 def _ended(process: ForkedProcess) -> tuple[str, str]:
-    """What a process printed that must end well."""
+    """What a process printed; fails if its exit code is not 0."""
     try:
         out, err = process.communicate(_PATIENCE)
         assert process.returncode == 0, err
@@ -144,7 +144,7 @@ def _be(
     out: Connection,
     err: Connection,
 ) -> None:
-    """Be the process."""
+    """Set up the forked process, then call the function in it."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -16,6 +16,7 @@ from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.deploy.roles.edge import EdgeRole
 from sfedhp.deploy.roles.uplink import UplinkRole
 from sfedhp.deploy.topology import Layout, lay_out
+from tests.support.json_lines import json_lines
 from tests.support.member_certificates import write_certificates
 from tests.support.patient_clock import CLOCK
 
@@ -146,10 +147,8 @@ class Federation:
         return read_rows(self.folder / "cloud" / "run" / "history.jsonl", 10**6)
 
     def events(self, name, event):
-        import json
-
-        lines = (self.folder / name / "run" / "log.jsonl").read_text().splitlines()
-        return [line for line in map(json.loads, lines) if line["event"] == event]
+        lines = json_lines(self.folder / name / "run" / "log.jsonl")
+        return [line for line in lines if line["event"] == event]
 
     def _place(self, name):
         if name == "cloud":

@@ -16,6 +16,7 @@ from sfedhp.deploy.federation_file import FederationFile, Limits
 from sfedhp.deploy.local import LocalFederation, on_loopback
 from sfedhp.deploy.provisioning import make_kits
 from sfedhp.deploy.topology import lay_out
+from tests.support.json_lines import json_lines
 
 PATIENT = Limits(client_seconds=300.0, start_seconds=300.0, silent_seconds=60.0)  # of a busy machine too
 LONGEST = 600.0  # s until something counts as hung
@@ -39,8 +40,8 @@ class Fleet(LocalFederation):
         """Of a site's log; that of the uplink of an edge is edge-0/bridge."""
         site, _, half = name.partition("/")
         path = self.kits / site / "run" / half / "log.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in map(json.loads, lines) if line["event"] == event]
+        lines = json_lines(path) if path.exists() else []
+        return [line for line in lines if line["event"] == event]
 
     def exchanged(self, name):
         """Bytes by way and kind of message, as a site's process counted them at its transport."""

@@ -1,17 +1,12 @@
 """Factored models with random numbers."""
 
-import torch
-
 from sfedhp.core.factored import Factored, Layer
+from tests.support.tensors import normal
 
 SIZES = ((5, 4), (4, 3), (3, 2))  # (in, out) of three layers
 D = sum(outputs * (inputs + 1) for inputs, outputs in SIZES)
 # Leading axes of models and of their anchors.
 LEADS = [((), ()), ((4,), (1,)), ((4,), (4,)), ((2, 3), (2, 1)), ((2, 3), (2, 3)), ((2, 2, 3), (2, 2, 1))]
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def factored(lead, anchors, rows=2):

@@ -12,7 +12,6 @@ models and checkpoints must be those of a run that was not killed: weights to th
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import resource
@@ -31,6 +30,7 @@ import numpy as np
 
 from sfedhp.cli import main
 from tests.support.commands import CONTEXT
+from tests.support.json_lines import json_lines
 from tests.support.studies import TINY
 
 ROUNDS = 8
@@ -151,7 +151,7 @@ def results(out: Path) -> dict[str, Any]:
     for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()
         if path.suffix == ".jsonl":
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            rows = json_lines(path)
             found[name] = [{key: _shown(row[key]) for key in row if key not in _VARYING} for row in rows]
         elif path.suffix == ".safetensors" or path.name in ("confusion.json", "clients.csv"):
             # Which checkpoint is kept beside the last one depends on where a run was stopped.

@@ -115,7 +115,7 @@ def test_an_actor_that_is_killed_between_rounds_changes_nothing(case, capfd):
     assert not capfd.readouterr().out, "standard output is for results"
 
 
-def test_nobody_can_reach_it_from_outside():
+def test_it_cannot_be_reached_from_outside():
     listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True).stdout
     addresses = [line.split()[3].rpartition(":")[0] for line in listening.splitlines()]
     assert len(addresses) >= 3
@@ -261,7 +261,7 @@ def test_a_cluster_is_joined_and_may_lose_a_machine(machine, tmp_path, address):
 
 
 @pytest.mark.slow
-def test_torch_is_told_how_many_threads_it_has():
+def test_torch_gets_the_number_of_its_threads():
     ray = sys.modules["ray"]
     actor = ray.remote(num_cpus=1)(Actor).remote(1, "cpu")
     threads = ray.get(actor.__ray_call__.remote(lambda self: torch.get_num_threads()))

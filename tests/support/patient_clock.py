@@ -21,7 +21,7 @@ class PatientClock:
         self._started = threading.Lock()
 
     def __call__(self) -> float:
-        """The time."""
+        """The seconds that have passed since the first call."""
         if self._started.acquire(blocking=False):
             threading.Thread(target=self._run, name="patient clock", daemon=True).start()
         return self._now

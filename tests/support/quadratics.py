@@ -100,11 +100,11 @@ class Optimum(NamedTuple):
     centers: Tensor  # (edges, clients, d), where each F_ij is least
 
     def excess(self, model: Tensor) -> Tensor:
-        """F(w) − F(w*)."""
+        """How far a model's objective is above the optimum: F(w) − F(w*)."""
         return self._value(model) - self._value(self.model)
 
     def gradients(self, model: Tensor) -> Tensor:
-        """∇F_ij(w), (edges, clients, d)."""
+        """The gradient of each client's objective: ∇F_ij(w), (edges, clients, d)."""
         return (self.hessians @ (model - self.centers).unsqueeze(-1)).squeeze(-1)
 
     def _value(self, model: Tensor) -> Tensor:

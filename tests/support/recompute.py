@@ -38,7 +38,7 @@ def read_json(name: str) -> Any:
 
 @dataclass
 class Runs:
-    """The final runs of a variant of a study."""
+    """The final runs of a variant of a study; none if it was not run."""
 
     study: str
     table: str
@@ -62,7 +62,7 @@ class Runs:
         return self.options.get("client_proximity", self.options.get("proximity"))
 
     def last_five(self, column: str) -> dict[int, float]:
-        """By seed."""
+        """The mean of a column's last five evaluations, by seed."""
         return {
             run["seed"]: float(np.mean([value or 0.0 for value in run["curve"][column]][-5:]))
             for run in self.runs
@@ -75,10 +75,10 @@ def every_run() -> list[Runs]:
     for path in sorted((ROOT / "experiments").glob("*.toml")):
         study = tomllib.loads(path.read_text(encoding="utf-8")).get("reproduce")
         records = ROOT / "results" / f"{path.stem}.jsonl"
-        if study is None or not records.exists():
+        if study is None or "reading" not in study:
             continue
         by_variant = defaultdict(list)
-        for line in records.read_text(encoding="utf-8").splitlines():
+        for line in records.read_text(encoding="utf-8").splitlines() if records.exists() else ():
             record = json.loads(line)
             by_variant[record["variant"]].append(record)
         for variant, words in study["variants"].items():
@@ -89,8 +89,8 @@ def every_run() -> list[Runs]:
                 (run for run in mine if run["rounds"] == most and not only_trials),
                 key=lambda run: run["seed"],
             )
-            if finals:
-                facts = (study["table"], study["reading"], study.get("paper", True), variant)
+            facts = (study["table"], study["reading"], study.get("paper", True), variant)
+            if finals or study["table"] not in PLACES:
                 found.append(Runs(path.stem, *facts, finals))
     return found
 
@@ -187,8 +187,9 @@ def decide(cells: list[tuple[Comparison, float, float | None]]) -> tuple[str, li
     """The verdict, after Holm's correction: step down, from the smallest p-value."""
     tested = sorted((cell for cell, _, _ in cells if cell.raw is not None), key=lambda cell: cell.raw or 0.0)
     before = 0.0
+    planned = sum(cell.mean is not None or cell.outcome == "not run yet" for cell, _, _ in cells)
     for place, cell in enumerate(tested):
-        before = cell.corrected = max(before, min(1.0, (cell.raw or 0.0) * (len(cells) - place)))
+        before = cell.corrected = max(before, min(1.0, (cell.raw or 0.0) * (planned - place)))
     for cell, margin, bound in cells:
         if cell.mean is None:
             continue
@@ -305,12 +306,29 @@ def table_claims(found: list[Row], reading: str) -> dict[str, tuple[str, list[Co
 
 def first_round(run: dict[str, Any], goal: float) -> float:
     turns, values = run["curve"]["round"], run["curve"]["gm"]
-    reached = [turn for turn, value in zip(turns, values, strict=True) if value >= goal]
-    return float(reached[0] if reached else 2 * turns[-1] - turns[-2])
+    reached = [turn for turn, value in zip(turns, values, strict=True) if (value or 0.0) >= goal]
+    return float(reached[0] if reached else run["rounds"] + turns[-1] - turns[-2])
+
+
+def bytes_until(run: dict[str, Any], goal: float) -> float:
+    reached = [place for place, value in enumerate(run["curve"]["gm"]) if (value or 0.0) >= goal]
+    return float(run["curve"]["formula"][reached[0] if reached else -1])
+
+
+def half_below(*several: dict[int, float]) -> dict[int, float]:
+    """By seed, half a point below the lowest."""
+    seeds = set.intersection(*(set(each) for each in several))
+    return {seed: min(each[seed] for each in several) - 0.5 for seed in sorted(seeds)}
+
+
+def by_seed(runs: Runs, goals: dict[int, float], of: Any) -> dict[int, float]:
+    return {run["seed"]: of(run, goals[run["seed"]]) for run in runs.runs if run["seed"] in goals}
 
 
 def figure_claims(every: list[Runs], reading: str) -> dict[str, tuple[str, list[Comparison]]]:
-    mine = {(runs.table, runs.variant): runs for runs in every if runs.reading == reading}
+    planned = {(runs.table, runs.variant): runs for runs in every if runs.reading == reading}
+    mine = {key: runs for key, runs in planned.items() if runs.runs}
+    open_cell = compare(None, None)
 
     def gm(figure: str, variant: str) -> dict[int, float] | None:
         runs = mine.get((figure, variant))
@@ -320,6 +338,9 @@ def figure_claims(every: list[Runs], reading: str) -> dict[str, tuple[str, list[
         bound = None if margin else 0.5
         return [compare(gm(figure, left), gm(figure, right), margin, bound) for left, right in pairs]
 
+    def against(values: dict[int, float] | None, margin: float) -> Any:
+        return compare(values, None if values is None else dict.fromkeys(values, 0.0), margin)
+
     def rounds(figure: str, name: str) -> Any:
         cells = []
         for other in ("fedavg", "hierfavg", "pfedme"):
@@ -327,79 +348,99 @@ def figure_claims(every: list[Runs], reading: str) -> dict[str, tuple[str, list[
             if ours is None or rival is None:
                 cells.append(compare(None, None))
                 continue
-            goals = {seed: end - 0.5 for seed, end in rival.last_five("gm").items()}
-            needed, theirs = (
-                {
-                    run["seed"]: first_round(run, goals[run["seed"]])
-                    for run in each.runs
-                    if run["seed"] in goals
-                }
-                for each in (ours, rival)
-            )
-            cells.append(compare(theirs, needed))
+            goals = half_below(rival.last_five("gm"))
+            cells.append(compare(by_seed(rival, goals, first_round), by_seed(ours, goals, first_round)))
         return cells
 
-    def saved(left: str, column: str) -> dict[int, float] | None:
-        both = [mine.get(("fig3", name)) for name in (left, "pfedme")]
-        if None in both or any(column not in run["curve"] for each in both if each for run in each.runs):
+    def share(less: dict[int, float], more: dict[int, float]) -> dict[int, float]:
+        return {seed: 100 * (1 - less[seed] / more[seed]) for seed in less if seed in more}
+
+    def ends(runs: Runs, column: str) -> dict[int, float]:
+        return {run["seed"]: run["curve"][column][-1] for run in runs.runs if column in run["curve"]}
+
+    def saved(left: str, column: str, right: str = "pfedme") -> dict[int, float] | None:
+        ours, rival = (mine.get(("fig3", name)) for name in (left, right))
+        if ours is None or rival is None:
             return None
-        ours, rival = (
-            {run["seed"]: run["curve"][column][-1] for run in each.runs} for each in both if each is not None
-        )
-        return {seed: 100 * (1 - ours[seed] / rival[seed]) for seed in ours if seed in rival}
+        return share(ends(ours, column), ends(rival, column)) or None
 
-    def against(values: dict[int, float] | None, margin: float) -> Any:
-        return compare(values, None if values is None else dict.fromkeys(values, 0.0), margin)
+    def cheaper(figure: str, name: str, other: str) -> Any:
+        ours, rival = mine.get((figure, name)), mine.get((figure, other))
+        if ours is None or rival is None:
+            return compare(None, None)
+        goals = half_below(rival.last_five("gm"))
+        return against(share(by_seed(ours, goals, bytes_until), by_seed(rival, goals, bytes_until)), 0)
 
-    def steps(figure: str, column: str, *, rising: bool) -> Any:
+    def pairs_along(figure: str) -> list[tuple[Runs, Runs]]:
+        """Neighbours on the axis of a figure, in each of its families; a divergence ends that of Figure 4."""
         families = defaultdict(list)
-        for (table, variant), runs in mine.items():
+        for (table, variant), runs in planned.items():
             if table == figure:
                 strength, _, kind = variant.partition(" ")
                 families[kind].append((float(strength.partition("=")[2]), runs))
-        cells = []
+        found = []
         for family in families.values():
             ordered = [runs for _, runs in sorted(family, key=lambda each: each[0])]
             for before, after in itertools.pairwise(ordered):
-                if any(run["trouble"] for run in after.runs) and figure == "fig4":
+                if figure == "fig4" and any(run["trouble"] for each in (before, after) for run in each.runs):
                     break
-                high, low = (after, before) if rising else (before, after)
-                bound = 0.5 if column == "gm" else None
-                cells.append(compare(high.last_five(column), low.last_five(column), 0, bound))
-        return cells
+                found.append((before, after))
+        return found
 
-    sparse = mine.get(("fig3", "sfedhp sparse"))
+    along = []
+    for before, after in pairs_along("fig4"):
+        tails = [runs.last_five("gm") for runs in (before, after)]
+        goals = half_below(*tails)
+        needed = [by_seed(runs, goals, first_round) for runs in (before, after)]
+        along += [compare(tails[1], tails[0], 0, 0.5), compare(needed[0], needed[1])]
+    at_fig4 = [runs for (table, _), runs in planned.items() if table == "fig4"]
+    if any(run["trouble"] for runs in at_fig4 for run in runs.runs):
+        explosion = "true"
+    else:
+        explosion = "not decided" if all(runs.runs for runs in at_fig4) else "not run yet"
+    exploded: Any = (Comparison(outcome=explosion), 0.0, None)
+    falling = []
+    for before, after in pairs_along("fig5"):
+        falling += [
+            compare(before.last_five("gm"), after.last_five("gm"), 0, 0.5),
+            against(share(ends(after, "formula"), ends(before, "formula")), 0),
+        ]
+    sparse, dense = (mine.get(("fig3", f"sfedhp {kind}")) for kind in ("sparse", "dense"))
     zeros = None if sparse is None else sparse.last_five("density_global")
     zeros = None if zeros is None else {seed: 100 * (1 - density) for seed, density in zeros.items()}
+    slower = open_cell
+    if sparse is not None and dense is not None:
+        goals = half_below(sparse.last_five("gm"), dense.last_five("gm"))
+        slower = compare(by_seed(dense, goals, first_round), by_seed(sparse, goals, first_round), -80.0)
     edges = {count: mine.get(("speedup", f"S={count}")) for count in (1, 2, 4)}
     gains: dict[int, dict[int, float] | None] = {2: None, 4: None}
     if all(edges.values()):
-        ends = [runs.last_five("gm") for runs in edges.values() if runs]
-        goals = {seed: min(end[seed] for end in ends) - 0.5 for seed in ends[0]}
-        needed = {
-            count: {run["seed"]: first_round(run, goals[run["seed"]]) for run in runs.runs}
-            for count, runs in edges.items()
-            if runs
-        }
-        gains = {count: {seed: needed[1][seed] / needed[count][seed] for seed in goals} for count in (2, 4)}
-    dense_pairs = [("sfedhp dense", other) for other in ("fedavg", "hierfavg", "pfedme")]
+        goals = half_below(*(runs.last_five("gm") for runs in edges.values() if runs))
+        turns = {count: by_seed(runs, goals, first_round) for count, runs in edges.items() if runs}
+        gains = {count: {seed: turns[1][seed] / turns[count][seed] for seed in goals} for count in (2, 4)}
+    others = ("fedavg", "hierfavg", "pfedme")
     convex_pairs = [("sfedhp", "hierfavg"), ("pfedme", "hierfavg"), ("sfedhp", "pfedme")]
     like_pfedme = above("fig3", [("sfedhp sparse", "pfedme")], -1)
-    like_dense = above("fig3", [("sfedhp sparse", "sfedhp dense")], -1)
-    falling = [*steps("fig5", "gm", rising=False), *steps("fig5", "density_global", rising=False)]
+    costs = [("fig2", "sfedhp"), ("fig3", "sfedhp sparse")]
     tiers = [against(saved("sfedhp dense", column), 0) for column in ("sent", "sent_all")]
     return {
         "Accuracy, strongly convex": decide(above("fig2", convex_pairs)),
         "Convergence, strongly convex": decide(rounds("fig2", "sfedhp")),
-        "Accuracy, non-convex, dense": decide(above("fig3", dense_pairs)),
+        "Accuracy, non-convex, dense": decide(above("fig3", [("sfedhp dense", other) for other in others])),
         "Convergence, non-convex": decide(rounds("fig3", "sfedhp dense")),
         "80 % fewer bytes at a similar accuracy": decide(
             [*like_pfedme, against(saved("sfedhp sparse", "formula"), 80)]
         ),
+        "Communication cost": decide(
+            [cheaper(*ours, other) for ours in costs for other in ("hierfavg", "pfedme")]
+        ),
         "Fewer bytes by the hierarchy": decide(tiers),
-        "80 % fewer parameters at little cost": decide([*like_dense, against(zeros, 80)]),
-        "Effect of λ": decide(steps("fig4", "gm", rising=True) or [compare(None, None)]),
-        "Effect of γ": decide(falling or [compare(None, None)]),
+        "State of the art with 80 % fewer parameters": decide(
+            [*above("fig3", [("sfedhp sparse", other) for other in others], -0.5), against(zeros, 80)]
+        ),
+        "Cost of sparsity": decide([slower, against(saved("sfedhp sparse", "formula", "sfedhp dense"), 0)]),
+        "Effect of λ": decide([*(along or [open_cell]), exploded]),
+        "Effect of γ": decide(falling or [open_cell]),
         "Linear speed-up": decide([against(gains[count], 0.75 * count) for count in (2, 4)]),
     }
 

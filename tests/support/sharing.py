@@ -3,11 +3,10 @@
 import pickle
 from contextlib import nullcontext
 
-import torch
-
 from sfedhp.checks.problem import leaves
 from sfedhp.engine.cuda_graphs import GraphStatus
 from sfedhp.engine.shares import Share, SharedWorker, clients_of, split_evenly
+from tests.support.states import check_same_traffic, tensors_of
 
 ROUNDS = 3
 
@@ -44,21 +43,16 @@ def some_lost(clock, ids):
 
 
 def everything(state):
-    return leaves(
-        (state.served, state.edges or (), state.personal, state.statistics, (*state.sent.values(),))
-    )
+    """All tensors of a state, with the last messages."""
+    return [*tensors_of(state), *leaves((*state.sent.values(),))]
 
 
 def check_same(one, other):
-    """Round by round the same state within rounding, and the same book."""
+    """Round by round the same state within rounding, and the same bytes."""
     for first, second in zip(one.run(ROUNDS), other.run(ROUNDS), strict=True):
         assert first.round == second.round
         for mine, theirs in zip(everything(first), everything(second), strict=True):
             assert mine.shape == theirs.shape
             assert mine.dtype == theirs.dtype
             assert (mine - theirs).norm() <= 1e-9 * theirs.norm()
-        booked, others = one.ledger.close(), other.ledger.close()
-        assert booked.keys() == others.keys()
-        for direction, entry in booked.items():
-            for mine, theirs in zip(entry, others[direction], strict=True):
-                assert torch.equal(mine, theirs)
+        check_same_traffic(one, other)

@@ -21,6 +21,17 @@ SMALL = Experiment(
     model=ModelOptions(name="mlr"),
 )
 
+# With mini-batches, and rows enough for noise that hides one of them.
+TO_PROTECT = Experiment(
+    rounds=3,
+    edges=2,
+    clients_per_edge=3,
+    batch_size=8,
+    data=DataOptions(train_per_label=24, test_per_label=4, validation_per_label=0, partition="iid"),
+    model=ModelOptions(name="mlr"),
+    algorithm=SFedHP(edge_rounds=2, personal_steps=1),
+)
+
 
 @dataclass(frozen=True)
 class Mine(Algorithm):
@@ -30,6 +41,14 @@ class Mine(Algorithm):
 
     def client_step(self, received, personal, task, clock):
         return ClientResult(received - self.rate * task.gradient(received, task.batch(clock)))
+
+
+@dataclass(frozen=True)
+class Bare(Algorithm):
+    """A method whose client step returns the model without the `ClientResult`."""
+
+    def client_step(self, received, personal, task, clock):
+        return received
 
 
 def arrays(seed=0, rows=60, clients=6):

@@ -187,7 +187,7 @@ def _last_gm(rows: list[Any]) -> float:
 
 
 def _noise(rounds: int) -> float:
-    """The standard deviation of the GM between seeds, in runs that nobody attacks."""
+    """The standard deviation of the GM between seeds, in runs without attacks."""
     what = besieged_experiment(rounds=min(rounds, _NOISE_ROUNDS))
     return statistics.stdev(_last_gm(sfedhp.run(replace(what, seed=seed)).history) for seed in _SEEDS)
 

@@ -1,4 +1,4 @@
-"""Small modules: with a frozen layer, and with batch norm."""
+"""Small modules: with a frozen layer, with batch norm, with tied weights."""
 
 import torch
 from torch import nn
@@ -19,6 +19,19 @@ def normalized(shape, classes):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(inputs, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, classes)
     )
+
+
+def with_batch_norm(seed=0):
+    """A network with a batch norm for rows of six numbers and three classes, in float64."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).double()
+
+
+def tied():
+    """A module of which two layers have one weight."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    module[2].weight = module[0].weight
+    return module
 
 
 def narrow(shape, classes):

@@ -34,7 +34,7 @@ class TcpProxy:
         return len(found) // 2
 
     def close(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections, and reset those that exist."""
         self._listener.close()
         self.reset()
 

@@ -1,1 +1,1 @@
-"""The commands, one file each."""
+"""The subcommands of `sfedhp`, one file each."""

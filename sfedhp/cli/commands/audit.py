@@ -1,4 +1,4 @@
-"""`sfedhp audit`: whether the models of a run tell which rows they were trained with."""
+"""`sfedhp audit`: whether the models of a run reveal which rows they were trained on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfedhp.membership import audit as audit_folder
 _TIERS = {"client": "clients' own", "edge": "edges'", "global": "global"}
 _ATTACKS = {"threshold": "loss threshold", "likelihood-ratio": "likelihood ratio"}
 _WORDS = 12  # least width of a column of words
-_CLEAR = 0.5  # an interval above it: the models tell something
+_CLEAR = 0.5  # an interval above it: the models reveal membership
 
 
 @click.command()
@@ -31,12 +31,13 @@ _CLEAR = 0.5  # an interval above it: the models tell something
 )
 @json_option("Print the findings as one JSON object.")
 def audit(folder: Path, shadows: int, as_json: bool) -> None:
-    """Measure whether the models of a run tell which rows they were trained with (membership inference).
+    """Measure whether the models of a run reveal which rows they were trained on (membership inference).
 
-    Two attackers ask the models of each tier about training and test rows of the clients. One takes rows
-    with a small loss for training rows. The other compares the losses with those of shadow runs, which are
-    computed now, many at once: this takes about as long as that many runs of a sweep. The area under the ROC
-    curve is 0.5 if the models tell nothing, and 1 if they tell everything. The data of the run must be there.
+    Two attackers test the models of each tier on training and test rows of the clients. One takes rows with a
+    small loss for training rows. The other compares the losses with those of shadow runs. The command
+    computes these many at once, which takes about as long as that many runs of a sweep. The area under the
+    ROC curve is 0.5 if the models reveal nothing, and 1 if they reveal everything. The data of the run must
+    be available.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ from sfedhp.bench.comparison import Row, compare, grow, loop_against_rivals
 from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan
 from sfedhp.bench.rivals import OF_CLONE, Rival, has_adapters, installed, parse, read_kinds
-from sfedhp.cli.arenas import show_arena, show_populations
+from sfedhp.cli.arenas import check_used, show_arena, show_populations
 from sfedhp.cli.options import json_option
 from sfedhp.cli.output.bench import print_growth, print_rows
 from sfedhp.cli.output.console import print_json
@@ -160,6 +160,7 @@ def bench(
       sfedhp bench --scale
       sfedhp bench --arena pfl-cifar10 --synthetic --rival pfl=../venv/bin/python
     """
+    check_used(click.get_current_context())
     if population is not None:
         chosen_models = _names("--models", models, ("mlr", "cnn"), MODELS)
         show_populations(

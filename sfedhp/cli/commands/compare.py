@@ -69,11 +69,11 @@ def compare(
 ) -> None:
     """Run methods on the same data, one after another, and print one table.
 
-    Two of them do not federate: `local` trains every client alone, `pooled` one model on all rows. The last
-    sentences say what the other methods gain over them.
+    Two of them are baselines without a federation: `local` trains every client alone, `pooled` one model on
+    all rows. The last sentences say what the other methods gain over them.
 
     The keys are those of `sfedhp run --help-all`. Each method uses those keys of `algorithm.KEY` that it has;
-    `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method alone. A method of your own is
+    `METHOD.KEY` (or a section [METHOD] of the file) sets a key of one method only. A method of your own is
     added with `algorithm=package.module:Class`. If a method diverges, it is marked, the others still run, and
     the exit code is 3.
 
@@ -146,7 +146,7 @@ def _run_methods(
     Args:
         experiments: of each method.
         comparison: without results yet.
-        named: the methods that the user named. Another one may be unsuitable, which is no error then.
+        named: the methods that the user named. Another one may be unsuitable, without an error.
 
     Raises:
         InputError: the first method cannot start; most likely no other can.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -25,6 +25,11 @@ _folder = click.option(
 )
 _NAME = 11  # the longest name of a dataset
 _PATH = 12  # least width of files and folders
+# What counts as a label where rows have no class.
+_GROUPS: Final = {
+    "multilabel": "A row counts for the first label that it has; the last column: rows without a label.",
+    "regression": "The columns are tenths of the distribution of the target, the lowest first.",
+}
 
 
 @click.group()
@@ -124,12 +129,12 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
             raise InputError(f"{bad[0]}{more}: run `sfedhp data get {each}`.")
 
 
-@data.command(short_help="Draw which client holds which labels.")
+@data.command(short_help="Show how many rows of each label every client has.")
 @click.argument("words", nargs=-1, metavar="[CONFIG.toml] [KEY=VALUE]...")
 @_folder
 @json_option("Print JSON.")
 def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
-    """Draw which client holds which labels: a row per client under its edge, a column per label.
+    """Show how many rows of each label every client has: a line per client, a column per label.
 
     \b
     Examples:
@@ -143,6 +148,7 @@ def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
         clients_per_edge=experiment.clients_per_edge,
         seed=experiment.seed,
         folder=folder,
+        problem=experiment.problem,
     )
     if as_json:
         print_json(
@@ -159,6 +165,8 @@ def show(words: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
     print_notes(federation.notes)
     title = f"{options.source}, partition {options.partition}"
     draw(results(), title, federation.describe(), federation.names.classes)
+    if federation.problem in _GROUPS:
+        click.echo(_GROUPS[federation.problem])
 
 
 def _without_empty_names(holding: library.Holding) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from sfedhp.cli.execution import DIVERGED, Interruption
-from sfedhp.cli.federation import read_deployment
+from sfedhp.cli.federation import how_to_continue, read_deployment
 from sfedhp.cli.options import output_options
 from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.federation import status_line, status_table
@@ -24,6 +24,8 @@ from sfedhp.deploy.local import LocalFederation, classes_of_kits, on_loopback
 from sfedhp.nn.problems import problem_of
 from sfedhp.runs.hints import hints_of_classes
 from sfedhp.runs.records import summarize
+
+_STOPPING = "stopping all processes; finished rounds are kept"
 
 
 @click.command()
@@ -67,7 +69,11 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
     make_kits(layout, kits)
     print_notes(dict.fromkeys([*notes, *layout.notes]))
     stopped = None
-    with LocalFederation(kits) as federation, Interruption() as interruption, _show_status(as_json) as show:
+    with (
+        LocalFederation(kits) as federation,
+        Interruption(_STOPPING) as interruption,
+        _show_status(as_json) as show,
+    ):
         federation.start()
         while federation.poll():
             if interruption.requested():
@@ -77,7 +83,8 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
             if status is not None:
                 show(status)
             time.sleep(0.2)
-        final, rows = federation.status() or {}, federation.rows()
+    # Only now: the cloud may finish a round until its process has ended.
+    final, rows = federation.status() or {}, federation.rows()
     summary = summarize(rows, problem=problem_of(layout.cloud.experiment.problem)) | {
         "finished": bool(final.get("finished")),
         "folder": str(kits / "cloud" / "run"),
@@ -86,16 +93,36 @@ def deploy(arguments: tuple[str, ...], local: bool, out: Path | None, as_json: b
         print_json(summary)
     else:
         results().print(status_line(final) if final else "Nothing was done.", soft_wrap=True)
-        results().print(f"Records and models: {kits}", soft_wrap=True)
+        results().print(_where(kits, final), soft_wrap=True)
     if not final.get("trouble"):
         schema = layout.cloud.schema
         names = schema.class_names if schema is not None else ()
         finished = bool(final.get("finished"))
         print_notes(hints_of_classes(rows, classes_of_kits(kits), names, finished=finished))
     if stopped is not None:
+        if not final.get("finished"):
+            click.echo(_stopped(kits, final), err=True)
         raise click.exceptions.Exit(128 + stopped)
     if final.get("trouble"):
         raise click.exceptions.Exit(DIVERGED)
+
+
+def _where(kits: Path, final: Mapping[str, Any]) -> str:
+    """Where the records and the models are; before the first round there are only kits."""
+    if not final.get("round"):
+        return f"Kits: {kits}"
+    run = kits / "cloud" / "run"
+    if not final.get("finished"):
+        return f"Records: {run}"
+    return f"Records and models: {run}; the models of edges and clients are in run/models of their kits"
+
+
+def _stopped(kits: Path, final: Mapping[str, Any]) -> str:
+    """After which round a federation was stopped, and how to continue it."""
+    done = final.get("round")
+    after = f"after round {done} of {final['rounds']}" if done else "before the first round was done"
+    how = how_to_continue(kits / "cloud", "cloud")
+    return f"Stopped {after}. {how[:1].upper()}{how[1:]}"
 
 
 @contextmanager

@@ -35,9 +35,9 @@ from sfedhp.serving.saved_model import read_saved_model
 def export(model: Path, out: Path, data: Path | None, as_json: bool) -> None:
     """Write a saved model as ONNX, for programs that have neither sfedhp nor torch.
 
-    The file takes rows as they are in the data: scaling and running statistics are inside. It gives what
-    `sfedhp predict` prints. It is kept only if onnxruntime predicts with it as torch does, within 1e-5, on
-    real rows. Needs the extra `onnx`.
+    The file takes rows as in the data, because it contains scaling and running statistics. Its outputs are
+    those of `sfedhp predict`. The command keeps the file only if onnxruntime predicts the same as torch,
+    within 1e-5, on real rows. Needs the extra `onnx`.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ _ROWS: Final = 60  # of each client
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="NAME")
 def new(folder: Path) -> None:
-    """Make a starter project in the new folder NAME: data, model, method with its test, config, readme.
+    """Create a starter project in the new folder NAME: data, model, method with its test, config, readme.
 
     It runs as it is. Replace the data, the model and the method by yours, one after the other.
 
@@ -47,7 +47,7 @@ def new(folder: Path) -> None:
 
 
 def example_rows(sites: Mapping[str, Iterable[int]], seed: int) -> str:
-    """A table of made-up patients, who differ from ward to ward; the same at every call.
+    """A table of artificial patients, who differ from ward to ward; the same at every call.
 
     Args:
         sites: the wards of each hospital.

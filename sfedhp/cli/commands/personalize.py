@@ -27,6 +27,7 @@ from sfedhp.runs.settings import Settings, read_settings, split_words
 from sfedhp.runs.tensor_files import read_metadata
 
 _OUT = "choose another file with --out"
+_WIDTH = 10  # of the names before the lines of a result; longer names of edges make it larger
 _KEYS = (SOURCE, "data.test_share", "batch_size", "seed", "model.weight_decay")
 
 
@@ -53,11 +54,12 @@ def personalize(
 
     Uses the models of the run in RUNDIR and the newcomer's own rows: an npz with `inputs`, `labels` (what the
     run predicts), and optionally `test`, which marks the rows to test on, or a table with the columns of the
-    run's. They are scaled as the run's. Chooses the global or an edge model by its loss on the newcomer's
-    training rows, then takes the steps of the method's client: for sFedHP K steps of the inner problem, on
-    all rows of the newcomer. Prints the run's main metric before and after; if it got worse, the model it
-    started from is kept. No other client takes part. The run's settings apply; KEY=VALUE changes those of the
-    method (`algorithm.…`), batch_size, seed, model.weight_decay or data.test_share.
+    run's. They are scaled like the run's rows. The command chooses the global or an edge model by its loss on
+    the newcomer's training rows, then takes the steps of the method's client: for sFedHP K steps of the inner
+    problem, on all rows of the newcomer. It prints the run's main metric before and after; if the metric got
+    worse, it keeps the model that it started from. No other client takes part. The run's settings apply;
+    KEY=VALUE changes those of the method (`algorithm.…`), batch_size, seed, model.weight_decay or
+    data.test_share.
 
     \b
     Examples:
@@ -82,6 +84,9 @@ def personalize(
     if not settings.sets("batch_size"):
         experiment = replace(experiment, batch_size=0)
     own = train_own_model(folder, newcomer, start=start, experiment=experiment)
+    if path.exists():
+        keep = _OUT if out else "name the newcomers' files differently, or use --out"
+        print_notes([f"{path} held a model already, which is replaced: to keep both, {keep}."])
     _save(own, path, _card(folder, own, path.stem))
     if as_json:
         _print_json(own, path)
@@ -155,7 +160,7 @@ def _check_out(path: Path) -> None:
 
 
 def _card(folder: Path, own: Personalized, name: str) -> ModelCard | None:
-    """What the file says of the newcomer's model; None where the model it starts from has no card."""
+    """What the file says of the newcomer's model; None if the model it starts from has no card."""
     start = folder / "models" / f"{own.start}.safetensors"
     metadata = read_metadata(start)
     if not has_card(metadata):
@@ -178,29 +183,28 @@ def _print_json(own: Personalized, path: Path) -> None:
 
 
 def _print(own: Personalized, path: Path, rates_changed: bool, sparse: bool) -> None:
-    console, rows = results(), counted(own.rows, "training row")
+    rows, test_rows = counted(own.rows, "training row"), counted(own.test_rows, "test row")
+    metric = own.metric
+    lines = []
     for name, loss in sorted(own.losses.items(), key=lambda pair: pair[1]):
         mark = "  ← start" if name == own.start else ""
-        console.print(f"{name:<10} loss {loss:.4f} on {rows}{mark}", soft_wrap=True)
+        lines.append((name, f"loss {loss:.4f} on {rows}{mark}"))
     if own.halvings:
         rates = "the given rates" if rates_changed else "the run's own rates"
-        console.print(
-            f"rates      / {2**own.halvings}: with {rates} the steps overshoot on these rows", soft_wrap=True
-        )
+        lines.append(("rates", f"/ {2**own.halvings}: with {rates} the steps overshoot on these rows"))
     if own.loss > own.losses[own.start]:
         why = "; the sparsity penalty can cause this" if sparse else ""
-        console.print(
-            f"own        loss {own.loss:.4f}: the steps raise the loss on these rows, at any lower rate{why}",
-            soft_wrap=True,
-        )
-    metric, test_rows = own.metric, counted(own.test_rows, "test row")
+        raised = f"loss {own.loss:.4f}: the steps raise the loss on these rows, at any lower rate{why}"
+        lines.append(("own", raised))
     if metric.name == "accuracy":
-        console.print(f"before     {own.before:.2f} % of {test_rows}")
-        console.print(f"after      {own.after:.2f} %")
+        lines += [("before", f"{own.before:.2f} % of {test_rows}"), ("after", f"{own.after:.2f} %")]
     else:
         unit = " %" if metric.percent else ""
-        console.print(f"before     {metric.title} {metric.text(own.before)}{unit} on {test_rows}")
-        console.print(f"after      {metric.title} {metric.text(own.after)}{unit}")
+        before, after = (f"{metric.title} {metric.text(value)}{unit}" for value in (own.before, own.after))
+        lines += [("before", f"{before} on {test_rows}"), ("after", after)]
     if own.worse:
-        console.print(f"kept       {own.start}: the steps made it worse on the test rows", soft_wrap=True)
-    console.print(f"model      {path}", soft_wrap=True)
+        lines.append(("kept", f"{own.start}: the steps made it worse on the test rows"))
+    lines.append(("model", str(path)))
+    width = max(_WIDTH, *(len(name) for name, _ in lines))
+    for name, text in lines:
+        results().print(f"{name:<{width}} {text}", soft_wrap=True)

@@ -10,7 +10,8 @@ import click
 from sfedhp.cli.options import model_option, output_options
 from sfedhp.cli.output.console import print_json
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_text
+from sfedhp.core.files import write_text, writing
+from sfedhp.core.formats import counted
 from sfedhp.serving.predict import Predictions
 from sfedhp.serving.predict import predict as predict_rows
 from sfedhp.serving.saved_model import read_saved_model
@@ -34,8 +35,8 @@ from sfedhp.serving.saved_model import read_saved_model
 def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
     """Predict with a saved model: classes and their probabilities, or numbers in the target's own units.
 
-    The model file is enough. It says how the rows have to be scaled, which columns of a table it needs and
-    what the classes are called. Data that does not fit is refused.
+    Only the model file is needed. It contains the scaling of rows, the columns of a table and the names of
+    classes. Data that does not fit is rejected.
 
     \b
     Examples:
@@ -43,12 +44,12 @@ def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
       sfedhp predict --model runs/first/models/client-0-1.safetensors --data new.csv --out predicted.csv
       sfedhp predict --model runs/first/models/edge-0.safetensors --data new.npz --json
     """
+    if out is not None:
+        _check_out(out, data)
     found = predict_rows(read_saved_model(model), data)
     if out is not None:
-        try:
+        with writing(out):
             write_text(out, found.to_csv())
-        except OSError as error:
-            raise InputError(f"{out} cannot be written ({error.strerror}): choose another file.") from None
     if as_json:
         print_json(
             {
@@ -67,8 +68,16 @@ def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
         if found.schema.problem == "classification":
             most = Counter(found.values).most_common()
             counts = ": " + ", ".join(f"{count} {name}" for name, count in most)
-        click.echo(f"{len(found.outputs)} rows{counts}")
+        click.echo(f"{counted(len(found.outputs), 'row')}{counts}")
         click.echo(f"predictions  {out}")
+
+
+def _check_out(out: Path, data: Path) -> None:
+    """Refuse to replace what is no table of predictions."""
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"{out} must end in .csv: name it, for example, predicted.csv.")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise InputError(f"{out} holds the rows to predict: choose another file for the predictions.")
 
 
 def _probabilities(found: Predictions) -> dict[str, list[list[float]]]:

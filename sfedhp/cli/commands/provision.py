@@ -20,16 +20,16 @@ from sfedhp.core.errors import InputError
     "--add", metavar="SERVER", help="Make the kit of one more client of this edge, or of the cloud."
 )
 @click.option("--renew", metavar="SITE", help="Give the kit of a site new keys and certificates.")
-@click.option("--revoke", metavar="SITE", help="Let every server refuse the certificates of a member.")
+@click.option("--revoke", metavar="SITE", help="Make every server reject the certificates of a member.")
 @click.option(
     "--approve",
     metavar="FILE.csr",
     type=click.Path(path_type=Path),
     help="Issue a certificate for a key that a member made with `sfedhp request`.",
 )
-@click.option("--systemd", is_flag=True, help="Write a systemd unit for each kit that is there.")
-@click.option("--compose", is_flag=True, help="Write a compose file for the kits that are there.")
-@click.option("--helm", is_flag=True, help="Write a Helm chart for the kits that are there.")
+@click.option("--systemd", is_flag=True, help="Write a systemd unit for each kit in the folder.")
+@click.option("--compose", is_flag=True, help="Write a compose file for the kits in the folder.")
+@click.option("--helm", is_flag=True, help="Write a Helm chart for the kits in the folder.")
 @click.option(
     "--only", metavar="SITE", multiple=True, help="With --systemd, --compose or --helm: for this kit alone."
 )
@@ -57,16 +57,16 @@ def provision(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make the start-up kits of a federation: certificates and settings for the cloud, edges and clients.
+    """Create the start-up kits of a federation: certificates and settings for the cloud, edges and clients.
 
     Copy each kit to its machine over a secure channel: it contains a private key. The folder `authorities`
     can sign further certificates: keep it private. The keys are those of `sfedhp run --help-all`.
 
-    With --add, --renew, --revoke or --approve, kits that were made before are changed, and the files to copy
-    to machines are printed. The other sites keep their kits.
+    --add, --renew, --revoke and --approve change existing kits, and print the files to copy to machines. The
+    other sites keep their kits.
 
-    With --systemd, --compose or --helm, files that run the roles as services are written into the folder of
-    the kits; a federation file makes the kits first.
+    --systemd, --compose and --helm write files that run the roles as services into the folder of the kits;
+    with a federation file, they create the kits first.
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def _made(arguments: Sequence[str], out: Path) -> list[Path]:
 
 
 def _added(arguments: Sequence[str], server: str, out: Path) -> list[Path]:
-    from sfedhp.deploy.provisioning import add_seat
+    from sfedhp.deploy.added_seat import add_seat
 
     return add_seat(read_deployment(arguments)[0], out, server)
 

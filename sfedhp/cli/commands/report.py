@@ -31,7 +31,7 @@ def report(folders: tuple[Path, ...], out: Path | None, csv: bool, latex: bool, 
 
     DIR is the folder of a run, a sweep or a comparison, or the kit of a cloud. Runs that differ only in their
     seeds are averaged; different settings are overlaid. The page is one HTML file. It opens in any browser,
-    also offline, and asks nothing of the network. Tables and charts are written beside it.
+    also offline, and loads nothing from the network. Options write tables and charts beside it.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def report(folders: tuple[Path, ...], out: Path | None, csv: bool, latex: bool, 
     """
     page = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
     if page.suffix not in (".html", ".htm"):
-        raise InputError(f"--out {page} is not named as a page: give it the ending .html.")
+        raise InputError(f"--out {page} is not named as a page: let it end in .html.")
     facts = read_facts(folders)
     check_writable("--out", page)
     chosen = {"csv": csv, "latex": latex, "svg": svg, "png": png}

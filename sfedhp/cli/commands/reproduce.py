@@ -37,7 +37,7 @@ from sfedhp.paper.tables import TextTable, claims_table, text_tables
 
 _FIRST = 24  # least width of the first column
 _TEXT = 13  # and of other columns of text: the longest verdict
-_SPARE = {"validated": 3, "last": 2, "seeds": 1}  # columns to drop where there is no room, the highest first
+_SPARE = {"validated": 3, "last": 2, "seeds": 1}  # columns to drop in a narrow terminal, highest first
 
 
 @click.command(epilog=f"NAME is an experiment file: {', '.join(MORE)}.")
@@ -90,15 +90,15 @@ def reproduce(
 ) -> None:
     """Run the paper's tables and figures, and show our numbers beside the paper's.
 
-    Each table or figure is an experiment file, and each finished run a line in results/. Both come with the
-    package: where there are none here, its files are used, and its records are copied to results/. A run
-    that has a record is not repeated, so a campaign that was stopped continues where it was. Several of these
-    commands may run at once with the same records, for example with different --only: small runs do not fill
-    a GPU. Table 1 consists of rows of tables 2 to 7. docs/results.md says how many minutes of an H200 all of
-    it took; `--fast` is a preview.
-    Besides the tables in the terminal, one HTML page has all tables, the figures, and a verdict on each
-    claim of the paper. `best` and `arenas` are not of the paper: they compare all methods on three tiers, and
-    with the figures that PFLlib and MTGC publish.
+    Each table or figure is an experiment file, and each finished run a line in results/. The package contains
+    both: if there are none in the current folder, the command uses the package's files, and copies its
+    records to results/. A run that has a record is not repeated, so the same command continues a stopped
+    campaign. Several of these commands may run at once with the same records, for example with different
+    --only: small runs do not fill a GPU. Table 1 consists of rows of tables 2 to 7. docs/results.md says how
+    many minutes of an H200 all of it took; `--fast` is a preview. Besides the tables in the terminal, one
+    HTML page has all tables, the figures, and a verdict on each claim of the paper. `best` and `arenas` go
+    beyond the paper: they compare all methods on three tiers, and with the figures that PFLlib and MTGC
+    publish.
 
     \b
     Examples:
@@ -198,7 +198,7 @@ def _print(every: Results, targets: Sequence[str], variants: Sequence[str], as_j
         for table in text_tables(shown.rows if name == "table1" else rows, [name], whole=whole):
             _print_table(table)
     _print_table(reading_table(every.rows))
-    # What one wants to know in two minutes comes last, where a terminal ends.
+    # The summary is printed last, so that it stays visible in a terminal.
     _print_table(claims_table(every.claims, every.claims_beside))
     for table in sign_tables(every.rows):
         _print_table(table)
@@ -226,7 +226,4 @@ def _print_table(table: TextTable) -> None:
         )
         for place, head in enumerate(table.heads)
     ]
-    console = results()
-    print_table(console, columns, table.lines, table.title)
-    if table.note:
-        console.print(table.note)
+    print_table(results(), columns, table.lines, table.title, table.note)

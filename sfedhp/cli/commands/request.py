@@ -9,7 +9,7 @@ import click
 
 from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
-from sfedhp.core.files import write_text
+from sfedhp.core.files import write_text, writing
 
 _NAME = re.compile(r"client-\d+-\d+|edge-\d+")
 
@@ -24,7 +24,7 @@ _NAME = re.compile(r"client-\d+-\d+|edge-\d+")
     help="The folder for the key and the request.",
 )
 def request(name: str, out: Path) -> None:
-    """Make a private key on this machine, and a request for its certificate.
+    """Create a private key on this machine, and a request for its certificate.
 
     Send SEAT.csr to the person who has the folder `authorities`, and keep client.key. They run `sfedhp
     provision --approve SEAT.csr` and give you a kit without a key: put client.key into its folder `startup`
@@ -43,12 +43,10 @@ def request(name: str, out: Path) -> None:
     for path in (key_path, csr_path):
         if path.exists():
             raise InputError(f"{path} exists already: choose another folder with --out.")
-    try:
+    with writing(out, "another with --out"):
         out.mkdir(parents=True, exist_ok=True)
         key = new_key()
         write_key(key_path, key)
         write_text(csr_path, signing_request(name, key).decode("ascii"))
-    except OSError as error:
-        raise InputError(f"{out} cannot be written ({error.strerror}): choose another with --out.") from None
     click.echo(str(key_path))
     click.echo(str(csr_path))

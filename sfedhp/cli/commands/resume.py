@@ -8,7 +8,10 @@ from pathlib import Path
 import click
 
 from sfedhp.cli.execution import conclude, execute
+from sfedhp.cli.federation import how_to_continue, kit_of
 from sfedhp.cli.options import json_option, report_option, rescue_option, track_option
+from sfedhp.core.errors import InputError
+from sfedhp.deploy.site import read_site
 from sfedhp.runs.folder import read_config
 from sfedhp.runs.provenance import METHOD, flat
 from sfedhp.runs.run import restart
@@ -38,12 +41,15 @@ def resume(
 
     The result is bit-identical to that of an uninterrupted run on the same machine with the same number of
     threads. In DIR/config.toml you may raise `rounds` to run longer, and change `device`, `checkpoint.every`
-    and [engine] but its precision; other settings, and the data, must not change.
+    and [engine] except its precision; other settings, and the data, must not change.
 
     \b
     Example:
       sfedhp resume runs/sfedhp-fmnist-mini-20250101-120000
     """
+    if kit := kit_of(folder):
+        role = read_site(kit).role
+        raise InputError(f"{folder} is of a deployed federation: {how_to_continue(kit, role)}")
     name = flat(read_config(folder)).get(METHOD, "resume")
     work = partial(restart, folder, salvage=salvage, rescue=rescue)
     ending = execute(str(name), work, tracking=Tracking(track, [folder]))

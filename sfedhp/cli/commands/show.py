@@ -20,7 +20,7 @@ from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
 @click.option("--all", "all_clients", is_flag=True, help="Show all clients; otherwise the 30 worst served.")
 @json_option("Print everything as one JSON object; of a sweep, a JSON list with one entry per run.")
 def show(folder: Path, all_clients: bool, as_json: bool) -> None:
-    """Show the run in DIR: what was run, the final figures, how each client and each class is served.
+    """Show the run in DIR: its setting, its final figures, and the figures of each client and each class.
 
     Clients are sorted by the accuracy of the model that they would use: the personal model, or the edge's or
     the global one if the method has no other. For a sweep or a comparison it shows one line per run.

@@ -12,6 +12,7 @@ from sfedhp.cli.output.console import print_json, print_notes, results
 from sfedhp.cli.output.federation import status_table
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import STATUS, read_status
+from sfedhp.deploy.monitor import STALE, is_stale
 from sfedhp.deploy.site import read_site
 
 
@@ -44,6 +45,13 @@ def status(kit: Path, as_json: bool) -> None:
     results().print(status_table(current))
     if expires:
         results().print(f"certificate valid until {expires}")
+    if current.get("members") and is_stale(current):  # a client without a request writes nothing
+        print_notes(
+            [
+                f"{site.name} has not written its status for {STALE:.0f} s or more, so it is probably not "
+                f"running: start it with `sfedhp {site.role} {kit}`."
+            ]
+        )
     if warning:
         print_notes([f"warning: {warning}"])
 

@@ -58,9 +58,10 @@ def sweep(
     """Run a grid of experiments; those with the same shapes run together as one stack on the device.
 
     The keys are those of `sfedhp run --help-all`. `KEY=A,B` tries both values, and several such keys
-    multiply; `K1+K2=A,B` gives both keys the same value; `seeds=N` repeats everything with seeds 0 to N − 1.
-    Every run gives the same numbers as alone. If a run diverges, it is marked, and the exit code is 3.
-    Ctrl-C finishes the round and saves; the same command with `--out DIR` resumes and skips finished runs.
+    multiply; `K1+K2=A,B` gives both keys the same value; `seeds=N` repeats everything with seeds 0 to N −
+    1. A list in brackets is one value: `clients_per_edge=[2,4],[3,3]` tries two. Every run gives the same
+    numbers as alone. If a run diverges, it is marked, and the exit code is 3. Ctrl-C finishes the round and
+    saves; the same command with `--out DIR` resumes and skips finished runs.
 
     \b
     Examples:
@@ -102,7 +103,7 @@ def sweep(
 
 
 def _hints(outcomes: Sequence[Outcome]) -> list[str]:
-    """What to tell the user about the results, with the names of the runs; at most a few of them."""
+    """Hints on the results, with the names of the runs; at most a few."""
     lines = [
         f"{each.run.folder.name}: {sentence}"
         for each in outcomes
@@ -136,7 +137,7 @@ def _folder_names(points: Sequence[GridPoint], experiments: Sequence[Experiment]
 
 
 def _folder_name(point: GridPoint, experiment: Experiment) -> str:
-    """What varies, and the seed where that is not among it."""
+    """The keys that vary, and the seed if it is not one of them."""
     if any(key == "seed" for key, _ in point.setting):
         return point.name
     return f"{point.name or 'run'},seed={experiment.seed}"
@@ -161,7 +162,7 @@ def _check_stacks(
 
 
 def _size(experiments: Sequence[Experiment], folders: Sequence[Path], stacks: int) -> str:
-    """How many runs there are: `4 runs in 1 stack; 2 finished before`."""
+    """The number of runs and stacks as text: `4 runs in 1 stack; 2 finished before`."""
     pairs = zip(folders, experiments, strict=True)
     finished = sum(rounds_done(folder) == each.rounds for folder, each in pairs)
     before = f"; {finished} finished before" if finished else ""

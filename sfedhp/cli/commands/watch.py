@@ -17,12 +17,12 @@ from sfedhp.report.watch import watch as serve
     "--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; by default a free one."
 )
 def watch(folders: tuple[Path, ...], port: int) -> None:
-    """Follow runs in a browser: the page of `sfedhp report`, live, while they run.
+    """Follow runs in a browser, on a live version of the page of `sfedhp report`.
 
-    DIR is the folder of a run, a sweep or a comparison; runs that begin later in it appear by themselves. KIT
-    is the kit of a cloud, or the folder of all kits: then the page also says who is up, late or refused. The
-    page can be reached from this machine only, and changes nothing. /metrics has the same figures for
-    Prometheus (the extra `monitor`). Ctrl-C ends it; the runs continue.
+    DIR is the folder of a run, a sweep or a comparison; runs that start later in it appear by themselves. KIT
+    is the kit of a cloud, or the folder of all kits: then the page also shows which members are up, late or
+    refused. The page can be reached from this machine only, and changes nothing. /metrics has the same
+    figures for Prometheus (the extra `monitor`). Ctrl-C ends it; the runs continue.
 
     \b
     Examples:

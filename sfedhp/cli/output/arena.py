@@ -31,12 +31,11 @@ def print_arena(arena: Arena, entries: Sequence[Entry]) -> None:
         )
         for entry in entries
     ]
-    console = results()
-    print_table(console, columns, lines)
-    console.print(
+    note = (
         f"{arena.name}: FedAvg, {arena.clients} clients × {arena.rows} rows, {arena.cohort} a round, "
         f"{arena.epochs} local epochs of batch {arena.batch_size}, rate {arena.rate}; a whole run has "
         f"{arena.rounds} rounds and an evaluation every {arena.evaluation_every}. ≈: extrapolated from the "
         f"median round. ratio: its seconds a round by ours. accuracy: percent of the test rows after the "
         f"measured rounds and two before them."
     )
+    print_table(results(), columns, lines, note=note)

@@ -36,14 +36,13 @@ def print_rows(rows: Sequence[Row]) -> None:
         )
         for row in rows
     ]
-    console = results()
-    print_table(console, columns, lines)
-    console.print(
+    note = (
         "ratio: theirs / ours. Two numbers in a column: ours, theirs. MB: peak memory, without the "
         "interpreter and its imports. % of matmul, of copying: the share of this machine's ceilings that a "
         "round reaches; its operations and bytes are counted by formula. Data in caches can exceed the "
         "ceiling of copying."
     )
+    print_table(results(), columns, lines, note=note)
 
 
 def print_growth(rows: Sequence[Row]) -> None:
@@ -89,12 +88,11 @@ def print_populations(rows: Sequence[PopulationRow]) -> None:
         )
         for row in rows
     ]
-    console = results()
-    print_table(console, columns, lines)
-    console.print(
-        f"ratio: a round of all clients by one of {SMALL:,}, without the draws. MB: peak memory, without the "
-        f"interpreter and its imports."
+    note = (
+        f"s: on a CPU, CPU seconds of one thread. ratio: a round of all clients by one of {SMALL:,}, without "
+        f"the draws. MB: peak memory, without the interpreter and its imports."
     )
+    print_table(results(), columns, lines, note=note)
 
 
 def _megabytes(size: int | None) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 Cell = str | Text
-_HEADING = 10  # how wide a heading may make a column of narrower cells
+_HEADING = 10  # largest width of a column whose cells are narrower than its heading
 
 
 class Column(NamedTuple):
@@ -26,15 +26,35 @@ class Column(NamedTuple):
 
 
 def print_table(
-    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str = ""
+    console: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    title: str = "",
+    note: str = "",
 ) -> set[str]:
     """Print rows under their headings, without the columns that do not fit the terminal.
 
     If even the columns that are always shown do not fit, each row is printed as a list of its cells.
 
+    Args:
+        console: where to.
+        columns: how they are headed and aligned.
+        rows: a cell for each column.
+        title: above the table.
+        note: a paragraph below it.
+
     Returns:
         The headings that were printed, so that explanations of others can be omitted.
     """
+    shown = _print_fitting(console, columns, rows, title)
+    if note:
+        console.print(note)
+    return shown
+
+
+def _print_fitting(
+    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], title: str
+) -> set[str]:
     gap, shown = 2, list(range(len(columns)))
     both = [_widths(column, [str(row[place]) for row in rows]) for place, column in enumerate(columns)]
     least, liked = [each[0] for each in both], [each[1] for each in both]
@@ -62,7 +82,7 @@ def print_table(
     total = max(room, needed())
     widths = {place: least[place] for place in shown}
     for _ in range(total - needed()):
-        # What is left goes to the narrowest column that wants more.
+        # The remaining width goes to the narrowest column that needs more.
         if wanting := [place for place in shown if widths[place] < liked[place]]:
             widths[min(wanting, key=widths.__getitem__)] += 1
     for place, width in widths.items():
@@ -98,7 +118,7 @@ def pack(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _widths(column: Column, cells: Sequence[str]) -> tuple[int, int]:
-    """The least width of a column, and the width it wants."""
+    """The minimum width of a column, and its preferred width."""
     content = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
     piece = max(map(cell_len, _wrap(column.heading, 1).splitlines()), default=0)
     least = max(min(content, column.words) if column.words else content, piece)

@@ -1,4 +1,4 @@
-"""Where commands print: results to stdout, for people or as JSON, and notes to stderr."""
+"""Output of commands: results on stdout, as text or as JSON, and notes on stderr."""
 
 from __future__ import annotations
 

@@ -13,16 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from sfedhp.core.text import printable
+from sfedhp.deploy.monitor import is_stale
 from sfedhp.nn.problems import main_metric
 from sfedhp.runs.metrics import KINDS
 
 _LONGEST = 10_000  # characters of a line or cell
-_FRESH = 5.0  # seconds after which the age of a status is printed
 
 
 def status_table(status: Mapping[str, Any]) -> Group:
-    """The status in one line, and a table of the members of a site that has some."""
-    names = _names(status)
+    """The status in one line, and a table of the members of a site that has some.
+
+    A server that no longer writes its status does not know which members are up, nor does this table.
+    """
+    names, stale = _names(status), is_stale(status)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("member", "up", "edge round", "its clients"):
         table.add_column(heading)
@@ -30,17 +33,17 @@ def status_table(status: Mapping[str, Any]) -> Group:
         member = member if isinstance(member, Mapping) else {"up": member}
         below = member.get("members") or {}
         called = [(_called(client, names), up) for client, up in below.items()]
-        clients = "  ".join(client if up else f"({client})" for client, up in called)
+        clients = "" if stale else "  ".join(client if up else f"({client})" for client, up in called)
         cells = (
             _called(name, names),
-            "yes" if member["up"] else "no",
+            "unknown" if stale else "ended" if status.get("finished") else "yes" if member["up"] else "no",
             str(member.get("edge_round") or ""),
             clients,
         )
         # What members say is text, not markup, and no commands for the terminal.
         table.add_row(*(Text(printable(cell, _LONGEST)) for cell in cells))
     age = time.time() - status["time"]
-    old = f"  ({age:.0f} s ago)" if age > _FRESH and not status.get("finished") else ""
+    old = f"  ({age:.0f} s ago)" if stale else ""
     line = Text(status_line(status) + old)
     return Group(line, table) if table.row_count else Group(line)
 
@@ -71,7 +74,7 @@ def status_line(status: Mapping[str, Any]) -> str:
 
 
 def _names(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the data calls the sites, as far as the status says so."""
+    """The names of the sites in the data, if the status has them."""
     names = status.get("names")
     return names if isinstance(names, Mapping) else {}
 

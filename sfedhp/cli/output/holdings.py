@@ -67,7 +67,7 @@ def _label(label: int, width: int) -> str:
 
 
 def _legend(most: int) -> str:
-    """What the shades mean, without shades that no count has."""
+    """The legend of the shades, without shades that do not occur."""
     steps = [most * step // len(SHADES) for step in range(len(SHADES) + 1)]
     ranges = [
         f"{shade} {low + 1}–{high}" if low + 1 < high else f"{shade} {high}"

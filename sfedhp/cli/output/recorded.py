@@ -17,7 +17,7 @@ from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun
 from sfedhp.runs.scores import Scores
 
-AT_MOST = 30  # clients that are printed, unless all are asked for
+AT_MOST = 30  # clients that are printed without --all
 MOST_CLASSES = 20  # of a confusion matrix that is printed
 _NAME = 20  # least width of the names of runs
 _NAME_OF_ONE = 8  # of those of clients, edges and classes
@@ -104,13 +104,11 @@ def _print_classes(console: Console, scores: Scores) -> None:
 
 
 def _print_confusion(console: Console, scores: Scores) -> None:
-    """Print which classes the model that clients would use takes for which."""
+    """Print the confusion matrix of the model that clients would use."""
     if scores.used not in scores.confusion:
         return
     if len(scores.classes) > MOST_CLASSES:
-        console.print(
-            f"(confusion.json says which of the {len(scores.classes)} classes is taken for which)\n"
-        )
+        console.print(f"(confusion.json has the confusion matrix of all {len(scores.classes)} classes)\n")
         return
     names = [str(row.get("name", row["class"])) for row in scores.classes]
     rows = [

@@ -17,6 +17,7 @@ from sfedhp.nn.problems import METRICS, Metric
 from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.results import Run
+from sfedhp.wire.direction import Direction
 
 NAMES = {
     "pm": "PM, personal models",
@@ -111,10 +112,7 @@ def _figure_and_round(metric: Metric, value: float | None, round_: int | None) -
 
 
 def _sent_bytes(summary: Mapping[str, Any]) -> list[str]:
-    directions = [name for name in summary if name.startswith("bytes_") and name != "bytes_total"]
-    return [
-        f"{name.removeprefix('bytes_').replace('_', ' → ')} {decimal(summary[name])}" for name in directions
-    ]
+    return [f"{each.text} {decimal(summary[f'bytes_{each}'])}" for each in Direction.sent_in(summary)]
 
 
 def _cost(summary: Mapping[str, Any], link: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What the tables of runs share: the mark of the best round, and which runs were stopped."""
+"""Shared parts of the tables of runs: the mark of the best round, and which runs were stopped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BEST = "* best of all rounds, chosen on the test data: too optimistic to report
 
 
 def explain_best(console: Console, headings: Collection[str]) -> None:
-    """Print what the mark of the best round means, if one of the headings has it."""
+    """Print the meaning of the mark of the best round, if one of the headings has this mark."""
     if any(heading.endswith("best*") for heading in headings):
         console.print(_BEST)
 
 
 def explain_metric(console: Console, summaries: Iterable[Mapping[str, Any]]) -> None:
-    """Print what the figures of runs are, where they are not accuracies."""
+    """Print the name of the metric, if the figures are not accuracies."""
     for name in dict.fromkeys(summary["metric"] for summary in summaries):
         metric = METRICS[name]
         if name != "accuracy":

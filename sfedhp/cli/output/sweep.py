@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best, explain_metric, stopped_after
 from sfedhp.nn.problems import METRICS
+from sfedhp.report.facts import estimate
 
 _VALUE = 12  # least width of the column of a value that varies
 _COLUMNS = (("pm", "last"), ("em", "last"), ("gm", "last"), ("gm", "validated"), ("gm", "best"))
@@ -92,5 +92,4 @@ def _mean_and_deviation(summaries: Sequence[Mapping[str, Any]], kind: str, which
     values = [value for value in found if value is not None]
     if not values:
         return "–"
-    mean = metric.text(statistics.fmean(values))
-    return f"{mean} ± {metric.text(statistics.stdev(values))}" if len(values) > 1 else mean
+    return estimate(values).text(metric)

@@ -18,7 +18,7 @@ from sfedhp.bench.comparison import LOOP, OURS, Row, row_of
 from sfedhp.bench.loop import METHODS
 from sfedhp.bench.measurement import Plan, Timing
 from sfedhp.bench.rivals import Rival
-from sfedhp.cli import main
+from sfedhp.cli import arenas, main
 from sfedhp.cli.commands import bench as command
 from sfedhp.nn.presets import MODELS
 
@@ -203,7 +203,33 @@ def test_bad_words_are_refused(sfedhp: Callable[..., Result], words: list[str], 
     assert sentence in result.stderr
 
 
-def test_a_busy_machine_is_told(sfedhp: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--rounds 2", "--rounds has no effect without --arena or --population: leave it out."),
+        ("--cohort 2", "--cohort has no effect without --arena or --population: leave it out."),
+        ("--record a.json", "--record has no effect without --arena or --population: leave it out."),
+        ("--synthetic", "--synthetic has no effect without --arena: leave it out."),
+        ("--precision float32", "--precision has no effect without --arena: leave it out."),
+        ("--population 9 --whole", "--whole has no effect with --population: leave it out."),
+        ("--population 9 --arena blazefl", "--arena has no effect with --population: leave it out."),
+        ("--arena blazefl --pairs 2", "--pairs has no effect with --arena: leave it out."),
+        ("--arena blazefl --models mlr", "--models has no effect with --arena: leave it out."),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    sfedhp: Callable[..., Result], measured: Measured, words: str, sentence: str
+) -> None:
+    result = sfedhp(*words.split())
+    assert (result.exit_code, result.stderr) == (2, f"error: {sentence}\n")
+    assert measured.cases == []
+
+
+def test_every_option_of_other_measurements_is_known_to_be_one() -> None:
+    assert {option.name for option in command.bench.params} >= set(arenas._USED)
+
+
+def test_a_busy_machine_is_reported(sfedhp: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 2.0, 1.0))
     result = sfedhp("--models", "mlr")
     assert "The machine is busy (load 2.50)" in result.stderr

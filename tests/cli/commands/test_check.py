@@ -56,10 +56,10 @@ def test_an_exceeded_limit_is_repeated_and_not_refused(sfedhp, tiny):
     assert "collapse" in result.stdout
 
 
-def test_chatter_is_no_alarm(sfedhp, tiny):
+def test_oscillation_is_no_alarm(sfedhp, tiny):
     words = ["algorithm.client_sparsity=1e-3", "algorithm.client_proximity=25"]
     result = sfedhp("check", *tiny, *words)
-    assert "chatter" in result.stdout
+    assert "oscillate" in result.stdout
     assert "ALARM" not in result.stdout
 
 
@@ -76,7 +76,7 @@ def test_json_has_every_line(sfedhp, tiny):
     assert found["parameters"] == 15
 
 
-def test_other_methods_are_told_that_the_theorems_are_not_about_them(sfedhp, tiny):
+def test_other_methods_say_that_the_theorems_are_not_about_them(sfedhp, tiny):
     result = sfedhp("check", *tiny, "algorithm=fedavg", "rounds=100000")
     assert "The theorems are about sFedHP only." in result.stdout
     assert "Conditions" not in result.stdout

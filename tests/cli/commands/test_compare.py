@@ -97,7 +97,7 @@ def test_a_method_that_is_refused_does_not_lose_what_ran(sfedhp, quick, monkeypa
     assert result.stderr.endswith("error: Not with this model.\n")
 
 
-def test_a_method_that_nobody_named_may_be_unsuitable(sfedhp, tiny, here):
+def test_a_method_that_was_not_named_may_be_unsuitable(sfedhp, tiny, here):
     random = np.random.default_rng(0)
     np.savez("numbers.npz", inputs=random.normal(size=(40, 3)), labels=random.normal(size=40))
     words = [*tiny, "data.source=numbers.npz", "rounds=1", "algorithm.local_steps=1"]
@@ -154,7 +154,7 @@ def test_a_signal_in_the_last_round_of_a_method_stops_the_others(sfedhp, quick, 
 
 def test_the_notes_are_said_once(sfedhp, quick, here):
     result = sfedhp("compare", *quick, "data.train_per_label=2", "--only", "sfedhp,fedavg")
-    assert result.stderr.count("data.train_per_label has no meaning") == 1
+    assert result.stderr.count("data.train_per_label has no effect") == 1
 
 
 @pytest.mark.parametrize("word", ["algorithm=fedavg", "algorithm.name=fedavg"])

@@ -163,6 +163,22 @@ def test_many_labels_are_drawn_too(sfedhp, here):
     assert len(drawn) == 450
 
 
+@pytest.mark.parametrize(
+    ("problem", "labels", "said"),
+    [
+        ("regression", np.arange(60.0), "The columns are tenths of the distribution of the target"),
+        ("multilabel", np.arange(120).reshape(60, 2) % 2, "A row counts for the first label that it has"),
+        ("reconstruction", np.zeros(60), "training rows of a label"),
+    ],
+)
+def test_the_problem_decides_what_a_label_is(sfedhp, here, problem, labels, said):
+    np.savez("mine.npz", inputs=np.ones((60, 2)), labels=labels)
+    words = ["data.source=mine.npz", "edges=1", "clients_per_edge=3", f"problem={problem}"]
+    result = sfedhp("data", "show", *words)
+    assert result.exit_code == 0, result.stderr
+    assert said in result.stdout
+
+
 def test_an_offline_folder_of_datasets_is_used(sfedhp, downloads, here):
     assert sfedhp("data", "get", "mnist", "--from", "downloads", "--folder", "kept").exit_code == 0
     words = ["data.source=mnist", "edges=1", "clients_per_edge=2", "data.labels_per_client=1"]

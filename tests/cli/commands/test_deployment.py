@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -14,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 from rich.table import Table
 
-from sfedhp.cli import main
 from sfedhp.cli.output.federation import status_line, status_table
 from sfedhp.runs.hints import SeenClasses
+from tests.support.invoking import invoke
 
 pytest.importorskip("nvflare", reason="the extra sfedhp[deploy] is not installed")
 
@@ -38,11 +38,6 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sfedhp(here):
-    def invoke(*words):
-        result = CliRunner().invoke(main, words, prog_name="sfedhp")
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-        return result
-
     return invoke
 
 
@@ -54,8 +49,7 @@ def provisioned(tmp_path_factory):
     os.chdir(folder)
     try:
         Path("federation.toml").write_text('name = "trial"\n')
-        words = ["provision", "federation.toml", *SMALL, "--json"]
-        result = CliRunner().invoke(main, words, prog_name="sfedhp")
+        result = invoke("provision", "federation.toml", *SMALL, "--json")
     finally:
         os.chdir(before)
     assert result.exit_code == 0, result.stderr
@@ -68,14 +62,6 @@ def kits(here, provisioned):
     folder, printed = provisioned
     shutil.copytree(folder / "kits", here / "kits")
     return {name: Path(kit) for name, kit in json.loads(printed).items()}
-
-
-@pytest.fixture
-def becoming(monkeypatch):
-    """What process a command would become."""
-    become = []
-    monkeypatch.setattr("sfedhp.cli.roles.os.execve", lambda *words: become.append(words))
-    return become
 
 
 def test_kits_are_listed(kits, sfedhp):
@@ -146,7 +132,7 @@ def test_bad_input_ends_in_a_sentence(kits, sfedhp, words, said):
     assert result.stderr.startswith("error: ")
 
 
-def test_without_flare_it_is_said(sfedhp, monkeypatch):
+def test_without_flare_commands_name_the_extra(sfedhp, monkeypatch):
     monkeypatch.setattr("sfedhp.cli.roles.find_spec", lambda name: None)
     result = sfedhp("provision", "federation.toml")
     assert result.exit_code == 2
@@ -171,14 +157,23 @@ STATUS = {
 }
 
 
-def test_how_a_federation_stands(kits, sfedhp):
+def test_the_status_of_a_federation(kits, sfedhp):
     folder = kits["cloud"] / "run"
     folder.mkdir()
+    (folder / "status.json").write_text(json.dumps(STATUS | {"time": time.time()}))
+    result = sfedhp("status", str(kits["cloud"]))
+    assert "client-0-0  (client-0-1)" in result.stdout
+    assert re.findall(r"edge-(\d) +(\w+)", result.stdout) == [("0", "yes"), ("1", "no")]
+    assert "running" not in result.stderr
     (folder / "status.json").write_text(json.dumps(STATUS | {"time": time.time() - 60}))
-    text = sfedhp("status", str(kits["cloud"])).stdout
+    result = sfedhp("status", str(kits["cloud"]))
+    text = result.stdout
+    # Nobody knows now who is up.
+    assert re.findall(r"edge-(\d) +(\w+)", text) == [("0", "unknown"), ("1", "unknown")]
+    assert "client-0-0" not in text
+    assert "probably not running: start it with `sfedhp cloud kits/cloud`." in result.stderr
     assert "cloud: round 3/9  GM 81.50  2.0 MB per round  missing client-0-1 (4)" in text
-    assert "s ago" in text
-    assert "client-0-0  (client-0-1)" in text
+    assert "(60 s ago)" in text
     assert json.loads(sfedhp("status", str(kits["cloud"]), "--json").stdout)["round"] == 3
     assert "finished" in status_line(STATUS | {"finished": True})
     assert "diverged" in status_line(STATUS | {"finished": True, "trouble": "diverged"})
@@ -278,12 +273,13 @@ def played(monkeypatch, here):
     return lambda **answers: [monkeypatch.setattr(Played, name, value) for name, value in answers.items()]
 
 
-def test_what_is_said_at_the_end(sfedhp, played):
+def test_a_deployment_without_a_round_says_so_and_names_its_folder(sfedhp, played):
     played(statuses=())
     result = sfedhp("deploy", "federation.toml", "--local", *SMALL)
     assert result.exit_code == 0
     assert "Nothing was done." in result.stdout
-    assert "Records and models: runs/deploy-sfedhp-" in result.stdout
+    assert "Kits: runs/deploy-sfedhp-" in result.stdout
+    assert "Records" not in result.stdout
 
 
 def test_a_deployment_says_what_a_run_says(sfedhp, played, here, monkeypatch):
@@ -299,17 +295,53 @@ def test_a_deployment_says_what_a_run_says(sfedhp, played, here, monkeypatch):
     words = ["data.source=raw.npz", "rounds=3", "model.name=mlr"]
     result = sfedhp("deploy", "federation.toml", "--local", *words, "--out", "kits")
     assert result.exit_code == 0, result.stderr
+    assert "Records and models: kits/cloud/run; the models of edges and clients are in " in result.stdout
     assert "`edge` of raw.npz gives edges = 2 and clients_per_edge = [1, 2]." in result.stderr
     assert "The inputs are not scaled, and input 2 reaches" in result.stderr
     assert "All predictions of GM (class 1) are one class" in result.stderr
     assert "The accuracy of GM (50.00 %) never moved from its first evaluation" in result.stderr
 
 
-def test_an_interrupted_federation_ends_with_the_signals_code(sfedhp, played):
+def test_an_interrupted_federation_ends_with_the_signals_code(sfedhp, played, capfd):
     played(statuses=(STATUS,), hear=signal.SIGINT)
     result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
     assert result.exit_code == 130
     assert "cloud: round 3/9" in result.stdout
+    assert "Records: kits/cloud/run" in result.stdout
+    assert "stopping all processes; finished rounds are kept" in capfd.readouterr().err
+    assert "Stopped after round 3 of 9. Continue with `sfedhp cloud kits/cloud`, and start" in result.stderr
+
+
+def test_a_federation_that_is_interrupted_before_a_round_says_how_to_start_again(sfedhp, played):
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return True
+
+    played(statuses=(), poll=interrupted)
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
+    assert result.exit_code == 130
+    assert result.stdout == "Nothing was done.\nKits: kits\n"
+    assert "Stopped before the first round was done. Continue with `sfedhp cloud kits/cloud`" in result.stderr
+
+
+def test_an_interruption_after_the_last_round_leaves_nothing_to_continue(sfedhp, played):
+    played(statuses=(STATUS | {"finished": True},), hear=signal.SIGINT)
+    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "kits")
+    assert result.exit_code == 130
+    assert "Stopped" not in result.stderr
+
+
+@pytest.mark.parametrize("folder", ["kits", "kits/cloud", "kits/cloud/run"])
+def test_a_folder_of_kits_is_not_resumed_as_a_run(kits, sfedhp, folder):
+    (kits["cloud"] / "run").mkdir()
+    (kits["cloud"] / "run" / "config.toml").write_text("rounds = 2\n")
+    result = sfedhp("resume", folder)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {folder} is of a deployed federation: continue with `sfedhp cloud kits/cloud`, and start "
+        "the roles of the other kits again too, with `sfedhp edge` or `sfedhp client`.\n"
+    )
+    assert "`sfedhp client kits/client-0-0`" in sfedhp("resume", "kits/client-0-0").stderr
 
 
 def test_a_federation_that_diverged_has_its_exit_code(sfedhp, played, monkeypatch):
@@ -418,6 +450,20 @@ def test_what_flare_cannot_do_is_one_sentence(sfedhp, here, monkeypatch):
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: FLARE could not make the kits of {'a' * 100}-cloud (ValueError")
     assert len(result.stderr.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["federation.toml"]
+
+
+def test_a_full_disk_while_flare_writes_is_reported_as_such(sfedhp, here, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nvflare.lighter.impl.signature.SignatureBuilder.build", fail)
+    result = sfedhp("provision", "federation.toml", *SMALL)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: The kits cannot be written to kits (No space left on device): choose another folder with "
+        "--out.\n",
+    )
     assert [path.name for path in here.iterdir()] == ["federation.toml"]
 
 

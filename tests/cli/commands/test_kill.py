@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -11,6 +10,7 @@ import time
 
 from sfedhp.cli import main
 from tests.support.commands import CONTEXT
+from tests.support.json_lines import json_lines, without_seconds
 
 KILLS = 10
 ROUNDS = 80
@@ -48,8 +48,7 @@ def lines(history):
 
 
 def rows(folder):
-    table = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in table]
+    return without_seconds(json_lines(folder / "history.jsonl"))
 
 
 def weights(folder):
@@ -65,7 +64,7 @@ def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     words += ["algorithm.client_sparsity=0.01", "algorithm.sparsity_floor=0.35", "density_threshold=0.3"]
     unbroken, broken = here / "unbroken", here / "broken"
     assert code_of("run", *words, "--out", str(unbroken)) == 0
-    table = [json.loads(line) for line in (unbroken / "history.jsonl").read_text().splitlines()]
+    table = json_lines(unbroken / "history.jsonl")
     one_round = sum(row["seconds"] for row in table) / ROUNDS
     draw = random.Random(0)
     history, inode, reached = broken / "history.jsonl", None, []

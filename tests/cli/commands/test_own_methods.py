@@ -91,7 +91,7 @@ def test_its_kits_name_it(sfedhp, words, here):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["algorithm=own_methods:Dito"], "cannot be imported (AttributeError: module 'own_methods' has no"),
+        (["algorithm=own_methods:Dito"], "own_methods has no Dito: did you mean own_methods:Ditto?"),
         (
             ["algorithm=nowhere:Ditto"],
             "named 'nowhere'): start the command where nowhere.py is, or",

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from sfedhp.cli.commands import personalize
 from sfedhp.core.formats import digits
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.newcomers import adapt, newcomer_of, read_models
 from sfedhp.runs.tensor_files import read_metadata
+from tests.support.file_bytes import file_bytes
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def run(sfedhp, tiny, here):
     return here / "run"
 
 
-def test_the_model_is_written_and_its_gain_is_told(sfedhp, run):
+def test_the_model_is_written_and_its_gain_is_printed(sfedhp, run):
     result = sfedhp("personalize", "run", "data.source=newcomer.npz", "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -118,28 +120,49 @@ def test_settings_of_the_newcomer_count(sfedhp, run):
     ],
 )
 def test_bad_input_is_one_sentence(sfedhp, run, here, words, sentence):
-    before = contents(here)
+    before = file_bytes(here)
     result = sfedhp("personalize", *words)
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
-    assert contents(here) == before
+    assert file_bytes(here) == before
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_an_earlier_model_is_replaced(sfedhp, run):
+def test_an_earlier_model_is_replaced_with_a_note(sfedhp, run):
     base = ["personalize", "run", "data.source=newcomer.npz", "--out", "run/own.safetensors"]
-    assert sfedhp(*base).exit_code == 0
+    first = sfedhp(*base)
+    assert first.exit_code == 0
+    assert "replaced" not in first.stderr
     before = load_file("run/own.safetensors")
-    assert sfedhp(*base, "algorithm.personal_steps=1").exit_code == 0
+    again = sfedhp(*base, "algorithm.personal_steps=1")
+    assert again.exit_code == 0
+    note = "run/own.safetensors held a model already, which is replaced: to keep both, choose another file"
+    assert note in again.stderr
     after = load_file("run/own.safetensors")
     assert any(not before[name].equal(after[name]) for name in before)
 
 
-def test_people_are_told_of_other_rates(sfedhp, run):
+def test_another_newcomer_with_the_same_file_name_replaces_the_first_with_a_note(sfedhp, run, here):
+    (here / "other").mkdir()
+    (here / "newcomer.npz").rename(here / "other/newcomer.npz")
+    words = ["personalize", "run", "data.source=other/newcomer.npz"]
+    assert "replaced" not in sfedhp(*words).stderr
+    note = "run/newcomers/newcomer.safetensors held a model already, which is replaced: to keep both, name"
+    assert note in sfedhp(*words, "--json").stderr
+
+
+def test_lines_are_aligned_below_long_names_of_edges(capsys, run):
+    newcomer = newcomer_of(read_experiment(run), "newcomer.npz")
+    own = adapt(read_experiment(run), read_models(run, (4,)), newcomer)
+    own = replace(own, losses={"edge-Sankt_Anna": 0.5, **own.losses})
+    personalize._print(own, Path("own.safetensors"), False, False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "model           own.safetensors"
+    assert len(lines) >= 7
+    assert all(line[15] == " " and line[16] != " " for line in lines), lines
+
+
+def test_other_rates_are_reported(sfedhp, run):
     base = ["personalize", "run", "data.source=newcomer.npz"]
     plain = sfedhp(*base).stdout
     assert "overshoot" not in plain
@@ -158,13 +181,17 @@ def test_people_are_told_of_other_rates(sfedhp, run):
 
 def test_the_runs_own_method_may_be_named(sfedhp, run):
     base = ["personalize", "run", "data.source=newcomer.npz", "--json", "--no-report"]
-    plain, named = sfedhp(*base), sfedhp(*base, "algorithm=sfedhp")
+    plain = sfedhp(*base)
+    (run / "newcomers/newcomer.safetensors").unlink()  # else a note says that it is replaced
+    named = sfedhp(*base, "algorithm=sfedhp")
     assert (named.exit_code, named.stdout, named.stderr) == (0, plain.stdout, "")
 
 
 def test_a_key_that_the_runs_method_does_not_have_is_left_out_with_a_word(sfedhp, tiny, run):
     base = ["personalize", "run", "data.source=newcomer.npz", "--json", "--no-report"]
-    plain, more = sfedhp(*base), sfedhp(*base, "algorithm.local_steps=3")
+    plain = sfedhp(*base)
+    (run / "newcomers/newcomer.safetensors").unlink()  # else a note says that it is replaced
+    more = sfedhp(*base, "algorithm.local_steps=3")
     assert (more.exit_code, more.stdout, plain.stderr) == (0, plain.stdout, "")
     assert more.stderr.startswith("algorithm.local_steps is ignored: it is a key of fedavg, hierfavg, ")
     assert more.stderr.endswith(", not of sfedhp.\n")
@@ -181,7 +208,7 @@ def test_one_row_is_one_row(sfedhp, run):
     assert "1 training rows" not in said
 
 
-def test_people_are_told_where_sparsity_costs_fit(sfedhp, run):
+def test_sparsity_that_costs_fit_is_reported(sfedhp, run):
     fit = ["algorithm.personal_steps=500", "algorithm.client_proximity=0.01", "algorithm.client_sparsity=0"]
     base = ["personalize", "run", "data.source=newcomer.npz"]
     assert sfedhp(*base, *fit, "--out", "fit.safetensors").exit_code == 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import sfedhp
 from sfedhp.algorithms.sfedhp import SFedHP
-from sfedhp.cli import main
+from tests.support.invoking import invoke
 
 
 def test_a_run_without_models_is_not_finished(tmp_path, monkeypatch):
@@ -24,7 +23,6 @@ def test_a_run_without_models_is_not_finished(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sfedhp.run(experiment, out=tmp_path / "run")
     np.savez(tmp_path / "mine.npz", inputs=np.zeros((20, 1, 28, 28), np.uint8), labels=np.arange(20) % 2)
-    words = ["personalize", str(tmp_path / "run"), f"data.source={tmp_path / 'mine.npz'}"]
-    result = CliRunner().invoke(main, words, prog_name="sfedhp")
+    result = invoke("personalize", tmp_path / "run", f"data.source={tmp_path / 'mine.npz'}")
     assert result.exit_code == 2, result.output
     assert "is not finished and has no models yet: let the run end first." in result.stderr

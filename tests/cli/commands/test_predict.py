@@ -5,17 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import sfedhp as library
-from sfedhp.cli import main
-
-
-def sfedhp(*words: object) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words], prog_name="sfedhp")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
+from tests.support.invoking import invoke
 
 WARDS = {"north": ("n1", "n2"), "south": ("s1", "s2")}
 
@@ -47,17 +39,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = ["ward", "hospital", "pulse", "year", "sex", "health"]
     source = write(folder / "all.csv", 120, columns)
     words = ["data.client_column=ward", "data.edge_column=hospital", "data.target=health", "rounds=10"]
-    result = sfedhp("run", f"data.source={source}", *words, "--out", folder / "run")
+    result = invoke("run", f"data.source={source}", *words, "--out", folder / "run")
     assert result.exit_code == 0, result.output
     write(folder / "new.csv", 40, ["sex", "pulse", "year", "health"])
     write(folder / "ward.csv", 30, ["pulse", "year", "sex", "health"])
     return folder
 
 
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("run/models/global.safetensors", "must end in .csv"),
+        ("run/config.toml", "must end in .csv"),
+        ("new.csv", "holds the rows to predict"),
+    ],
+)
+def test_predictions_do_not_replace_a_model_a_config_or_the_data(
+    folder: Path, out: str, message: str
+) -> None:
+    before = (folder / out).read_bytes()
+    model = folder / "run" / "models" / "global.safetensors"
+    result = invoke("predict", "--model", model, "--data", folder / "new.csv", "--out", folder / out)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert (folder / out).read_bytes() == before
+
+
 def test_classes_and_probabilities_have_the_names_of_the_data(folder: Path) -> None:
     models = folder / "run" / "models"
     out = folder / "predicted.csv"
-    result = sfedhp(
+    result = invoke(
         "predict", "--model", models / "global.safetensors", "--data", folder / "new.csv", "--out", out
     )
     assert result.exit_code == 0, result.output
@@ -78,8 +89,8 @@ def test_classes_and_probabilities_have_the_names_of_the_data(folder: Path) -> N
 
 def test_printed_as_csv_or_json(folder: Path) -> None:
     words = ["--model", folder / "run" / "models" / "client-s1.safetensors", "--data", folder / "new.csv"]
-    lines = sfedhp("predict", *words).stdout.splitlines()
-    found = json.loads(sfedhp("predict", *words, "--json").stdout)
+    lines = invoke("predict", *words).stdout.splitlines()
+    found = json.loads(invoke("predict", *words, "--json").stdout)
     assert found["outputs"] == ["ill", "well"]
     assert [line.split(",")[1] for line in lines[1:]] == found["predictions"]
     assert found["rows"] == len(found["probabilities"]) == 40
@@ -88,10 +99,10 @@ def test_printed_as_csv_or_json(folder: Path) -> None:
 def test_a_newcomer_brings_a_table_and_its_model_predicts(folder: Path) -> None:
     own = folder / "own.safetensors"
     words = [folder / "run", f"data.source={folder / 'ward.csv'}", "--out", own, "--json"]
-    result = sfedhp("personalize", *words)
+    result = invoke("personalize", *words)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["after"] > 80
-    found = sfedhp("predict", "--model", own, "--data", folder / "new.csv", "--json")
+    found = invoke("predict", "--model", own, "--data", folder / "new.csv", "--json")
     assert json.loads(found.stdout)["rows"] == 40
 
 
@@ -112,7 +123,7 @@ def test_data_that_does_not_fit_is_refused(
         (tmp_path / name).write_text(content, encoding="utf-8")
     model = folder / "run" / "models" / "global.safetensors"
     out = tmp_path / "out.csv"
-    result = sfedhp("predict", "--model", model, "--data", tmp_path / name, "--out", out)
+    result = invoke("predict", "--model", model, "--data", tmp_path / name, "--out", out)
     assert result.exit_code == 2
     assert words in result.stderr
     assert not out.exists()
@@ -128,7 +139,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
     def error(**arrays: Any) -> str:
         np.savez(tmp_path / "new.npz", **arrays)
-        result = sfedhp("predict", "--model", model, "--data", tmp_path / "new.npz")
+        result = invoke("predict", "--model", model, "--data", tmp_path / "new.npz")
         assert result.exit_code == 2
         return result.stderr
 
@@ -139,7 +150,7 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert "has no array `inputs`" in error(labels=labels)
     assert "holds NaN" in error(inputs=np.full((2, 3), np.nan))
     np.savez(tmp_path / "new.npz", inputs=inputs)
-    assert sfedhp("predict", "--model", model, "--data", tmp_path / "new.npz").exit_code == 0
+    assert invoke("predict", "--model", model, "--data", tmp_path / "new.npz").exit_code == 0
     table = tmp_path / "new.csv"
     table.write_text("a\n1\n", encoding="utf-8")
-    assert "new.csv is neither" in sfedhp("predict", "--model", model, "--data", table).stderr
+    assert "new.csv is neither" in invoke("predict", "--model", model, "--data", table).stderr

@@ -55,7 +55,7 @@ def test_bad_input_is_a_sentence(sfedhp, tiny):
         ("empty",): "holds no run",
         ("file",): "is not a folder",
         ("absent",): "is not a folder",
-        ("one", "--out", "page.pdf"): "give it the ending .html",
+        ("one", "--out", "page.pdf"): "let it end in .html",
         ("one", "--out", "file/page.html"): "cannot be written because",
         ("one", "--out", ""): "--out is empty",
     }.items():

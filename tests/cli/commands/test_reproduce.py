@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from sfedhp.cli import main
+from tests.support.json_lines import json_lines
 from tests.support.studies import TINY
 
 KEYS = {
@@ -88,8 +89,8 @@ def test_run_then_show(small, sfedhp):
 
 def test_fast_has_records_of_its_own(small, sfedhp):
     assert sfedhp("reproduce", "table2", "--fast", "--only", "fedavg").exit_code == 0
-    lines = (small / "runs" / "reproduce-fast" / "table2.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["variant"] for line in lines] == ["fedavg"]
+    records = json_lines(small / "runs" / "reproduce-fast" / "table2.jsonl")
+    assert [record["variant"] for record in records] == ["fedavg"]
     assert not (small / "results").exists()
 
 
@@ -273,7 +274,7 @@ def test_figures_are_drawn_beside_the_markdown(small, sfedhp):
     assert "<svg" in (small / "runs" / "reproduction.html").read_text(encoding="utf-8")
 
 
-def test_stopped_by_a_signal_it_goes_on_with_what_is_missing(small, process):
+def test_after_a_signal_it_continues_with_what_is_missing(small, process):
     text = TINY.replace("rounds = 3", "rounds = 1000000")
     (small / "experiments" / "table2.toml").write_text(text, encoding="utf-8")
     child = process("reproduce", "table2", "--seeds", "1", "--only", "fedavg")
@@ -360,7 +361,7 @@ def test_a_study_is_shown_alone_and_a_table_whole(several, sfedhp, targets, meth
     assert (said in shown.stderr) is (not methods)
 
 
-def test_what_has_no_rows_is_said(several, sfedhp):
+def test_a_target_without_rows_is_named(several, sfedhp):
     shown = sfedhp("reproduce", "fig2", "--show", "--json")
     assert json.loads(shown.stdout) == []
     assert shown.stderr.startswith("fig2 is a figure and has no rows: see the page.\n")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from sfedhp.cli import execution
+from tests.support.json_lines import json_lines
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def signals_after(monkeypatch):
 
 
 def bits(folder):
-    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    history = json_lines(folder / "history.jsonl")
     files = [*folder.glob("models/*"), *folder.glob("checkpoint/*")]
     contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
     for row in history:
@@ -44,7 +45,7 @@ def bits(folder):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
+def test_a_signal_saves_and_the_resumed_run_has_the_same_bits(
     sfedhp, tiny, here, signals_after, monkeypatch, number, code
 ):
     before = signal.getsignal(number)
@@ -132,7 +133,7 @@ def test_a_run_that_diverged_is_not_resumed(sfedhp, tiny):
         ("rounds = 3", "rounds 3", "): correct it, or restore it from a copy.\n"),
     ],
 )
-def test_a_config_that_was_spoilt_is_told(sfedhp, tiny, here, old, new, sentence):
+def test_a_damaged_config_is_reported(sfedhp, tiny, here, old, new, sentence):
     assert sfedhp("run", *tiny, "rounds=3", "--out", "one").exit_code == 0
     path = here / "one/config.toml"
     assert path.read_text().count(old) == 1
@@ -152,7 +153,7 @@ def test_a_spoilt_environment_is_written_anew(sfedhp, tiny, here, spoilt):
     assert json.loads((here / "one/environment.json").read_text()).keys() == {"captured", "checksum"}
 
 
-def test_a_spoilt_history_is_told(sfedhp, tiny, here):
+def test_a_damaged_history_is_reported(sfedhp, tiny, here):
     assert sfedhp("run", *tiny, "--out", "one").exit_code == 0
     (here / "one/history.jsonl").write_text("[1,2]\n")
     result = sfedhp("resume", "one")
@@ -171,7 +172,7 @@ def test_a_run_under_way_is_not_resumed(sfedhp, process, tiny, here):
     assert child.returncode == 130
 
 
-def test_ctrl_c_before_the_first_round_is_said(sfedhp, tiny, here, monkeypatch):
+def test_ctrl_c_before_the_first_round_is_reported(sfedhp, tiny, here, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -182,7 +183,7 @@ def test_ctrl_c_before_the_first_round_is_said(sfedhp, tiny, here, monkeypatch):
     assert not (here / "one").exists()
 
 
-def test_ctrl_c_outside_of_any_round_is_said(sfedhp, monkeypatch):
+def test_ctrl_c_outside_of_any_round_is_reported(sfedhp, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -194,7 +195,7 @@ def test_ctrl_c_outside_of_any_round_is_said(sfedhp, monkeypatch):
     assert (result.exit_code, result.stderr) == (130, "Stopped before anything was done.\n")
 
 
-def test_ctrl_c_while_the_program_is_read_is_said():
+def test_ctrl_c_during_imports_is_reported():
     code = """
 import sys
 class Interrupt:
@@ -237,7 +238,7 @@ def test_a_process_finishes_the_round(process, tiny, here, number, code):
     assert "Traceback" not in err
 
 
-def test_a_process_that_is_told_twice_does_not_finish_the_round(process, tiny, here):
+def test_a_second_signal_ends_the_process_within_the_round(process, tiny, here):
     child = process("run", *tiny, "algorithm.edge_rounds=1000000", "--out", "long")
     wait_for((here / "long" / "history.jsonl").exists, child)
     child.send_signal(signal.SIGINT)

@@ -119,7 +119,7 @@ def test_notes_on_the_data_come_before_the_run(sfedhp, here):
     assert any("round 1/1" in line for line in lines[1:])
 
 
-def test_a_models_module_is_found_where_the_user_stands(sfedhp, tiny, here):
+def test_a_models_module_is_found_in_the_current_folder(sfedhp, tiny, here):
     (here / "my_nets.py").write_text(
         "import torch\ndef small(shape, classes):\n    return torch.nn.Linear(shape[0], classes)\n"
     )
@@ -150,11 +150,23 @@ def test_elsewhere_a_line_now_and_then(capsys, monkeypatch):
     ]
 
 
+def test_lines_of_a_sweep_name_the_stack_and_mix_no_figures(capsys):
+    with progress.round_progress("sweep") as report:
+        report(Progress({"round": 3, "gm": 45.5, "pm": 50.0}, 3, "batch_size=5,seed=0 and 1 more"))
+        report(Progress({"round": 3, "gm": 40.6}, 3, "batch_size=10,seed=0 and 1 more"))
+    assert capsys.readouterr().err.splitlines() == [
+        "sweep batch_size=5,seed=0 and 1 more: round 3/3  GM 45.50  PM 50.00",
+        "sweep batch_size=10,seed=0 and 1 more: round 3/3  GM 40.60",
+    ]
+
+
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_divergence_is_exit_code_3_and_a_sentence(sfedhp, tiny, here, words):
     result = sfedhp("run", *tiny, "algorithm=fedavg", "algorithm.local_rate=1e38", "--out", "gone", *words)
     assert result.exit_code == 3
-    assert re.search(r"^error: diverged in round \d: .* are kept\.$", result.stderr, re.MULTILINE)
+    remedy = r"set smaller rates \(`sfedhp check` shows what is too large\)\."
+    sentence = rf"^error: diverged in round \d: .* are kept: {remedy}$"
+    assert re.search(sentence, result.stderr, re.MULTILINE)
     assert "NaN" not in result.stdout
     assert (here / "gone" / "models" / "global.safetensors").exists()
     if words:

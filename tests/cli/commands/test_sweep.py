@@ -75,6 +75,12 @@ def test_a_sweep_prints_one_line_a_setting(sfedhp, tiny, here):
     assert (here / "grid/edge_rate=0.01,seed=1/history.jsonl").exists()
 
 
+def test_progress_names_the_stack(sfedhp, tiny):
+    result = sfedhp("sweep", *tiny, "batch_size=5,10", "seeds=2", "--out", "grid")
+    for size in (5, 10):
+        assert f"sweep batch_size={size},seed=0 and 1 more: round 3/3  GM " in result.stderr
+
+
 def test_a_sweep_over_methods_as_json(sfedhp, tiny):
     result = sfedhp("sweep", *tiny, "algorithm=fedavg,sfedhp", "--out", "methods", "--json")
     assert result.exit_code == 0
@@ -211,7 +217,7 @@ def test_keys_are_called_by_their_last_part_where_one_has_it(sfedhp, tiny):
     assert "evaluation." in result.stdout
 
 
-def test_a_sweep_that_is_stopped_goes_on_and_repeats_nothing(sfedhp, tiny, here, stopped_at, monkeypatch):
+def test_a_stopped_sweep_continues_and_repeats_nothing(sfedhp, tiny, here, stopped_at, monkeypatch):
     words = [*tiny, "algorithm.edge_rate=0.01,0.05", "batch_size=5,10", "seeds=2"]
     straight = sfedhp("sweep", *words, "--out", "straight", "--json")
     assert straight.exit_code == 0
@@ -270,7 +276,7 @@ def test_json_says_which_runs_were_stopped_and_where(sfedhp, tiny, stopped_at):
     assert "2 of 2 runs not finished" in result.stderr
 
 
-def test_what_never_began_is_said(sfedhp, tiny, stopped_at):
+def test_runs_that_never_began_are_named(sfedhp, tiny, stopped_at):
     stopped_at(3)  # the last round of the first
     result = sfedhp("sweep", *tiny, "batch_size=5,10", "--out", "grid")
     assert result.exit_code == 130

@@ -77,7 +77,7 @@ def test_where_nothing_more_can_go_a_row_is_a_list():
     ]
 
 
-def test_a_heading_that_is_a_title_stands_once_above_a_list():
+def test_a_heading_that_is_a_title_is_once_above_a_list():
     columns = [COLUMNS[0]._replace(title=True), COLUMNS[1], Column("second figure"), Column("")]
     assert shown(12, columns=columns) == [
         "name",
@@ -94,7 +94,7 @@ def test_a_heading_that_is_a_title_stands_once_above_a_list():
     ]
 
 
-def test_who_prints_is_told_what_was_shown():
+def test_the_caller_learns_which_columns_were_printed():
     console = Console(file=io.StringIO(), width=30, force_terminal=True)
     assert print_table(console, COLUMNS, ROWS) == {"name", "first figure", "second figure"}
     console.width = 10
