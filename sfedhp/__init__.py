@@ -46,9 +46,12 @@ if TYPE_CHECKING:
     from sfedhp.algorithms.schedule import ScheduleOptions
     from sfedhp.checks import CheckError, check_algorithm
     from sfedhp.config import CheckpointOptions, EvaluationOptions, Experiment
+    from sfedhp.core.aggregation import AggregationOptions
+    from sfedhp.core.attack import AttackOptions
     from sfedhp.core.engine import EngineOptions
     from sfedhp.core.errors import InputError
     from sfedhp.core.factored import dense
+    from sfedhp.core.late import LateOptions
     from sfedhp.core.options import Count, Help, Rate, Share, Strength
     from sfedhp.core.scalars import PerRun
     from sfedhp.core.types import Batch, Clock
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from sfedhp.nn.models import ModelOptions
     from sfedhp.nn.row_losses import LossOptions
     from sfedhp.nn.task import Task
+    from sfedhp.privacy.options import PrivacyOptions
     from sfedhp.runs.loop import Progress
     from sfedhp.runs.newcomers import personalize
     from sfedhp.runs.results import Outcome, Run
@@ -65,7 +69,7 @@ if TYPE_CHECKING:
     from sfedhp.runs.sweep import sweep
     from sfedhp.serving.load import LoadedModels, load
     from sfedhp.theory import check
-    from sfedhp.wire.cost import LinksOptions
+    from sfedhp.wire.cost import ChannelOptions, LinksOptions
     from sfedhp.wire.link import WireOptions
 
 __all__ = [  # noqa: RUF022 (by purpose)
@@ -87,10 +91,15 @@ __all__ = [  # noqa: RUF022 (by purpose)
     "EvaluationOptions",
     "WireOptions",
     "LinksOptions",
+    "ChannelOptions",
     "LossOptions",
     "EngineOptions",
     "CheckpointOptions",
     "ScheduleOptions",
+    "AggregationOptions",
+    "LateOptions",
+    "AttackOptions",
+    "PrivacyOptions",
     # methods
     "ALGORITHMS",
     "APFL",
@@ -166,10 +175,15 @@ _MODULES = {
     "EvaluationOptions": "config",
     "WireOptions": "wire.link",
     "LinksOptions": "wire.cost",
+    "ChannelOptions": "wire.cost",
     "LossOptions": "nn.row_losses",
     "EngineOptions": "core.engine",
     "CheckpointOptions": "config",
     "ScheduleOptions": "algorithms.schedule",
+    "AggregationOptions": "core.aggregation",
+    "LateOptions": "core.late",
+    "AttackOptions": "core.attack",
+    "PrivacyOptions": "privacy.options",
     # methods
     "ALGORITHMS": "algorithms",
     "FedAvg": "algorithms",

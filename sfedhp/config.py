@@ -149,6 +149,11 @@ class Experiment:
         return sum(self.edge_sizes)
 
     @property
+    def sampled_members(self) -> int:
+        """How many of the cloud's members, edges or clients, are drawn in a round; 0: all."""
+        return self.sampled_edges if self.algorithm.tiers == 3 else self.sampled_clients
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         """The option `dtype`, a name, as a `torch.dtype`."""
         return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
@@ -164,7 +169,7 @@ def check_experiment(given: object) -> None:
     """Refuse what a user gives instead of an `Experiment`, such as a dictionary.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not an `Experiment`.
     """
     if not isinstance(given, Experiment):
         raise InputError(

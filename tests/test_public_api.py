@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import sfedhp
+from sfedhp.config import SECTIONS, tables_of
 
 PUBLIC = {
     "run": "Experiment run resume sweep load LoadedModels Run Outcome Progress DivergenceError InputError",
-    "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions LossOptions "
-    "EngineOptions CheckpointOptions ScheduleOptions",
+    "sections": "DataOptions ModelOptions EvaluationOptions WireOptions LinksOptions ChannelOptions "
+    "LossOptions EngineOptions CheckpointOptions ScheduleOptions AggregationOptions LateOptions "
+    "AttackOptions PrivacyOptions",
     "methods": "ALGORITHMS APFL Ditto FedALA FedAvg FedAvgTuned FedBABU FedBN FedDBE FedDyn FedPer "
     "FedProx FedRep HeurFedAMP HierFAVG KNNPer LGFedAvg Local MTGC PFedGP PFedMe PerFedAvg Pooled SCAFFOLD "
     "SFedHPPlus SFedHP",
@@ -38,6 +40,11 @@ def test_each_name_is_the_object_of_its_module(name):
     own = getattr(value, "__module__", None)
     if own is not None and own.startswith("sfedhp"):
         assert value is getattr(importlib.import_module(own), name), "it is public where it is defined too"
+
+
+def test_every_section_of_an_experiment_can_be_written_in_python():
+    sections = [*SECTIONS.values(), *tables_of(sfedhp.LinksOptions).values()]
+    assert {kind.__name__ for kind in sections} <= set(NAMES)
 
 
 def test_no_module_hides_a_name():

@@ -92,10 +92,8 @@ def check_options(options: Any, section: str = "") -> None:
         InputError: names the option, the value and what is allowed.
     """
     own_type: Any = type(options)  # mypy does not accept `type[Any]` as the key of a cache
-    hints = types_of(own_type)
-    for field in dataclasses.fields(options):
-        value, name = getattr(options, field.name), f"{section}{field.name}"
-        kinds, bounds = _parts(hints[field.name])
+    for field, (kinds, bounds) in _allowed(own_type).items():
+        value, name = getattr(options, field), f"{section}{field}"
         if not any(_is_of(value, kind) for kind in kinds):
             raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
         if bounds is not None:
@@ -106,6 +104,13 @@ def check_options(options: Any, section: str = "") -> None:
             for one in numbers:
                 if not bounds.admits(one):
                     raise InputError(f"{name} = {one!r} is out of range: it must be {bounds}.")
+
+
+@cache
+def _allowed(kind: Any) -> dict[str, tuple[list[Any], Bounds | None]]:
+    """The types that each field of a dataclass allows, and the bounds of its numbers."""
+    hints = types_of(kind)
+    return {field.name: _parts(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
 def _parts(hint: Any) -> tuple[list[Any], Bounds | None]:
@@ -171,6 +176,6 @@ def _instead(value: Any, kinds: list[Any]) -> str:
     sections: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     for kind in sections:
         for first in fields_of(kind)[:1]:
-            if any(_is_of(value, each) for each in _parts(types_of(kind)[first.name])[0]):
+            if any(_is_of(value, each) for each in _allowed(kind)[first.name][0]):
                 return f"write {kind.__name__}({first.name}={value!r})"
     return ""

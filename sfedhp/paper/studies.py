@@ -14,7 +14,14 @@ from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
 from sfedhp.paper.packaged import packaged_experiments
 from sfedhp.runs.grid import grid
-from sfedhp.runs.settings import STUDY, read_settings, read_toml
+from sfedhp.runs.settings import (
+    STUDY,
+    Settings,
+    check_config_files,
+    read_settings,
+    read_toml,
+    split_words,
+)
 
 _LISTS: Final[Mapping[str, Any]] = tomllib.loads(
     files("sfedhp.paper").joinpath("studies.toml").read_text(encoding="utf-8")
@@ -85,7 +92,8 @@ def read_study(path: str | Path) -> Study:
     if not isinstance(table, dict):
         raise InputError(f"{path} has no [{STUDY}] table: see experiments/table2.toml for an example.")
     _check_table(path, table)
-    variants = {name: tuple(_points(path, words)) for name, words in table["variants"].items()}
+    settings = read_settings([str(path)])
+    variants = {name: tuple(_points(settings, words)) for name, words in table["variants"].items()}
     more = {key: table.get(key, default) for key, (_, default) in _OPTIONAL.items()}
     return Study(path.stem, table["table"], table.get("reading", ""), variants=variants, **more)
 
@@ -190,7 +198,8 @@ def _check_table(path: Path, table: Mapping[str, Any]) -> None:
             )
 
 
-def _points(path: Path, words: str) -> Iterator[Point]:
+def _points(settings: Settings, words: str) -> Iterator[Point]:
     """One point for each combination of values separated by commas."""
+    check_config_files(split_words(words.split()).files)  # a word without = is no setting
     for point in grid(words.split()):
-        yield Point(" ".join(point.words), read_settings([str(path), *point.words]).experiment())
+        yield Point(" ".join(point.words), settings.with_pairs(point.words).experiment())

@@ -266,9 +266,7 @@ def _assemble(parts: Sequence[_Parts], stacked: bool) -> Prepared:
 
 def _sampled(experiment: Experiment) -> int:
     """How many of the cloud's members are drawn in a round; 0: all."""
-    if isinstance(experiment.algorithm, Pooled):
-        return 0
-    return experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
+    return 0 if isinstance(experiment.algorithm, Pooled) else experiment.sampled_members
 
 
 def _clients_at_once(experiment: Experiment, task: Task, runs: int) -> int:

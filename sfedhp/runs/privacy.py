@@ -192,7 +192,7 @@ class Spending:
             return Release(rounds * algorithm.edge_rounds, 1, 1)
         members = self.sizes if algorithm.tiers == 2 else self.sizes.sum(-1)
         members = members[members > 0]
-        sampled = self.experiment.sampled_edges if algorithm.tiers == 3 else self.experiment.sampled_clients
+        sampled = self.experiment.sampled_members
         alike = algorithm.weighting == "equal" or bool((members == members[0]).all())
         if tier == "cloud" and sampled and alike:
             # Only the cloud knows who was drawn. Members of unequal weights need another bound.

@@ -61,6 +61,21 @@ class Settings:
         names = [entry.value for entry in self.entries if entry.key == METHOD]
         return check_method(METHOD, names[-1]) if names else default_method()
 
+    def with_pairs(self, pairs: Iterable[str]) -> Settings:
+        """These settings and `key=value` words, which override them.
+
+        Raises:
+            InputError: a key is unknown; the nearest one is named.
+        """
+        texts = [pair.partition("=") for pair in pairs]
+        typed = _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
+        entries = (*self.entries, *typed)
+        named = [entry.value for entry in entries if entry.key == METHOD and entry.value not in [*ALGORITHMS]]
+        methods = tuple(dict.fromkeys([*self.own, *(check_method(METHOD, name) for name in named)]))
+        for entry in entries:
+            check_key(entry.key, methods)
+        return Settings(entries, methods, self.study)
+
     def sets(self, key: str) -> bool:
         """Whether the key was set."""
         return any(entry.key == key for entry in self.entries)
@@ -104,7 +119,7 @@ class Settings:
                     )
             elif section.startswith("links.") and entry.value != "none":
                 tiers = 2 if section == f"links.{Direction.CLIENT_CLOUD}" else 3
-                if all(method_class(each).tiers != tiers for each in methods):
+                if all(self.experiment(each).algorithm.tiers != tiers for each in methods):
                     lines[entry.key] = (
                         f"{entry.key} is ignored: only methods with {tiers} tiers have this link, "
                         f"not {', '.join(methods)}."
@@ -158,19 +173,13 @@ def read_settings(words: Iterable[str], own: Iterable[str] = ()) -> Settings:
         raise InputError(
             f"Only one config file can be given, not {' and '.join(files)}: write settings as key=value."
         )
-    entries: list[Setting] = []
-    study = False
+    settings = Settings((), tuple(own))
     for file in files:
         tables = dict(read_toml(file))
         study = tables.pop(STUDY, None) is not None
-        entries += _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
-    texts = [pair.partition("=") for pair in pairs]
-    entries += _general_first(Setting(full_key(key.strip()), text, False) for key, _, text in texts)
-    named = [entry.value for entry in entries if entry.key == METHOD and entry.value not in [*ALGORITHMS]]
-    methods = tuple(dict.fromkeys([*own, *(check_method(METHOD, name) for name in named)]))
-    for entry in entries:
-        check_key(entry.key, methods)
-    return Settings(tuple(entries), methods, study)
+        entries = _general_first(_located(entry, Path(file).parent) for entry in _table_entries(tables))
+        settings = Settings(tuple(entries), settings.own, study)
+    return settings.with_pairs(pairs)
 
 
 def read_toml(path: str | Path) -> Mapping[str, Any]:

@@ -58,9 +58,8 @@ def noise_to_signal(prepared: Prepared, options: PrivacyOptions, noise: float) -
         sizes = sizes.sum(-1)
     shares = sizes.double() if experiment.algorithm.weighting == "size" else (sizes > 0).double()
     largest = float((shares.amax(-1) / shares.sum(-1).clamp_min(1)).max())
-    drawn = experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
-    if options.tier == "cloud" and drawn:
-        largest = max(largest, 1 / drawn)
+    if options.tier == "cloud" and experiment.sampled_members:
+        largest = max(largest, 1 / experiment.sampled_members)
     return noise * weights * largest
 
 

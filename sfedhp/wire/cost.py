@@ -99,6 +99,7 @@ class LinksOptions:
     )
 
     def __post_init__(self) -> None:
+        check_options(self, "links.")
         for name in _LINKS:
             options = getattr(self, name)
             check_options(options, f"links.{name}.")

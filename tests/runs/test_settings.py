@@ -74,6 +74,13 @@ def test_a_table_within_a_section_is_set_by_the_file_and_by_words(config):
     ]
 
 
+def test_a_flat_method_under_edges_has_the_links_of_three_tiers():
+    words = ["algorithm=fedper", "algorithm.under_edges=true", "links.client_edge.preset=lan"]
+    assert not read_settings(words).ignored_keys(["fedper"])
+    [line] = read_settings([*words, "links.client_cloud.preset=lan"]).ignored_keys(["fedper"])
+    assert line.startswith("links.client_cloud.preset is ignored: only methods with 2 tiers")
+
+
 def test_links_of_other_tiers_are_spoken_of_only_where_they_are_set(config):
     written = to_toml(to_dict(Experiment(algorithm=ALGORITHMS["fedavg"]())))
     settings = read_settings([config(written), "links.client_cloud.preset=wan"])

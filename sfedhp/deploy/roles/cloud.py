@@ -222,6 +222,5 @@ class CloudRole:
 def _draw(site: Site) -> Draw:
     """Which members take part in which round."""
     experiment = site.experiment
-    sampled = experiment.sampled_edges if experiment.algorithm.tiers == 3 else experiment.sampled_clients
     ids = torch.tensor(site.clients or range(len(site.below)))
-    return drawing(key(experiment.seed, ROLES["draw"]), sampled, ids, ids >= 0)
+    return drawing(key(experiment.seed, ROLES["draw"]), experiment.sampled_members, ids, ids >= 0)

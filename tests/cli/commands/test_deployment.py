@@ -225,7 +225,9 @@ def test_a_status_that_cannot_be_read(kits, sfedhp, text):
 
 
 def test_a_whole_federation_on_this_machine(sfedhp):
-    result = sfedhp("deploy", "federation.toml", "--local", *SMALL, "--out", "there", "--json")
+    words = [*SMALL, "algorithm=fedavg", "edges=1", "clients_per_edge=2"]  # three processes
+    words.remove("algorithm.edge_rounds=2")
+    result = sfedhp("deploy", "federation.toml", "--local", *words, "--out", "there", "--json")
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     assert summary["finished"]
