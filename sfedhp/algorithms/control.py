@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sfedhp.algorithms.local_sgd import LocalSGD
 from sfedhp.core.errors import InputError
+from sfedhp.core.scalars import absent
 from sfedhp.nn.task import Task
 
 
@@ -29,6 +30,11 @@ class GradientControl(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not absent(self.momentum):
+            raise InputError(
+                f"{type(self).__name__} learns control variates from plain gradient steps: set "
+                f"algorithm.momentum=0."
+            )
         if self.same_steps and self.local_epochs:
             raise InputError(
                 f"{type(self).__name__} needs the same number of steps on every client, and with epochs "

@@ -13,7 +13,7 @@ from sfedhp.algorithms.base import Upload
 from sfedhp.algorithms.server_step import ServerState, ServerSteps
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Help
-from sfedhp.core.scalars import Scalar
+from sfedhp.core.scalars import Scalar, where_positive
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, weighted_mean
 
@@ -60,7 +60,7 @@ class DriftCorrection(ServerSteps):
         models = dense(uploads).chunk(2, -1)[0].contiguous()
         cloud = super().cloud_step(state.cloud, models, weights, clock)
         drift = (models - weighted_mean(models, weights).unsqueeze(-2)) / self.drift_time
-        learnt = state.corrections + drift
+        learnt = where_positive(self.drift_time, state.corrections + drift, state.corrections)
         return Corrected(cloud, torch.where(weights.unsqueeze(-1) > 0, learnt, state.corrections))
 
     def global_model(self, state: Tensor | ServerState | Corrected) -> Tensor:

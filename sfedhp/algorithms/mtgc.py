@@ -17,6 +17,7 @@ from sfedhp.algorithms.base import ClientResult, Upload
 from sfedhp.algorithms.control import Controlled, GradientControl
 from sfedhp.core.factored import dense
 from sfedhp.core.options import Count, Help
+from sfedhp.core.scalars import where_positive
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, weighted_mean
 from sfedhp.nn.task import Task
@@ -43,7 +44,8 @@ class MTGC(GradientControl):
         """x̄ ← mean_j x̄_j, then y_j ← y_j + (x̄_j − x̄)/(H E η)."""
         each, mean = dense(uploads).chunk(2, -1)[0], weighted_mean(uploads, weights).chunk(2, -1)[0]
         drift = (each - mean.unsqueeze(-2)) / (self.local_rate * self.local_steps * self.edge_rounds)
-        control = torch.where(weights.unsqueeze(-1) > 0, state.control + drift, state.control)
+        learnt = where_positive(self.local_rate, state.control + drift, state.control)
+        control = torch.where(weights.unsqueeze(-1) > 0, learnt, state.control)
         return state._replace(model=mean, control=control)
 
     def edge_model(self, state: Tensor) -> Tensor:
@@ -52,8 +54,11 @@ class MTGC(GradientControl):
 
     def client_step(self, received: Tensor, personal: Any, task: Task, clock: Clock) -> ClientResult:
         """x_i ← x_i − η (∇ℓ(x_i; D) + z_i + y_j), H times from x̄_j; then z_i ← z_i + (x_i − x̄_j)/(H η)."""
-        (start, group), scale = received.chunk(2, -1), 1 / (self.local_rate * self.local_steps)
+        start, group = received.chunk(2, -1)
+        scale = torch.ones((), dtype=torch.float64) / (self.local_rate * self.local_steps)
         # x̄_j comes with the next message: z_i + x_i/(H η) is kept. Every cloud round begins with z_i = 0.
         own = personal - scale * start if clock.edge_round else 0 * start
+        own = where_positive(self.local_rate, own, 0 * start)  # a schedule may end at η = 0
         model = self.sgd(start, task, clock, linear=own + group)
-        return ClientResult(torch.cat([model, group], -1), own + scale * model)
+        kept = where_positive(self.local_rate, own + scale * model, own)
+        return ClientResult(torch.cat([model, group], -1), kept)

@@ -16,6 +16,7 @@ from torch import Tensor
 from sfedhp.algorithms.base import ClientResult, Upload
 from sfedhp.algorithms.control import Controlled, GradientControl
 from sfedhp.core.options import Help, Rate
+from sfedhp.core.scalars import where_positive
 from sfedhp.core.types import Clock
 from sfedhp.core.vectors import spread, toward, weighted_mean
 from sfedhp.nn.task import Task
@@ -43,5 +44,6 @@ class SCAFFOLD(GradientControl):
         """y_i ← y_i − η (∇ℓ(y_i; D) − c_i + c), K times from x; then c_i ← c_i − c + (x − y_i)/(K η)."""
         start, control = received.chunk(2, -1)
         model = self.sgd(start, task, clock, linear=control - personal)
-        own = personal - control + (start - model) / (self.local_rate * self.steps_made(task))
+        learnt = personal - control + (start - model) / (self.local_rate * self.steps_made(task))
+        own = where_positive(self.local_rate, learnt, personal)  # a schedule may end at η = 0
         return ClientResult(torch.cat([model, own - personal], -1), own)

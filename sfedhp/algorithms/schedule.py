@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
-from sfedhp.algorithms.base import Algorithm
+from sfedhp.algorithms.base import Algorithm, Upload
 from sfedhp.core.options import Bounds, Count, CountOrOff, Help
 from sfedhp.core.types import Clock
 
 Method = TypeVar("Method", bound=Algorithm)
+CloudStep = Callable[[Any, Upload, Tensor, Clock], Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,14 @@ class ScheduleOptions:
         # Without a check of the options: a share may be 0, or a tensor.
         vars(now).update({name: getattr(algorithm, name) * share for name in scheduled_rates(algorithm)})
         return now
+
+    def cloud_step(self, algorithm: Algorithm) -> CloudStep:
+        """The cloud's step of a method, in each round with the rates of that round."""
+        if not self.active:
+            return algorithm.cloud_step
+        return lambda state, uploads, weights, clock: self.apply(algorithm, clock).cloud_step(
+            state, uploads, weights, clock
+        )
 
     def _falling(self, turn: Tensor) -> Tensor:
         """The share from the end of the warm-up on, in float64."""

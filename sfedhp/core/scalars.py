@@ -122,6 +122,15 @@ def absent(scalar: Scalar) -> bool:
     return isinstance(scalar, int | float) and scalar == 0
 
 
+def where_positive(scalar: Scalar | Tensor, value: Tensor, otherwise: Tensor) -> Tensor:
+    """`value` where the scalar is above 0, `otherwise` elsewhere, also if `value` is not finite there."""
+    if isinstance(scalar, PerRun):
+        scalar = scalar.like(value)
+    if isinstance(scalar, Tensor):
+        return torch.where(scalar > 0, value, otherwise)
+    return value if scalar > 0 else otherwise
+
+
 def number(scalar: Scalar) -> float:
     """The value of a hyper-parameter of one run.
 

@@ -17,9 +17,9 @@ from sfedhp.core.scalars import on_device
 from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.links import Delivery, Links
-from sfedhp.engine.private import private_result
+from sfedhp.engine.noise import private_result
 from sfedhp.engine.rounds import Message
-from sfedhp.engine.secure import Secure, Sum, Uploads
+from sfedhp.engine.secure_sum import Secure, Sum, Uploads
 from sfedhp.engine.slices import slices
 from sfedhp.engine.state import ClientState
 from sfedhp.nn.task import Task
@@ -29,7 +29,7 @@ from sfedhp.wire.direction import Direction
 Lost = Callable[[Clock, Tensor], Tensor]  # (clock, client ids) -> bool, whose replies are lost
 
 
-class Request(NamedTuple):
+class StepInput(NamedTuple):
     """The input of a step of the clients, and their ids: a tree that can be sliced to some of them."""
 
     received: Tensor  # (*lead, d)
@@ -85,10 +85,10 @@ class ClientStack:
         task = replace(moved.task, network=moved.task.network.to(device))
         return replace(moved, task=task, algorithm=on_device(self.algorithm, device))
 
-    def request(self, received: Tensor, clients: ClientState) -> Request:
-        """The request to all clients of the stack."""
+    def step_input(self, received: Tensor, clients: ClientState) -> StepInput:
+        """The input of a step of all clients of the stack."""
         factors = () if self.factors is None else self.factors
-        return Request(received, clients, self.task.sizes, self.ids, factors)
+        return StepInput(received, clients, self.task.sizes, self.ids, factors)
 
     def step(self, received: Tensor, clients: ClientState, clock: Clock) -> StepResult:
         """`client_step` of all clients, slice by slice where not all are computed at once."""
@@ -105,39 +105,39 @@ class ClientStack:
         model, kept = whole.value
         return StepResult(kept.personal if same else model, kept)
 
-    def replies(self, request: Request, result: StepResult, clock: Clock, direction: Direction) -> Replies:
-        """The replies of the clients to a request, as they arrive.
+    def replies(self, given: StepInput, result: StepResult, clock: Clock, direction: Direction) -> Replies:
+        """The replies of the clients to the input of their step, as they arrive.
 
         A lost reply has weight zero, and its client keeps its previous state.
         """
-        present = request.sizes > 0
+        present = given.sizes > 0
         clients = result.clients
         if self.lost is not None:
-            present = present & ~self.lost(clock, request.ids)
-            kept = (keep(present, *pair) for pair in zip(clients, request.clients, strict=True))
+            present = present & ~self.lost(clock, given.ids)
+            kept = (keep(present, *pair) for pair in zip(clients, given.clients, strict=True))
             clients = ClientState(*kept)
-        weights = present.to(request.received.dtype)
+        weights = present.to(given.received.dtype)
         if self.algorithm.weighting == "size":
-            weights = weights * request.sizes
+            weights = weights * given.sizes
         model = result.model
-        if isinstance(request.factors, Tensor):
-            factors = request.factors.unsqueeze(-1).to(request.received.dtype)
-            model = request.received + factors * (dense(model) - request.received)
+        if isinstance(given.factors, Tensor):
+            factors = given.factors.unsqueeze(-1).to(given.received.dtype)
+            model = given.received + factors * (dense(model) - given.received)
         message = Message(model, clients.statistics)
         if self.secure is None:
-            delivery = self.links.send_up(message, direction, request.received)
+            delivery = self.links.send_up(message, direction, given.received)
         else:
-            form = self.secure.form(request.received.shape[-1], clients.statistics.shape[-1])
+            form = self.secure.form(given.received.shape[-1], clients.statistics.shape[-1])
             delivery = self.links.send_masked(message, direction, form.length)
         return Replies(delivery, weights, clients)
 
-    def add_up(self, request: Request, replies: Replies) -> Sum | None:
+    def add_up(self, given: StepInput, replies: Replies) -> Sum | None:
         """The sums that servers learn from masked replies; None if they read each reply."""
         if self.secure is None:
             return None
-        present = request.sizes > 0
-        invited = request.sizes if self.algorithm.weighting == "size" else present
-        uploads = Uploads(replies.delivery.message, replies.weights, request.received, invited)
+        present = given.sizes > 0
+        invited = given.sizes if self.algorithm.weighting == "size" else present
+        uploads = Uploads(replies.delivery.message, replies.weights, given.received, invited)
         return self.secure.add_up(uploads)
 
     def _step(self, received: Tensor, clients: ClientState, task: Task, clock: Clock) -> StepResult:

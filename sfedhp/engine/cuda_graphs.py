@@ -59,9 +59,9 @@ class Worker(Protocol):
 class Recorder:
     """Calls a function, and replays it as a CUDA graph after two calls in a row with arguments of one form.
 
-    The first call with a form is a rehearsal: the function runs normally, but an operation that waits for the
-    device, which a graph cannot contain, raises an error. The second call is recorded; later calls replay it
-    on their own arguments. A function that cannot be recorded is called normally; `status` says why.
+    In the first call with a form, the function runs normally, but an operation that waits for the device
+    raises an error, because a graph cannot contain it. The second call is recorded; later calls replay it on
+    their own arguments. A function that cannot be recorded is called normally; `status` says why.
     """
 
     def __init__(self, function: Work, device: torch.device, obstacle: str = ""):
@@ -91,11 +91,11 @@ class Recorder:
             return self._function(turn, *trees)
 
     def _attempt(self, turn: int, trees: tuple[Any, ...]) -> Any:
-        """Rehearse, record or replay the function, depending on earlier calls with the same form."""
+        """Try, record or replay the function, depending on earlier calls with the same form."""
         form = form_of(trees)
         if form != self._form:
             self._form, self._recorded, self.status = form, None, GraphStatus()
-            with rehearsal():
+            with no_device_sync():
                 return self._function(torch.full((), turn, device=self._device), *trees)
         if self._recorded is None:
             self._recorded = _Recorded(self._function, self._device, trees)
@@ -150,7 +150,7 @@ def record(
 
 
 @contextmanager
-def rehearsal() -> Iterator[None]:  # pragma: no cover - needs a GPU (tests/gpu)
+def no_device_sync() -> Iterator[None]:  # pragma: no cover - needs a GPU (tests/gpu)
     """A context in which operations that wait for the device raise an error."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():

@@ -12,7 +12,7 @@ from sfedhp.core.trees import keep, tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.client_stack import ClientStack
 from sfedhp.engine.links import Base
-from sfedhp.engine.private import private_uploads
+from sfedhp.engine.noise import private_uploads
 from sfedhp.engine.rounds import Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.engine.slices import slices
 from sfedhp.engine.state import ClientState, State
@@ -72,11 +72,11 @@ def run_edge_rounds(
         if not algorithm.needs_personal_state and stack.lost is None:
             clients = ClientState((), clients.statistics)  # personal models of all clients take much memory
         result = stack.step(message, clients, clock)
-        request = stack.request(message, clients)
-        replies = stack.replies(request, result, clock, Direction.CLIENT_EDGE)
+        given = stack.step_input(message, clients)
+        replies = stack.replies(given, result, clock, Direction.CLIENT_EDGE)
         clients, delivery = replies.clients, replies.delivery
         ledger.add_messages(Direction.CLIENT_EDGE, delivery.lengths, delivery.nonzeros, replies.weights)
-        learnt = stack.add_up(request, replies)
+        learnt = stack.add_up(given, replies)
         if learnt is None:
             return delivery.message, replies.weights
         for direction, entry in zip(BELOW_EDGES, (learnt.down, learnt.up), strict=True):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.factored import dense
-from sfedhp.core.late import LateOptions
+from sfedhp.core.late import LateOptions, as_change_of, late_weight
 from sfedhp.core.trees import keep
 from sfedhp.engine.rounds import Message
 
@@ -59,16 +59,14 @@ class Late(NamedTuple):
         )
 
     def moved_to(self, message: Tensor, turn: int) -> Tensor:
-        """The uploads (..., edges, d) as changes of what the cloud would send now.
-
-        A late upload is a model near an older one of the cloud: its change is what counts.
+        """The uploads (..., edges, d); those of earlier rounds as changes of what the cloud would send now.
 
         Args:
             message: (..., edges, d), what the cloud sends in this round.
             turn: the number of the cloud round.
         """
         old = (self.started < turn).unsqueeze(-1)
-        return torch.where(old, message + (self.model - self.sent), self.model)
+        return torch.where(old, as_change_of(message, self.model, self.sent), self.model)
 
     def wait(self, options: LateOptions, turn: int) -> tuple[Late, Tensor]:
         """Wait for a quorum of this round's uploads; also each edge's weight, smaller for older uploads.
@@ -86,8 +84,7 @@ class Late(NamedTuple):
         # Uploads that arrived before this round were counted then.
         arrived = (self.arrival > self.clock.unsqueeze(-1)) & (self.arrival <= clock.unsqueeze(-1))
         age = (turn - self.started).clamp_min(0).to(self.weights.dtype)
-        factor = torch.where(age > 0, options.decay**age, 1.0)
-        weights = torch.where(arrived, self.weights * factor, 0.0)
+        weights = torch.where(arrived, late_weight(self.weights, options.decay, age), 0.0)
         return self._replace(clock=clock), weights
 
 

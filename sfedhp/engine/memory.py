@@ -50,7 +50,7 @@ def clients_that_fit(network: Network, row: Tensor, rows: int, runs: int) -> int
     weights = {name: part.requires_grad_() for name, part in split(model, network.weights).items()}
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         network.run(weights, statistics, row, torch.Size(), train=False)
-    masks = sum(call.numbers for call in network.rehearsal(row.shape[1:], row.dtype).dropout)
+    masks = sum(call.numbers for call in network.dry_run(row.shape[1:], row.dtype).dropout)
     activations = max(saved - network.d, row.numel()) + masks
     each = (_VECTORS_COMPUTED * network.d + 2 * rows * activations) * row.element_size()
     return _fitting(each * runs, row.device)

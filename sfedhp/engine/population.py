@@ -147,8 +147,8 @@ class Population:
         stack, clients = self._stack(ids)
         received = self.algorithm.cloud_message(served.state, len(ids))
         result = stack.step(received, clients, Clock(turn))
-        request = stack.request(received, clients)
-        replies = stack.replies(request, result, Clock(turn), Direction.CLIENT_CLOUD)
+        given = stack.step_input(received, clients)
+        replies = stack.replies(given, result, Clock(turn), Direction.CLIENT_CLOUD)
         self._keep(ids, replies.clients)
         return replies.delivery.message, replies.weights
 

@@ -21,7 +21,7 @@ from sfedhp.core.factored import dense
 from sfedhp.core.noise import KEYED, NoiseSource, Normals
 from sfedhp.core.trees import keep, tensors_of
 from sfedhp.core.types import Clock
-from sfedhp.engine.private import private_result, private_uploads, with_secret_draws
+from sfedhp.engine.noise import private_result, private_uploads, with_secret_draws
 from sfedhp.engine.rounds import Draw, Message, Served, everybody, robust_uploads, serve, stepping
 from sfedhp.nn.task import Task
 from sfedhp.privacy.options import NOT_PRIVATE, PrivacyOptions
@@ -183,6 +183,7 @@ class Cloud:
     carry: Carry = lambda message: message
     aggregation: AggregationOptions = MEAN
     on_cut: OnCut = lambda cut: None
+    schedule: ScheduleOptions = CONSTANT
     privacy: PrivacyOptions = NOT_PRIVATE
     noise: NoiseSource | None = None  # None: keyed, as in a simulation
     stream: Tensor = _NO_STREAM  # the key of its noise
@@ -204,7 +205,7 @@ class Cloud:
 
         robustly = robust_uploads(self.aggregation, algorithm.cloud_message, self.on_cut)
         privately = private_uploads(self.privacy, "cloud", algorithm.cloud_message, self.stream, self.noise)
-        step = stepping(algorithm.cloud_step, Clock, robustly, privately)
+        step = stepping(self.schedule.cloud_step(algorithm), Clock, robustly, privately)
         for served, _ in serve(self.served, step, gather, range(first, rounds), self.draw):
             self.served = served
             yield served

@@ -38,10 +38,10 @@ from sfedhp.engine.cuda_graphs import GraphStatus, Recorder, Worker
 from sfedhp.engine.edge_rounds import BELOW_EDGES, EdgeRoundsResult, of_idle, run_edge_rounds
 from sfedhp.engine.late import Upload, at_start
 from sfedhp.engine.links import Delivery, Links
-from sfedhp.engine.private import private_uploads
+from sfedhp.engine.noise import private_uploads
 from sfedhp.engine.rounds import Draw, Message, Served, drawing, robust_uploads, serve, stepping
 from sfedhp.engine.seats import Seats, spread_over
-from sfedhp.engine.secure import Secure
+from sfedhp.engine.secure_sum import Secure
 from sfedhp.engine.slices import Drawn
 from sfedhp.engine.state import ClientState, State
 from sfedhp.nn.task import Task
@@ -111,7 +111,7 @@ class Simulator:
         """Continue up to `rounds` cloud rounds; yields the state after each."""
         robustly = robust_uploads(self.aggregation, self.algorithm.cloud_message)
         privately = private_uploads(self.privacy, "cloud", self.algorithm.cloud_message, self.stream)
-        step = stepping(self.algorithm.cloud_step, Clock, robustly, privately)
+        step = stepping(self.schedule.cloud_step(self.algorithm), Clock, robustly, privately)
         turns = range(self.state.round, rounds)
         with self._worker() as worker:
             gather = self._gather_edges if self.algorithm.tiers == 3 else self._gather_clients
@@ -257,14 +257,14 @@ class Simulator:
         result: StepResult = worker(turn, received, self.state.clients, drawn)
         stack, clock, up = self.client_stack, Clock(turn), Direction.CLIENT_CLOUD
         chosen = None if drawn is None else self._chosen(drawn)
-        request = stack.request(received, self.state.clients)
-        request = request if chosen is None else tree_map(chosen.pick, request)
-        replies = stack.replies(request, result, clock, up)
+        given = stack.step_input(received, self.state.clients)
+        given = given if chosen is None else tree_map(chosen.pick, given)
+        replies = stack.replies(given, result, clock, up)
         of_all = replies if chosen is None else self._put_back(chosen, replies)
         self.state = self.state.with_clients(of_all.clients)
         sent = of_all.weights if self.algorithm.federated else torch.zeros_like(of_all.weights)
         self.ledger.add_messages(up, of_all.delivery.lengths, of_all.delivery.nonzeros, sent)
-        learnt = stack.add_up(request, replies)
+        learnt = stack.add_up(given, replies)
         if learnt is not None:
             for direction, entry in ((up.down, learnt.down), (up, learnt.up)):
                 self.ledger.add(direction, entry if chosen is None else tree_map(chosen.put_back, entry))

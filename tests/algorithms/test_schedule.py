@@ -12,7 +12,18 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, SequentialLR, 
 from torch.testing import assert_close
 
 import sfedhp
-from sfedhp.algorithms import Algorithm, ClientResult, FedAvg, HierFAVG, Local, PerFedAvg, PFedMe, SFedHP
+from sfedhp.algorithms import (
+    MTGC,
+    SCAFFOLD,
+    Algorithm,
+    ClientResult,
+    FedAvg,
+    HierFAVG,
+    Local,
+    PerFedAvg,
+    PFedMe,
+    SFedHP,
+)
 from sfedhp.algorithms.schedule import ScheduleOptions, scheduled_rates
 from sfedhp.checks.problem import leaves, problem
 from sfedhp.config import Experiment
@@ -99,7 +110,16 @@ def test_only_the_rates_of_shared_models_change(method, scaled):
 
 @pytest.mark.parametrize(
     "method",
-    [FedAvg(0.1, 3), HierFAVG(0.1, 2, 2), SFedHP(edge_rounds=2, edge_sparsity=1e-3), PFedMe(local_rounds=2)],
+    [
+        FedAvg(0.1, 3),
+        HierFAVG(0.1, 2, 2),
+        SFedHP(edge_rounds=2, edge_sparsity=1e-3),
+        SFedHP(edge_rounds=2, drift_correction=True),
+        PFedMe(local_rounds=2),
+        SCAFFOLD(0.1, 3),
+        MTGC(0.1, 2, edge_rounds=2),
+    ],
+    ids=lambda method: f"{type(method).__name__}{'-corrected' * getattr(method, 'drift_correction', False)}",
 )
 def test_a_round_is_one_with_the_rates_of_that_round(method):
     """Rounds with a schedule, against rounds of methods whose rates are set by hand."""
@@ -115,14 +135,31 @@ def test_a_round_is_one_with_the_rates_of_that_round(method):
             assert torch.equal(one, two)
 
 
-def test_the_roles_of_a_deployment_have_the_schedule():
+@pytest.mark.parametrize(
+    "method",
+    [SCAFFOLD(0.1, 3), MTGC(0.1, 2, edge_rounds=2), SFedHP(edge_rounds=2, drift_correction=True)],
+    ids=lambda method: type(method).__name__,
+)
+def test_a_rate_of_zero_changes_no_model_and_teaches_nothing(method):
+    """A cosine ends at 0, and a run that is resumed with more rounds stays there."""
+    states = list(problem().simulator(method, schedule=ScheduleOptions("cosine", rounds=2)).run(4))
+    for one, two in zip(leaves(states[2].served), leaves(states[3].served), strict=True):
+        assert_close(one, two, rtol=0, atol=1e-12)  # a mean of equal models is rounded
+
+
+@pytest.mark.parametrize(
+    "method",
+    [HierFAVG(0.1, 2, 2), MTGC(0.1, 2, edge_rounds=2), SFedHP(edge_rounds=2, drift_correction=True)],
+    ids=lambda method: type(method).__name__,
+)
+def test_the_roles_of_a_deployment_have_the_schedule(method):
     case = problem()
-    method = HierFAVG(0.1, 2, 2)
     simulated = list(case.simulator(method, schedule=DECAY).run(3))[-1]
 
     def client(edge, seat):
         task = case.task.map(lambda tensor: tensor[edge, seat])
-        return Client(method, task, (), case.statistics, schedule=DECAY)
+        personal = method.client_start(case.initial, task)
+        return Client(method, task, personal, case.statistics, schedule=DECAY)
 
     edges = [
         Edge(
@@ -133,8 +170,9 @@ def test_the_roles_of_a_deployment_have_the_schedule():
         )
         for edge in range(case.task.lead[0])
     ]
-    *_, served = Cloud(method, edges, case.initial, case.statistics).run(3)
-    assert_close(served.state, simulated.served.state, rtol=0, atol=1e-12)
+    *_, served = Cloud(method, edges, case.initial, case.statistics, schedule=DECAY).run(3)
+    for one, two in zip(leaves(served.state), leaves(simulated.served.state), strict=True):
+        assert_close(one, two, rtol=0, atol=1e-12)
 
 
 def experiment(**options):
@@ -145,6 +183,11 @@ def experiment(**options):
 
 @pytest.mark.parametrize("schedule", [ScheduleOptions("cosine"), ScheduleOptions("step", warmup=2, every=1)])
 def test_runs_resume_and_stack_to_the_bit(schedule, tmp_path):
+    controlled = [
+        experiment(algorithm=MTGC(rate, 2, edge_rounds=2), schedule=ScheduleOptions("cosine", rounds=2))
+        for rate in (0.1, 0.05)
+    ]
+    check_stacked_and_resumed(controlled, tmp_path / "controlled")
     settings = [
         experiment(algorithm=FedAvg(rate, 3, local_epochs=1), schedule=schedule, seed=seed)
         for rate, seed in ((0.1, 0), (0.05, 1))

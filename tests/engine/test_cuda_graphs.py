@@ -45,7 +45,7 @@ def recordings(monkeypatch):
         return replay, outputs
 
     monkeypatch.setattr(capture, "record", record)
-    monkeypatch.setattr(capture, "rehearsal", nullcontext)
+    monkeypatch.setattr(capture, "no_device_sync", nullcontext)
     monkeypatch.setattr(Simulator, "_graph_obstacle", lambda self: "" if self.graphs else "compared")
     return made
 
@@ -70,7 +70,7 @@ def test_the_second_call_is_recorded_and_the_others_replay_it(recordings):
     assert [second[0].item() for _, second in results] == [0, 10, 20, 30]
 
 
-def test_arguments_of_another_form_are_rehearsed_and_recorded_anew(recordings):
+def test_arguments_of_another_form_are_tried_and_recorded_anew(recordings):
     recorder = Recorder(double, CPU)
     for turn, size in enumerate([2, 2, 3, 3, 3]):
         first, _ = recorder(turn, torch.ones(size), None)
@@ -91,7 +91,7 @@ def test_a_function_that_waits_for_the_device_is_called_as_it_is(recordings, mon
     def waiting():
         raise RuntimeError("called a synchronizing operation\nsomewhere")
 
-    monkeypatch.setattr(capture, "rehearsal", waiting)
+    monkeypatch.setattr(capture, "no_device_sync", waiting)
     recorder = Recorder(double, CPU)
     for turn in range(3):
         assert recorder(turn, torch.ones(1), None)[0].item() == 2 + turn

@@ -9,7 +9,7 @@ from sfedhp.algorithms import Algorithm, FedAvg, FedProx, HierFAVG, SFedHP
 from sfedhp.checks.problem import ROUNDS, finish, leaves, outcome, problem, same
 from sfedhp.core.noise import SecretNormals
 from sfedhp.core.types import Clock
-from sfedhp.engine.private import private_uploads
+from sfedhp.engine.noise import private_uploads
 from sfedhp.engine.roles import Client, Cloud, Edge
 from sfedhp.engine.rounds import Message, Served
 from sfedhp.engine.simulator import Simulator

@@ -12,7 +12,7 @@ from sfedhp.algorithms import FEDERATED, FedAvg, HierFAVG, SFedHP
 from sfedhp.checks.problem import CLIENTS, EDGES, leaves, problem
 from sfedhp.config import from_dict
 from sfedhp.core.factored import dense
-from sfedhp.engine.secure import Secure, exchanges
+from sfedhp.engine.secure_sum import Secure, exchanges
 from sfedhp.privacy.ring import SecureOptions
 from sfedhp.privacy.secure_messages import lengths
 from sfedhp.wire.cost import ChannelOptions, LinksOptions, seconds
