@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
+
+from torch import Tensor
 
 from sfedhp.core.options import Bounds, CountOrOff, Help
+
+Weight = TypeVar("Weight", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -26,3 +30,22 @@ class LateOptions:
 
 
 NOBODY_LATE: Final = LateOptions()  # the cloud waits for all
+
+
+def as_change_of(now: Tensor, model: Tensor, sent: Tensor) -> Tensor:
+    """A late upload, moved by as much as the cloud's message has changed since.
+
+    It is a model near an older message of the cloud, so its change is what counts.
+
+    Args:
+        now: (..., d), what the cloud sends in the round in which the upload counts.
+        model: (..., d), as uploaded.
+        sent: (..., d), what its edge had received.
+    """
+    return now + (model - sent)
+
+
+def late_weight(weight: Weight, decay: float, age: Weight) -> Weight:
+    """The weight of an upload that counts `age` rounds after the one in which its edge began."""
+    factor: Weight = decay**age
+    return weight * factor

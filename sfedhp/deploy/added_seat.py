@@ -8,15 +8,15 @@ from pathlib import Path
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import temporary_folder
-from sfedhp.deploy.all_or_nothing import changing
 from sfedhp.deploy.certificates import Authority
 from sfedhp.deploy.federation_file import Address, FederationFile
-from sfedhp.deploy.provisioning import flare_kits, make_private, place_kit
+from sfedhp.deploy.kit_changes import changing
+from sfedhp.deploy.provisioning import LONGEST_DAYS, flare_kits, make_private, place_kit
 from sfedhp.deploy.readme import write_readme
 from sfedhp.deploy.site import AUTHORITIES, FILE, INITIAL, Site, client_name, read_site, write_site
 
 
-def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
+def add_seat(file: FederationFile, folder: Path, server: str, days: int = LONGEST_DAYS) -> list[Path]:
     """Make the kit of one more client of a server, with the existing authority.
 
     A command that was killed can be repeated: it makes the same kit, or continues with the one it made.
@@ -25,6 +25,7 @@ def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
         file: the federation's, for the address of the server.
         folder: the kits, with their authorities.
         server: the edge, or the cloud of a two-tier method.
+        days: how long the certificate is valid.
 
     Returns:
         The new kit, and the descriptions that servers need: `sfedhp.json` of the cloud and of the edge.
@@ -35,10 +36,10 @@ def add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
     """
     read_site(folder / server)
     with changing(folder):
-        return _add_seat(file, folder, server)
+        return _add_seat(file, folder, server, days)
 
 
-def _add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
+def _add_seat(file: FederationFile, folder: Path, server: str, days: int) -> list[Path]:
     site, cloud = read_site(folder / server), read_site(folder / "cloud")
     experiment, tiers = site.experiment, site.experiment.algorithm.tiers
     if site.role == "client" or (site.role == "cloud") != (tiers == 2):
@@ -49,12 +50,22 @@ def _add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
     address = file.addresses(experiment.edges)[edge] if tiers == 3 else file.cloud
     # The cloud's description is written last: what it does not name, a killed command may have begun.
     site = replace(site, added=tuple(each for each in site.added if each != name))
+    # Neither the names of others' data nor the server's port: a kit describes its own site.
     client = replace(
-        site, role="client", name=name, edge=edge, seat=len(site.below), client=number, clients=(), added=()
+        site,
+        role="client",
+        name=name,
+        edge=edge,
+        seat=len(site.below),
+        client=number,
+        clients=(),
+        names={},
+        monitor=0,
+        added=(),
     )
     kit = folder / name
     if not kit.exists():
-        _make_kit(client, kit, f"{site.federation}-{server}", address, file)
+        _make_kit(client, kit, f"{site.federation}-{server}", address, file, days)
     elif not _is_kit_of(client, kit):
         raise InputError(
             f"{kit} is already there, and is not the kit of this client: remove it and repeat this command."
@@ -67,7 +78,9 @@ def _add_seat(file: FederationFile, folder: Path, server: str) -> list[Path]:
     return [kit, *(folder / each / FILE for each in sorted(servers))]
 
 
-def _make_kit(client: Site, kit: Path, authority: str, address: Address, file: FederationFile) -> None:
+def _make_kit(
+    client: Site, kit: Path, authority: str, address: Address, file: FederationFile, days: int
+) -> None:
     """Make a kit whole or not at all, and only then record its certificate."""
     authorities = kit.parent / AUTHORITIES
     known = Authority.read(authorities / authority)
@@ -75,7 +88,7 @@ def _make_kit(client: Site, kit: Path, authority: str, address: Address, file: F
         # FLARE writes an authority's keys in place, where a full disk would destroy them: it gets a copy.
         copy = work / AUTHORITIES / authority
         known.write(copy)
-        made = flare_kits(authority, address, [client.name], copy.parent)
+        made = flare_kits(authority, address, [client.name], copy.parent, days)
         beside = work / kit.name
         place_kit(made[client.name], beside, "client", ".")
         write_site(client, beside)

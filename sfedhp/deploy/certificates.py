@@ -15,12 +15,13 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private, write_text
 from sfedhp.core.parsing import parse_json
-from sfedhp.deploy.site import REVOKED, startup_folders
+from sfedhp.deploy.site import MEMBER, REVOKED, SERVER, Role, startup_folders
 
 _STATE: Final = Path("state", "cert.json")  # FLARE's file of an authority
 _EARLIER: Final = "earlier"  # beside a certificate there: the serial numbers of those that it replaced
@@ -193,6 +194,18 @@ def read_certificate(path: Path) -> x509.Certificate:
         raise InputError(f"{path} is not a certificate ({error}): copy the kit again.") from None
 
 
+def read_key(path: Path) -> PrivateKeyTypes:
+    """The private key in a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} is not a private key ({error}): copy the kit again.") from None
+
+
 def new_key() -> rsa.RSAPrivateKey:
     """Generate an RSA key for a certificate."""
     return rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
@@ -237,6 +250,13 @@ def read_request(path: Path) -> tuple[str, rsa.RSAPublicKey]:
 def certificates_of(kit: Path) -> list[Path]:
     """The certificates of a kit; an edge has two."""
     return sorted(path for startup in startup_folders(kit) for path in startup.glob("*.crt"))
+
+
+def expected_certificates(kit: Path, role: Role) -> list[Path]:
+    """Where a whole kit has its certificates, whether they are there or not."""
+    if role == "edge":
+        return [kit / MEMBER / "startup" / "client.crt", kit / SERVER / "startup" / "server.crt"]
+    return [kit / "startup" / ("server.crt" if role == "cloud" else "client.crt")]
 
 
 def expiry(kit: Path) -> datetime | None:

@@ -10,13 +10,73 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sfedhp.core.files import write_text
 from sfedhp.core.parsing import parse_json
+from sfedhp.deploy.messaging.shape import (
+    Record,
+    Shape,
+    any_float,
+    count,
+    flag,
+    list_of,
+    number,
+    optional,
+    text,
+    tuple_of,
+)
 
 LOG, STATUS = "log.jsonl", "status.json"
 _STATUS_SECONDS = 0.5  # between two writes of the status
+
+
+def _dict_of(shape: Shape) -> Shape:
+    """An object whose values have the shape, with any names: what shows them makes them printable."""
+    return lambda value: isinstance(value, dict) and all(map(shape, value.values()))
+
+
+def _row(value: Any) -> bool:
+    """Figures of a round: numbers by name, null where one is not finite, and requests that members missed."""
+    return isinstance(value, dict) and all(
+        optional(_dict_of(number))(item)
+        if name == "missing"
+        else number(item)
+        if name.startswith("bytes_")
+        else optional(any_float)(item)
+        for name, item in value.items()
+    )
+
+
+def _member(value: Any) -> bool:
+    """Whether a member is up, and what an edge says of its clients."""
+    return flag(value) or (_MEMBER(value) and "up" in value)
+
+
+def _state(value: Any) -> bool:
+    return _STATE(value) and len(_STATE.known(value)) == len(_STATE.fields)
+
+
+_MEMBER: Final = Record(
+    {"up": flag, "members": optional(_dict_of(flag)), "edge_round": optional(count)},
+)
+_STATE: Final = Record({"state": text, "silent": number})
+_STATUS: Final = Record(
+    {
+        "name": text,
+        "time": number,
+        "round": optional(count),
+        "rounds": count,
+        "edge_round": optional(count),
+        "finished": flag,
+        "trouble": optional(text),
+        "row": optional(_row),
+        "sent": optional(_dict_of(number)),
+        "members": optional(_dict_of(_member)),
+        "states": optional(_dict_of(_state)),
+        "classes": _dict_of(tuple_of(list_of(count), list_of(count))),
+    }
+)
 
 
 class EventLog:
@@ -80,4 +140,4 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         status: dict[str, Any] = parse_json((folder / STATUS).read_bytes())
     except (OSError, ValueError):
         return None
-    return status if isinstance(status, dict) and status.keys() >= {"name", "time"} else None
+    return status if _STATUS(status) and status.keys() >= {"name", "time"} else None

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sfedhp.core.errors import InputError, did_you_mean
-from sfedhp.core.options import Bounds, Help, check_options
+from sfedhp.core.options import Bounds, Count, Help, check_options
 from sfedhp.core.parsing import parse_toml
 
 LOOPBACK = "127.0.0.1"
 Port = Annotated[int, Bounds(1, 65535)]
 Seconds = Annotated[float, Bounds(0, 1e7, exclusive=True)]
-Quorum = Annotated[int, Bounds(1)]
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class Limits:
     """The [limits] section: how long a server waits, and for how many."""
 
     client_quorum: Annotated[
-        Quorum, Help("client replies that an edge (or the cloud of a two-tier method) needs for a round")
+        Count, Help("client replies that an edge (or the cloud of a two-tier method) needs for a round")
     ] = 1
-    edge_quorum: Annotated[Quorum, Help("edge replies that the cloud needs for a round")] = 1
+    edge_quorum: Annotated[Count, Help("edge replies that the cloud needs for a round")] = 1
     secure_threshold: Annotated[
         int,
         Bounds(0),

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.federation_file import LOOPBACK, Address, FederationFile
-from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
-from sfedhp.deploy.site import SERVER, read_site
+from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, process_environment
+from sfedhp.deploy.site import FILE, SERVER, read_site
 from sfedhp.runs.hints import SeenClasses
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import read_rows
@@ -30,7 +30,7 @@ class LocalFederation:
         self.kits = kits.absolute()
         self._data = data or {}
         self.processes = {
-            kit.parent.name: self._process(kit.parent) for kit in sorted(self.kits.glob("*/sfedhp.json"))
+            kit.parent.name: self._process(kit.parent) for kit in sorted(self.kits.glob(f"*/{FILE}"))
         }
         self._supervisor = Supervisor(list(self.processes.values()))
 
@@ -82,7 +82,7 @@ class LocalFederation:
         # Not `sfedhp cloud` and the like: they replace the process that calls them.
         workspace = kit / SERVER if (kit / SERVER).exists() else kit
         server = read_site(kit).role != "client"
-        env = environment(os.getpid(), self._data.get(kit.name), server)
+        env = process_environment(os.getpid(), self._data.get(kit.name), server)
         return ManagedProcess(kit.name, command(workspace), kit, env)
 
 

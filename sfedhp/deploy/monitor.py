@@ -16,8 +16,7 @@ from sfedhp.deploy.event_log import LOG, EventLog, read_status
 from sfedhp.deploy.loopback import Answer, LoopbackServer
 from sfedhp.deploy.messaging.traffic import bytes_of
 from sfedhp.deploy.site import read_site
-from sfedhp.nn.problems import main_metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, main_metric
 
 STALE: Final = 5.0  # s after which a server that does not write its status counts as silent
 _SILENT: Final = 2.5  # s: two heartbeats are missing

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +27,8 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from sfedhp.core.errors import InputError
-from sfedhp.deploy.all_or_nothing import all_or_nothing
 from sfedhp.deploy.federation_file import Address
+from sfedhp.deploy.kit_changes import all_or_nothing
 from sfedhp.deploy.readme import NAME as README
 from sfedhp.deploy.readme import write_readme
 from sfedhp.deploy.site import (
@@ -38,7 +39,8 @@ from sfedhp.deploy.site import (
 from sfedhp.deploy.topology import Layout
 
 _ORGANIZATION: Final = "sfedhp"
-_DAYS: Final = 3650
+LONGEST_DAYS: Final = 3650
+_DAYS: Final = LONGEST_DAYS  # that an authority's own certificate is valid
 _LABEL: Final = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # IPv4 addresses too; FLARE accepts no others
 _LONGEST_HOST: Final = 253  # characters
@@ -48,16 +50,26 @@ _LAST_PORT: Final = 65535
 
 
 class _LastingCertificates(CertBuilder):  # type: ignore[misc]
-    """Makes sites' certificates valid as long as their authority's; FLARE's own expire within a year."""
+    """Makes sites' certificates valid as long as they should be; FLARE's own expire within a year."""
+
+    def __init__(self, days: int):
+        super().__init__(root_valid_days=_DAYS)
+        self._days = days
 
     def _generate_cert(self, *args: Any, **kwargs: Any) -> Any:
         if self.root_cert is not None:
-            kwargs["not_valid_after"] = self.root_cert.not_valid_after_utc
+            until = datetime.now(UTC) + timedelta(days=self._days)
+            kwargs["not_valid_after"] = min(until, self.root_cert.not_valid_after_utc)
         return super()._generate_cert(*args, **kwargs)
 
 
-def make_kits(layout: Layout, folder: Path) -> list[Path]:
+def make_kits(layout: Layout, folder: Path, days: int = LONGEST_DAYS) -> list[Path]:
     """Make a kit for every site, and return their folders. If it fails, nothing is left of them.
+
+    Args:
+        layout: of the federation.
+        folder: for the kits.
+        days: how long their certificates are valid, at most as long as those of their authorities.
 
     Raises:
         InputError: the folder already holds something, a host or name cannot be used, or FLARE fails.
@@ -66,7 +78,7 @@ def make_kits(layout: Layout, folder: Path) -> list[Path]:
     names = [AUTHORITIES, *(site.name for site in layout.sites)]
     with all_or_nothing(folder, names):
         os.chmod(folder, 0o700)  # private keys are in it
-        _make(layout, folder)
+        _make(layout, folder, days)
         for site in layout.sites:
             own = layout.addresses[site.edge] if layout.addresses and site.role != "cloud" else None
             write_readme(site, folder / site.name, layout.file.cloud, own, layout.file.contact)
@@ -102,23 +114,23 @@ def _check(layout: Layout) -> None:
         raise InputError(f"name is too long for certificates: take {spare} characters at most.")
 
 
-def _make(layout: Layout, folder: Path) -> None:
+def _make(layout: Layout, folder: Path, days: int) -> None:
     authorities = folder / AUTHORITIES
     if layout.edges:
         members = [site.name for site in layout.edges]
-        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
+        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities, days)
         place_kit(kits[SERVER], folder / "cloud", "cloud", ".")
         for site in layout.edges:
             place_kit(kits[site.name], folder / site.name / MEMBER, "bridge", "..")
         for site, address in zip(layout.edges, layout.addresses, strict=True):
             members = [client.name for client in layout.clients if client.edge == site.edge]
-            kits = flare_kits(f"{layout.file.name}-{site.name}", address, members, authorities)
+            kits = flare_kits(f"{layout.file.name}-{site.name}", address, members, authorities, days)
             place_kit(kits[SERVER], folder / site.name / SERVER, "edge", "..")
             for name in members:
                 place_kit(kits[name], folder / name, "client", ".")
     else:
         members = [client.name for client in layout.clients]
-        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities)
+        kits = flare_kits(f"{layout.file.name}-cloud", layout.file.cloud, members, authorities, days)
         place_kit(kits[SERVER], folder / "cloud", "cloud", ".")
         for name in members:
             place_kit(kits[name], folder / name, "client", ".")
@@ -126,8 +138,17 @@ def _make(layout: Layout, folder: Path) -> None:
         layout.write(site, folder / site.name)
 
 
-def flare_kits(name: str, address: Address, members: Sequence[str], authorities: Path) -> dict[str, Path]:
+def flare_kits(
+    name: str, address: Address, members: Sequence[str], authorities: Path, days: int
+) -> dict[str, Path]:
     """FLARE's kits of a server and its members, by name.
+
+    Args:
+        name: of the authority.
+        address: of the server.
+        members: their names.
+        authorities: the folder of the authorities; one that is there signs the certificates.
+        days: how long new certificates are valid.
 
     Raises:
         OSError: the kits cannot be written.
@@ -150,7 +171,7 @@ def flare_kits(name: str, address: Address, members: Sequence[str], authorities:
     builders = [
         WorkspaceBuilder(),
         StaticFileBuilder(config_folder="config", scheme=address.driver),
-        _LastingCertificates(root_valid_days=_DAYS),
+        _LastingCertificates(days),
         SignatureBuilder(),
     ]
     output = io.StringIO()

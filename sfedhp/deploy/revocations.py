@@ -87,6 +87,12 @@ class Revocations:
             return
         if found.version > self.list.version:
             self._use(found)
+        elif found.version < self.list.version:
+            self._log.write(
+                "trouble",
+                reason=f"{self._path} has version {found.version} of the list, which is older than version "
+                f"{self.list.version} that is in use, so it is ignored: copy the newest {REVOKED} there.",
+            )
 
     def _found(self) -> RevocationList:
         """The list in the file.

@@ -11,8 +11,8 @@ from typing import Any, Final
 from sfedhp._version import __version__
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text, writing
-from sfedhp.core.parsing import parse_json
-from sfedhp.deploy.site import SERVER, Site, read_site
+from sfedhp.deploy.flare.supervisor import server_address
+from sfedhp.deploy.site import FILE, SERVER, Site, read_site
 
 IMAGE: Final = f"sfedhp:{__version__}"  # built by the Dockerfile of the repository
 KITS: Final = "/var/lib/sfedhp"  # the folder of kits on machines and in containers
@@ -72,7 +72,7 @@ def services_of(kits: Path, names: Sequence[str] = ()) -> list[Service]:
     Raises:
         InputError: there is no such kit.
     """
-    found = sorted(path.parent for path in kits.glob("*/sfedhp.json")) if not names else []
+    found = sorted(path.parent for path in kits.glob(f"*/{FILE}")) if not names else []
     folders = found or [kits / name for name in names]
     if not folders:
         raise InputError(f"There are no kits in {kits}: make them with `sfedhp provision`.")
@@ -207,14 +207,8 @@ def _service(service: Service) -> dict[str, Any]:
 def _port(kit: Path) -> int:
     """The port on which the server of a kit listens; 0: it has none."""
     workspace = kit / SERVER if (kit / SERVER).exists() else kit
-    path = workspace / "startup" / "fed_server.json"
-    if not path.exists():
-        return 0
-    try:
-        target = parse_json(path.read_bytes())["servers"][0]["service"]["target"]
-        return int(str(target).rpartition(":")[2])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{path} is damaged ({error}): copy the kit again.") from None
+    address = server_address(workspace)
+    return 0 if address is None else address[1]
 
 
 def _write(path: Path, text: str) -> Path:

@@ -172,9 +172,10 @@ def read_site(kit: Path, role: Role | None = None) -> Site:
             values["schema"] = Schema.from_dict(values["schema"])
         site = Site(**values)
     except OSError:
-        raise InputError(
-            f"{kit} is not a kit (it has no {FILE}): make kits with `sfedhp provision`."
-        ) from None
+        remedy = "make kits with `sfedhp provision`"
+        if (kit / "cloud" / FILE).is_file():
+            remedy = f"name one of the kits in it, for example {kit / 'cloud'}"
+        raise InputError(f"{kit} is not a kit (it has no {FILE}): {remedy}.") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{kit / FILE} cannot be read ({error}): make new kits.") from None
     if role is not None and site.role != role:

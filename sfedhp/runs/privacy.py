@@ -113,6 +113,29 @@ def releases_of_row(experiment: Experiment, rows: int, client_steps: int) -> Rel
     return Release(client_steps * algorithm.local_steps, rows, batch)
 
 
+def releases_per_round(experiment: Experiment) -> int:
+    """The number of releases of a protected row or client in a cloud round."""
+    algorithm, options = experiment.algorithm, experiment.privacy
+    if algorithm.tiers == 2 or (options.unit == "client" and options.tier == "cloud"):
+        return 1
+    return algorithm.edge_rounds
+
+
+def budget_is_spent(spent: float, counted: str, release: str, after: float, budget: float) -> str:
+    """The sentence that says why a run ends, or why a site refuses a release.
+
+    Args:
+        spent: ε of the releases that `counted` names, as "after round 3".
+        counted: the words for them.
+        release: what would exceed the budget: another "round" or "reply".
+        after, budget: ε with that one, and the largest ε that is allowed.
+    """
+    return (
+        f"The privacy budget is spent: ε = {spent:.3g} {counted}, and another {release} would make it "
+        f"{after:.3g}, above privacy.epsilon = {budget:g}."
+    )
+
+
 @dataclass
 class Spending:
     """The privacy spending of a run, computed from its settings and draws, without any stored state."""
@@ -177,19 +200,18 @@ class Spending:
         algorithm = self.experiment.algorithm
         asked = self._times_drawn(rounds) if algorithm.tiers == 2 else torch.full_like(self.sizes, rounds)
         pairs = zip(self.sizes.flatten().tolist(), asked.flatten().tolist(), strict=True)
-        found, most = [], -1
+        found, most, per_round = [], -1, releases_per_round(self.experiment)
         for rows, times in sorted(pairs, key=lambda pair: (pair[0], -pair[1])):
             if rows and times > most:
                 most = times
-                steps = times * (algorithm.edge_rounds if algorithm.tiers == 3 else 1)
-                found.append(releases_of_row(self.experiment, rows, steps))
+                found.append(releases_of_row(self.experiment, rows, times * per_round))
         return found
 
     def of_clients(self, rounds: int) -> Release:
         """Of a client, or with `tier = cloud` of a member of the cloud, all that it uploads at once."""
         algorithm, tier = self.experiment.algorithm, self.options.tier
         if algorithm.tiers == 3 and tier != "cloud":
-            return Release(rounds * algorithm.edge_rounds, 1, 1)
+            return Release(rounds * releases_per_round(self.experiment), 1, 1)
         members = self.sizes if algorithm.tiers == 2 else self.sizes.sum(-1)
         members = members[members > 0]
         sampled = self.experiment.sampled_members
@@ -246,11 +268,8 @@ class Budget:
             return ""
         spent, after = self.spending.epsilon(rounds), self.spending.epsilon(rounds + 1)
         noise = self.spending.noise_for(options.epsilon, experiment.rounds)
-        return (
-            f"The privacy budget is spent: ε = {spent:.3g} after round {rounds}, and another round would "
-            f"make it {after:.3g}, above privacy.epsilon = {options.epsilon:g}. All {experiment.rounds} "
-            f"rounds need privacy.noise={_rounded_up(noise)}."
-        )
+        sentence = budget_is_spent(spent, f"after round {rounds}", "round", after, options.epsilon)
+        return f"{sentence} All {experiment.rounds} rounds need privacy.noise={_rounded_up(noise)}."
 
 
 def spending_of(simulator: Simulator, experiment: Experiment, run: int | None = None) -> Spending:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sfedhp.deploy.event_log import EventLog, read_status
 
@@ -26,6 +29,41 @@ def test_the_log_outlives_a_full_disk(tmp_path, monkeypatch):
     log.write_status(now=True, round=3)
     monkeypatch.undo()
     assert round_of(tmp_path / "run") == 1
+
+
+GOOD = {"name": "cloud", "time": 1.5, "row": {"round": 1, "gm": None, "bytes_cloud_edge": 9}, "members": {}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": 5},
+        {"time": "2026-11-20"},
+        {"round": "one"},
+        {"rounds": []},
+        {"row": 5},
+        {"row": {"gm": "high"}},
+        {"row": {"bytes_cloud_edge": "many"}},
+        {"row": {"missing": [1]}},
+        {"members": [1]},
+        {"members": {"a": {}}},
+        {"members": {"a": 5}},
+        {"members": {"a": {"up": True, "members": [1]}}},
+        {"states": {"a": {"state": "idle"}}},
+        {"states": {"a": {"state": "idle", "silent": "long"}}},
+        {"sent": {"cloud_edge": "many"}},
+        {"finished": "yes"},
+        {"trouble": 5},
+        {"classes": {"pm": 1}},
+    ],
+    ids=str,
+)
+def test_a_status_of_another_shape_cannot_be_read(tmp_path, wrong):
+    file = tmp_path / "status.json"
+    file.write_text(json.dumps(GOOD))
+    assert read_status(tmp_path) == GOOD
+    file.write_text(json.dumps(GOOD | wrong))
+    assert read_status(tmp_path) is None
 
 
 def _full(*_, **__):

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -534,3 +535,94 @@ def test_a_server_listens_elsewhere_than_its_members_connect(tmp_path):
     member = json.loads((tmp_path / "kits" / "client-0-0" / "startup" / "fed_client.json").read_text())
     assert server["service"] == {"target": "localhost:9443", "scheme": "http"}
     assert member["servers"][0]["service"] == {"target": "cloud.example.org:443", "scheme": "http"}
+
+
+def test_a_member_is_revoked_without_the_certificate_in_its_kit(kits):
+    """The authority knows every certificate that it made."""
+    held = {serial(certificate(kits, "client-0-1"))}
+    renew(kits, "client-0-1", 100)
+    held.add(serial(certificate(kits, "client-0-1")))
+    (kits / "client-0-1" / "startup" / "client.crt").unlink()
+    edge = serial(certificate(kits, "edge-0/member"))
+    shutil.rmtree(kits / "edge-0" / "member")
+    revoke(kits, "client-0-1/")
+    revoke(kits, "edge-0")
+    values = json.loads((kits / "cloud" / "revoked.json").read_text())
+    assert values["serials"] == {**dict.fromkeys(held, "client-0-1"), edge: "edge-0"}
+
+
+def test_no_list_is_signed_without_the_member(kits):
+    path = kits / "client-0-1" / "startup" / "client.crt"
+    state = kits / "authorities" / "sfedhp-edge-0" / "state" / "cert.json"
+    values = json.loads(state.read_text())
+    del values["client-0-1"]
+    state.write_text(json.dumps(values))
+    kept = path.rename(path.with_suffix(".kept"))
+    with pytest.raises(InputError, match=r"has no certificate of client-0-1 that could be revoked: restore"):
+        revoke(kits, "client-0-1")
+    assert not (kits / "revoked.json").exists()
+    kept.rename(path)
+    revoke(kits, "client-0-1")
+    serials = json.loads((kits / "revoked.json").read_text())["serials"]
+    assert serials == {serial(read_certificate(path)): "client-0-1"}
+    shutil.rmtree(state.parent)
+    with pytest.raises(InputError, match=r"sfedhp-edge-0/state/cert.json cannot be read"):
+        revoke(kits, "client-0-0")
+
+
+@pytest.mark.parametrize(("name", "lost"), [("client-0-1", "startup/client.crt"), ("edge-0", "member")])
+def test_a_kit_without_a_certificate_is_not_renewed(kits, name, lost):
+    place = kits / name / lost
+    place.unlink() if place.is_file() else shutil.rmtree(place)
+    before = file_bytes(kits)
+    with pytest.raises(InputError, match=r"client.crt is not a certificate \(.*No such file.*: copy the kit"):
+        renew(kits, name, 100)
+    assert file_bytes(kits) == before
+
+
+@pytest.mark.parametrize("authority", ["sfedhp-cloud", "sfedhp-edge-0"])
+def test_an_edge_is_renewed_on_both_sides_or_on_none(kits, authority):
+    shutil.rmtree(kits / "authorities" / authority)
+    before = file_bytes(kits)
+    with pytest.raises(InputError, match=rf"{authority}/state/cert.json cannot be read"):
+        renew(kits, "edge-0", 100)
+    assert file_bytes(kits) == before
+
+
+@pytest.mark.parametrize(("algorithm", "server"), [("sfedhp", "edge-0"), ("fedavg", "cloud")])
+def test_an_added_seat_knows_no_one_elses_names(tmp_path, algorithm, server):
+    kits = tmp_path / "kits"
+    make_kits(lay_out(FederationFile(), experiment(algorithm)), kits)
+    site = read_site(kits / server)
+    names = {name: f"Hospital {name}" for name in (server, *site.below)}
+    write_site(replace(site, names=names, monitor=9300), kits / server)
+    kit, *_ = add_seat(FederationFile(), kits, server)
+    assert (read_site(kit).names, read_site(kit).monitor) == ({}, 0)
+    assert b"Hospital" not in b"".join(file_bytes(kit).values())
+    assert read_site(kits / server).names == names
+
+
+def test_new_kits_and_seats_are_valid_for_the_days_that_were_asked_for(tmp_path):
+    kits = tmp_path / "kits"
+    make_kits(lay_out(FederationFile(), experiment("fedavg")), kits, 30)
+    kit, *_ = add_seat(FederationFile(), kits, "cloud", 20)
+    for folder, days in ((kits / "cloud", 30), (kits / "client-0-0", 30), (kit, 20)):
+        until = expiry(folder)
+        assert until is not None
+        assert abs(until - datetime.now(UTC) - timedelta(days=days)) < timedelta(hours=1)
+
+
+def test_a_file_that_is_older_than_the_list_in_use_is_said_to_be(kits, tmp_path):
+    clock, path = Time(), kits / "edge-0" / "revoked.json"
+    revoke(kits, "client-0-0")
+    old = path.read_text()
+    revoke(kits, "client-0-1")
+    edge = Revocations(kits / "edge-0", EventLog(tmp_path / "log", "edge-0"), clock)
+    assert edge.refuses("client-0-1", lambda name: None)
+    write_text(path, old)
+    for _ in range(2):
+        clock.now += 1
+        assert edge.refuses("client-0-1", lambda name: None)
+    said = [line for line in (tmp_path / "log" / "log.jsonl").read_text().splitlines() if "older" in line]
+    assert len(said) == 1
+    assert "has version 1 of the list, which is older than version 2" in said[0]

@@ -13,6 +13,8 @@ from sfedhp.cli.output.console import print_json, print_notes
 from sfedhp.cli.roles import require_flare
 from sfedhp.core.errors import InputError
 
+_LONGEST = 3650  # days
+
 
 @click.command()
 @click.argument("arguments", nargs=-1, metavar="[FEDERATION.toml] [KEY=VALUE]...")
@@ -35,10 +37,9 @@ from sfedhp.core.errors import InputError
 )
 @click.option(
     "--days",
-    type=click.IntRange(1, 3650),
-    default=3650,
-    show_default=True,
-    help="How long certificates of --renew and --approve are valid.",
+    type=click.IntRange(1, _LONGEST),
+    show_default=str(_LONGEST),
+    help="How long new certificates are valid: of new kits, --add, --renew and --approve.",
 )
 @output_options(
     out="The folder of the kits.", json="Print the folders of the kits as JSON.", default=Path("kits")
@@ -53,7 +54,7 @@ def provision(
     compose: bool,
     helm: bool,
     only: tuple[str, ...],
-    days: int,
+    days: int | None,
     out: Path,
     as_json: bool,
 ) -> None:
@@ -84,22 +85,38 @@ def provision(
     services = systemd or compose or helm
     if only and not services:
         raise InputError("--only goes with --systemd, --compose or --helm.")
-    if not arguments and (add or not (changes or services)):
+    if changes and services:
+        raise InputError(
+            "--systemd, --compose and --helm do not go with --add, --renew, --revoke, --approve: change the "
+            "kits first, then write those files with a second command."
+        )
+    if not arguments and (add is not None or not (changes or services)):
         raise InputError("Give the federation file: `sfedhp provision federation.toml`.")
+    if arguments and changes and add is None:
+        raise InputError(
+            f"--renew, --revoke and --approve take no federation file and no settings: remove {arguments[0]}."
+        )
+    if days is not None and (revoke is not None or not (arguments or changes)):
+        raise InputError(
+            "--days is for new certificates, and this command makes none: remove it, or use --renew."
+        )
+    days = days or _LONGEST
     if services and not changes:
         if arguments:
-            _made(arguments, out)
+            _made(arguments, out, days)
         _print(_services(systemd, compose, helm, only, out), as_json)
         return
     if not changes:
-        kits = _made(arguments, out)
+        kits = _made(arguments, out, days)
         if as_json:
             print_json({kit.name: str(kit) for kit in kits})
             return
         for kit in kits:
             click.echo(str(kit))
         return
-    files = _added(arguments, add, out) if add else _changed(renew, revoke, approve, days, out)
+    files = (
+        _added(arguments, add, out, days) if add is not None else _changed(renew, revoke, approve, days, out)
+    )
     _print(files, as_json)
 
 
@@ -120,21 +137,21 @@ def _services(systemd: bool, compose: bool, helm: bool, only: Sequence[str], out
     return written + (services.write_helm(found, out) if helm else [])
 
 
-def _made(arguments: Sequence[str], out: Path) -> list[Path]:
+def _made(arguments: Sequence[str], out: Path, days: int) -> list[Path]:
     from sfedhp.deploy.provisioning import make_kits
     from sfedhp.deploy.topology import lay_out
 
     file, experiment = read_deployment(arguments)
     layout = lay_out(file, experiment)
-    kits = make_kits(layout, out)
+    kits = make_kits(layout, out, days)
     print_notes(layout.notes)
     return kits
 
 
-def _added(arguments: Sequence[str], server: str, out: Path) -> list[Path]:
+def _added(arguments: Sequence[str], server: str, out: Path, days: int) -> list[Path]:
     from sfedhp.deploy.added_seat import add_seat
 
-    return add_seat(read_deployment(arguments)[0], out, server)
+    return add_seat(read_deployment(arguments)[0], out, server, days)
 
 
 def _changed(renew: str | None, revoke: str | None, approve: Path | None, days: int, out: Path) -> list[Path]:

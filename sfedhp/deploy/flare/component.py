@@ -45,6 +45,7 @@ from sfedhp.deploy.rejection_log import RejectionLog
 from sfedhp.deploy.revocations import Revocations
 from sfedhp.deploy.site import INITIAL, MEMBER, read_site
 
+_DAY: Final = 86400.0  # s
 _GRACE: Final = 0.5  # s to wait for messages in flight
 _UPLINK_SECONDS: Final = 10.0  # for an edge's uplink to end
 _WATCH: Final = 1.0  # s between two checks that the parent process is running
@@ -143,26 +144,66 @@ def run_role(
         uplink: an edge's other process, which has to finish too.
         end: called with the exit code.
     """
-    code, log = 0, EventLog(_log_folder(role, kit), role)
-    if warning := expiry_warning(kit):
-        log.write("expires", reason=warning)
-        print(f"warning: {warning}", flush=True)
+    code, log, started = 0, EventLog(_log_folder(role, kit), role), False
+    warned = watch_expiry(kit, log)
     try:
-        _role(role, kit, transport).work()
+        running = _role(role, kit, transport)
+        started = True
+        running.work()
     except InputError as error:
         log.write("refused to start", reason=str(error))
         print(f"error: {error}", flush=True)
         code = REFUSED
+    except OSError as error:
+        code, reason = _disk_trouble(role, kit, started, error)
+        log.write("failed", reason=reason)
+        print(f"error: {reason}", flush=True)
     except Exception as error:
         log.write("failed", reason=f"{type(error).__name__}: {error}")
         logging.getLogger(__name__).exception("the role ended")
         code = FAILED
+    warned.set()
     if uplink is not None:
         uplink.wait(_UPLINK_SECONDS)
     time.sleep(_GRACE)
     log.write("exchanged", **transport.bytes_by_kind())
     logging.shutdown()
     end(code)
+
+
+def _disk_trouble(role: str, kit: Path, started: bool, error: OSError) -> tuple[int, str]:
+    """The exit code and a sentence for an error of the disk; a role whose files are gone must not restart."""
+    run, command = kit / "run", f"sfedhp {'edge' if role == 'bridge' else role} {kit}"
+    needed = [run, run / "run.json"] if role == "cloud" and started else [run]
+    if gone := next((path for path in needed if not path.exists()), None):
+        new = f", or start a new run with `{command} --new`" if role == "cloud" and gone != run else ""
+        return REFUSED, (
+            f"{gone} was removed while the role was running: restore it from a copy, and start the role with "
+            f"`{command}`{new}."
+        )
+    path, why = error.filename or run, error.strerror or str(error) or type(error).__name__
+    return FAILED, (
+        f"{path} cannot be read or written ({why}): free space on its disk or correct its permissions; "
+        f"`{command}` then continues."
+    )
+
+
+def watch_expiry(kit: Path, log: EventLog, interval: float = _DAY) -> threading.Event:
+    """Warn if a certificate expires soon: now, and once per interval until the event that is returned."""
+    ended = threading.Event()
+
+    def check() -> None:
+        if warning := expiry_warning(kit):
+            log.write("expires", reason=warning)
+            print(f"warning: {warning}", flush=True)
+
+    def repeat() -> None:
+        while not ended.wait(interval):
+            check()
+
+    check()
+    threading.Thread(target=repeat, name="expiry", daemon=True).start()
+    return ended
 
 
 def _lock_kit(role: str, kit: Path) -> ExitStack:

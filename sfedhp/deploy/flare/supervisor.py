@@ -61,23 +61,35 @@ def check_port(workspace: Path) -> None:
     Raises:
         InputError: the port is in use.
     """
-    path = workspace / "startup" / "fed_server.json"
-    if not path.exists():
+    address = server_address(workspace)
+    if address is None:
         return
-    with _undamaged(path):
-        target = parse_json(path.read_bytes())["servers"][0]["service"]["target"]
-        host, _, port = str(target).rpartition(":")
-        number = int(port)
+    host, port = address
     with socket.socket() as trial:
         # Connections of the server's last process do not count.
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trial.bind((_listening(host), number))
+            trial.bind((_listening(host), port))
         except OSError as error:
             raise InputError(
-                f"The server cannot listen on port {number} ({error.strerror}): stop what uses it, or make "
+                f"The server cannot listen on port {port} ({error.strerror}): stop what uses it, or make "
                 f"kits with another port."
             ) from None
+
+
+def server_address(workspace: Path) -> tuple[str, int] | None:
+    """The host and the port of the server of a FLARE kit; None: it is the kit of a member.
+
+    Raises:
+        InputError: the file with them is damaged.
+    """
+    path = workspace / "startup" / "fed_server.json"
+    if not path.exists():
+        return None
+    with _undamaged(path):
+        target = parse_json(path.read_bytes())["servers"][0]["service"]["target"]
+        host, _, port = str(target).rpartition(":")
+        return host, int(port)
 
 
 def _listening(host: str) -> str:
@@ -87,7 +99,7 @@ def _listening(host: str) -> str:
     return host if host.startswith("127.") else ""
 
 
-def environment(
+def process_environment(
     parent: int | None = None,
     data: Mapping[str, Any] | None = None,
     server: bool = False,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, environment
+from sfedhp.deploy.flare.supervisor import ManagedProcess, Supervisor, command, process_environment
 
 _POLL: Final = 0.1  # s between two checks whether it has ended
 _WATCH: Final = 1.0  # s between two checks whether it has died
@@ -18,7 +18,7 @@ class UplinkProcess:
     """Starts the uplink of an edge and restarts it when it dies."""
 
     def __init__(self, workspace: Path):
-        uplink = ManagedProcess("bridge", command(workspace), workspace, environment(os.getpid()))
+        uplink = ManagedProcess("bridge", command(workspace), workspace, process_environment(os.getpid()))
         self._supervisor = Supervisor([uplink])
         self._supervisor.start()
         threading.Thread(target=self._watch, name="uplink", daemon=True).start()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from sfedhp.core.late import LateOptions
+from sfedhp.core.late import LateOptions, as_change_of, late_weight
 from sfedhp.deploy.messaging.protocol import Envelope
 from sfedhp.deploy.messaging.request import Request
 from sfedhp.engine.roles import Reply
@@ -72,9 +72,9 @@ class LateReplies:
         return found
 
     def _aged(self, seat: int, sent_in: int, reply: Reply, cloud_round: int) -> Reply:
-        """The reply as a change of what is sent now: its model is near an older one of the cloud."""
-        weight = reply.weight * self._options.decay ** (cloud_round - sent_in)
+        """The reply as a change of what is sent now, with less weight."""
+        weight = late_weight(reply.weight, self._options.decay, cloud_round - sent_in)
         then, now = self._sent[sent_in][seat], self._sent[cloud_round][seat]
         upload = reply.upload.clone()
-        upload[: len(now)] = now + (upload[: len(now)] - then)
+        upload[: len(now)] = as_change_of(now, upload[: len(now)], then)
         return Reply(upload, weight)

@@ -2,7 +2,7 @@
 
 The process that talks to the cloud adds requests, the process that talks to the clients adds replies. A
 request with a reply is answered from its file, so a repeated request, or a restart of either process, costs
-nothing.
+nothing. A damaged file is removed when it is read; then the request is put in, or worked on, again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from sfedhp.core.files import remove_temporary_files, write_atomically, write_private
 from sfedhp.deploy.messaging.protocol import Envelope, decode_message
 from sfedhp.wire import DecodeError
+from sfedhp.wire.header import split_header
 
 Key = tuple[str, int, int]  # run, cloud round, kind
 _REQUEST, _REPLY = "question", "answer"  # how file names begin
@@ -36,11 +37,11 @@ class Spool:
     def newest(self) -> tuple[Key, Envelope] | None:
         """The request to work on: the last one put in, if it has no reply."""
         for path, key in self._all(_REQUEST):
-            if self.reply(key) is None:
+            if not self._path(_REPLY, key).exists():
                 try:
-                    return key, decode_message(path.read_bytes())
+                    return key, _undamaged(path.read_bytes())
                 except (OSError, DecodeError):
-                    path.unlink(missing_ok=True)  # cut off by a power failure; it will be sent again
+                    path.unlink(missing_ok=True)  # for example cut off by a power failure
         return None
 
     def requested(self, key: Key) -> bool:
@@ -52,11 +53,16 @@ class Spool:
         self._write(_REPLY, key, reply)
 
     def reply(self, key: Key) -> bytes | None:
-        """The reply to a request; None before it is there."""
+        """The reply to a request; None before it is there. A damaged one is forgotten."""
         try:
-            return self._path(_REPLY, key).read_bytes()
+            data = self._path(_REPLY, key).read_bytes()
+            _undamaged(data)
         except FileNotFoundError:
             return None
+        except DecodeError:
+            self.forget(key)
+            return None
+        return data
 
     def forget(self, key: Key) -> None:
         """Remove a reply, so that the request has to be worked on again."""
@@ -79,6 +85,18 @@ class Spool:
             _, run, cloud_round, what = path.name.split("-")
             found.append((path, (run, int(cloud_round), int(what))))
         return found
+
+
+def _undamaged(data: bytes) -> Envelope:
+    """The message, of which every part is a model.
+
+    Raises:
+        DecodeError: the checksum of its header, or of a part, is wrong.
+    """
+    message = decode_message(data)
+    for part in message.parts:
+        split_header(memoryview(part))
+    return message
 
 
 def key_of(request: Envelope) -> Key:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,9 +23,9 @@ from sfedhp.deploy.messaging.protocol import NO_RUN, REPLIES, Envelope, Kind
 from sfedhp.deploy.messaging.responder import Responder
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
-from sfedhp.deploy.roles.client_state import ClientState
+from sfedhp.deploy.roles.client_state import ClientStateFile
 from sfedhp.deploy.roles.figures import Figures
-from sfedhp.deploy.roles.loading import load_client, load_model, totals_shape
+from sfedhp.deploy.roles.loading import check_totals_arrived, load_client, load_model, read_totals
 from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.scoring import count
 from sfedhp.deploy.roles.totals_file import TotalsFile
@@ -90,7 +89,7 @@ class ClientRole:
         self._network, self._initial, self._statistics = load_model(site, kit)
         self._data, self._totals_file = data, TotalsFile(self.folder)
         self._totals: Any = None  # of all clients' rows, from the server, where inputs are scaled by them
-        self._load()
+        self._load(None)
         # Any message of the run on the client's link, without statistics.
         self._message = blank_messages(site.experiment.algorithm, self._initial).of_clients
         up = Direction.from_client(site.experiment.algorithm.tiers)
@@ -108,7 +107,7 @@ class ClientRole:
         self._run: str = NO_RUN
         context, rows_held = (lambda: f"{self._run} {self._totals}"), int(self._task.sizes)
         self._noise = member_noise("client", self.folder, site.experiment, context, rows_held)
-        self._client, self._state = self._new(), ClientState(self.folder)
+        self._client, self._state = self._new(), ClientStateFile(self.folder)
         self._last: _Last | None = None  # the last reply
         self._restore()
 
@@ -154,32 +153,29 @@ class ClientRole:
         elif self._secure is not None and request.kind in REPLIES:
             self._responder.reply(REPLIES[request.kind], request, **self._secure.reply_to(request))
 
-    def _load(self) -> None:
-        """Load the client's rows, scaled by the totals if they are known."""
-        site, known = self.site, None
-        if self._totals is not None:
-            known = Totals.from_dict(self._totals, totals_shape(site), math.inf)
-        loaded = load_client(site, self._network, self._data, known)
+    def _load(self, totals: Totals | None) -> None:
+        """Load the client's rows, scaled by the totals of all clients' rows if they are known."""
+        loaded = load_client(self.site, self._network, self._data, totals)
         self._task, self._test, self._validation, self._schema, self._counting, self._own_totals = loaded
 
     def _receive_totals(self, request: Envelope) -> None:
         """Keep the totals of all rows that a request brings, and scale the client's own rows by them.
 
         Raises:
-            InputError: a model is to be trained or scored, and they are not known.
+            InputError: they cannot be used, or a model is to be trained or scored and they are not known.
         """
         totals = request.metadata.get("totals") if self.site.sums else None
         if totals is not None and totals != self._totals:
-            self._totals = totals
+            self._totals = None
+            known = read_totals(self.site, totals)
             try:
-                self._load()
+                self._load(known)
             except ValueError as error:
-                self._totals = None
                 raise InputError(f"The server's totals cannot be used ({error}).") from None
-            self._client = self._new()
+            self._totals, self._client = totals, self._new()
             self.log.try_write(lambda: self._totals_file.write(request.run, totals))
-        if self.site.sums and self._totals is None and request.kind is not Kind.SUM:
-            raise InputError("The totals of all clients' rows have not arrived yet.")
+        if request.kind is not Kind.SUM:
+            check_totals_arrived(self.site, self._totals)
 
     def _step(self, request: Envelope) -> _Last:
         """One step of the method."""
@@ -293,7 +289,7 @@ class ClientRole:
         if self.site.sums and self._totals is None:
             return  # the state is useless without them
         if self._totals is not None:
-            self._load()
+            self._load(read_totals(self.site, self._totals))
             self._client = self._new()
         found.restore(self._client)
         self._run = found.run

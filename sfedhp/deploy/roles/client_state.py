@@ -27,7 +27,7 @@ class SavedClient(NamedTuple):
         client.before = Before(self.clock, self.trees["before_personal"], self.trees["before_statistics"])
 
 
-class ClientState:
+class ClientStateFile:
     """The file with a client's state after its last step, from which a restarted client continues."""
 
     def __init__(self, folder: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from sfedhp.deploy.roles.cloud_folder import CloudFolder
 from sfedhp.deploy.roles.cloud_privacy import CloudPrivacy
 from sfedhp.deploy.roles.cloud_traffic import RoundTraffic
 from sfedhp.deploy.roles.cut_log import CutLog
-from sfedhp.deploy.roles.loading import acceptance, load_model, schema_of, totals_shape
+from sfedhp.deploy.roles.loading import acceptance, load_model, read_totals, schema_of
 from sfedhp.deploy.roles.loss_watch import LossWatch
 from sfedhp.deploy.roles.members import member_group
 from sfedhp.deploy.roles.private_noise import member_noise
@@ -35,7 +34,7 @@ from sfedhp.deploy.site import Site
 from sfedhp.engine.blank_messages import blank_messages
 from sfedhp.engine.roles import Cloud
 from sfedhp.engine.rounds import Draw, drawing
-from sfedhp.engine.secure import exchanges
+from sfedhp.engine.secure_sum import exchanges
 from sfedhp.nn.problems import problem_of
 from sfedhp.runs.divergence import explosion, not_finite
 from sfedhp.runs.models import save_model
@@ -95,6 +94,7 @@ class CloudRole:
             _draw(site),
             aggregation=experiment.aggregation,
             on_cut=self._cuts.add,
+            schedule=experiment.schedule,
             privacy=experiment.privacy,
             noise=member_noise("cloud", self._folder.path, experiment, lambda: self._members.run),
         )
@@ -146,7 +146,7 @@ class CloudRole:
             if totals is None:
                 totals = self._members.sum_up().to_dict()
                 self.log.try_write(lambda: file.write(run, totals))
-            self._totals = Totals.from_dict(totals, totals_shape(self.site), math.inf)
+            self._totals = read_totals(self.site, totals)
         except (AllMembersFailedError, ValueError) as error:
             return f"no round could begin: {error}"
         self._members.totals = totals

@@ -6,6 +6,7 @@ import json
 import secrets
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class CloudFolder:
         """The id of the run in this folder; a new run, with its config and environment, if there is none.
 
         Raises:
-            InputError: the folder holds a run of another config, or its file is damaged.
+            InputError: the folder holds a run of another config, or its file is damaged or missing.
         """
         file = self.path / "run.json"
         remove_temporary_files(self.path, "checkpoint", "models")
@@ -46,6 +47,11 @@ class CloudFolder:
                     f"`sfedhp cloud {self.path.parent} --new`."
                 )
             return run
+        if self._recorded() or checkpoints.rounds_in(self.path / "checkpoint"):  # a kill cannot leave this
+            raise InputError(
+                f"{file}, with the id of the run, is missing beside finished rounds: restore it from a copy, "
+                f"or {self._anew()}."
+            )
         write_config(self.path, self._site.experiment)
         about = environment(
             model.initial.device, model.network.d, engine="NVIDIA FLARE", federation=self._site.federation
@@ -57,10 +63,21 @@ class CloudFolder:
 
     def _known(self, file: Path) -> tuple[str, str]:
         """The id and the config of the run in this folder; with another id, all members would start again."""
-        anew = f"start a new run with `sfedhp cloud {self.path.parent} --new`, which keeps this one"
-        with reading(file, "with the id of the run", f"restore it from a copy, or {anew}"):
+        with reading(file, "with the id of the run", f"restore it from a copy, or {self._anew()}"):
             known = checked(file, parse_json(file.read_bytes()))
             return str(known["run"]), str(known["config"])
+
+    def _anew(self) -> str:
+        """The remedy if files of the run cannot be restored."""
+        return f"start a new run with `sfedhp cloud {self.path.parent} --new`, which keeps this one"
+
+    def _recorded(self) -> int:
+        """How many rounds the records hold, by their whole lines; whether they are damaged is not checked."""
+        found = 0
+        for name in ("history.jsonl", "ledger.jsonl"):
+            with suppress(FileNotFoundError), (self.path / name).open("rb") as file:
+                found = max(found, sum(line.endswith(b"\n") for line in file))
+        return found
 
     def revoked(self) -> dict[str, Any]:
         """The list of revoked certificates, which the cloud adds to its requests so that edges refuse too."""
@@ -101,14 +118,17 @@ class CloudFolder:
         """The rounds done and the state of the newest checkpoint; 0 and the start if there is none.
 
         Raises:
-            InputError: there are checkpoints and none of them can be read; nothing was changed.
+            InputError: no checkpoint can be read, or all are missing; nothing was changed.
         """
-        found = checkpoints.read(
-            self.path / "checkpoint",
-            needs=[name for name, _ in named_tensors(start, "cloud")],
-            remedy=f"restore one from a copy, or start a new run with `sfedhp cloud {self.path.parent} --new`"
-            f", which keeps this one beside it",
-        )
+        folder, remedy = self.path / "checkpoint", f"restore one from a copy, or {self._anew()} beside it"
+        needs = [name for name, _ in named_tensors(start, "cloud")]
+        found = checkpoints.read(folder, needs=needs, remedy=remedy)
         if found is None:
+            # The first round is recorded before its checkpoint is written, so a kill can leave one row alone.
+            if (rounds := self._recorded()) > 1:
+                raise InputError(
+                    f"There is no checkpoint in {folder}, but {self.path} has records of {rounds} rounds: "
+                    f"{remedy}."
+                )
             return 0, start
         return found.round, unflatten(start, found.tensors, "cloud")

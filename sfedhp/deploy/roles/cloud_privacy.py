@@ -7,6 +7,7 @@ from typing import Any
 
 from sfedhp.config import Experiment
 from sfedhp.privacy.accounting import Release, epsilon
+from sfedhp.runs.privacy import budget_is_spent, releases_per_round
 
 
 class CloudPrivacy:
@@ -42,15 +43,4 @@ class CloudPrivacy:
         budget = self._options.epsilon
         if not self._options.active or not budget or self._after <= budget:
             return None
-        return (
-            f"The privacy budget is spent: ε = {self._spent:.3g} after round {rounds}, and another round "
-            f"would make it {self._after:.3g}, above privacy.epsilon = {budget:g}."
-        )
-
-
-def releases_per_round(experiment: Experiment) -> int:
-    """The number of releases of a protected row or client in a cloud round."""
-    algorithm, options = experiment.algorithm, experiment.privacy
-    if algorithm.tiers == 2 or (options.unit == "client" and options.tier == "cloud"):
-        return 1
-    return algorithm.edge_rounds
+        return budget_is_spent(self._spent, f"after round {rounds}", "round", self._after, budget)

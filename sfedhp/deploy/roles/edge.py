@@ -23,9 +23,9 @@ from sfedhp.deploy.messaging.traffic import Traffic
 from sfedhp.deploy.messaging.transport import Transport
 from sfedhp.deploy.roles.cards import site_card
 from sfedhp.deploy.roles.cut_log import CutLog
-from sfedhp.deploy.roles.edge_state import EdgeState
+from sfedhp.deploy.roles.edge_state import EdgeStateFile
 from sfedhp.deploy.roles.figures import Figures
-from sfedhp.deploy.roles.loading import acceptance, load_model, read_totals, schema_of
+from sfedhp.deploy.roles.loading import acceptance, check_totals_arrived, load_model, read_totals, schema_of
 from sfedhp.deploy.roles.members import member_group
 from sfedhp.deploy.roles.private_noise import member_noise
 from sfedhp.deploy.roles.totals_file import TotalsFile
@@ -63,7 +63,7 @@ class EdgeRole:
         self._blank = blank_messages(site.experiment.algorithm, self._initial)
         self._spool = Spool(self.folder / "spool")
         self._spool.clear()
-        self._state, self._totals_file = EdgeState(self.folder, self.log), TotalsFile(self.folder)
+        self._state, self._totals_file = EdgeStateFile(self.folder, self.log), TotalsFile(self.folder)
         experiment, limits = site.experiment, site.limits
         self._members = member_group(
             site,
@@ -163,8 +163,8 @@ class EdgeRole:
         if request.kind is Kind.SUM:
             totals = self._members.sum_up().to_dict()
             return self._encoded(request, metadata={"totals": totals, "books": self._take_traffic()})
-        if request.kind in (Kind.WORK, Kind.SCORE) and self.site.sums and self._members.totals is None:
-            raise InputError("The totals of all clients' rows have not arrived yet.")
+        if request.kind in (Kind.WORK, Kind.SCORE):
+            check_totals_arrived(self.site, self._members.totals)
         if request.kind is Kind.FAREWELL:
             self._members.farewell(self.site.limits.start_seconds)
             return self._encoded(request)

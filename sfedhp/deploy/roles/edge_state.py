@@ -23,7 +23,7 @@ class SavedProgress(NamedTuple):
     traffic: dict[str, Any]  # with the clients in this cloud round, as `Traffic.to_dict`
 
 
-class EdgeState:
+class EdgeStateFile:
     """The file with an edge's state after its last edge round.
 
     Without it, an edge repeats the edge rounds of a cloud round. So a damaged file is logged and replaced.

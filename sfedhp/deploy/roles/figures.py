@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfedhp.deploy.messaging.traffic import Traffic
-from sfedhp.nn.problems import Metric
+from sfedhp.nn.problems import KINDS, Metric
 from sfedhp.runs.hints import SeenClasses
-from sfedhp.runs.metrics import KINDS, ClientReport, metrics_of_reports
+from sfedhp.runs.metrics import ClientReport, metrics_of_reports
 from sfedhp.wire.direction import Direction
 
 

@@ -100,6 +100,20 @@ def read_totals(site: Site, values: Any) -> Totals:
         raise InputError(f"The totals of all clients' rows cannot be used ({error}).") from None
 
 
+def check_totals_arrived(site: Site, totals: Any) -> None:
+    """Refuse to train or score a model while its inputs cannot be scaled.
+
+    Args:
+        site: of the role that would train or score.
+        totals: of all clients' rows, as received; None before.
+
+    Raises:
+        InputError: the federation scales by them, and they have not arrived.
+    """
+    if site.sums and totals is None:
+        raise InputError("The totals of all clients' rows have not arrived yet.")
+
+
 def counting_of(
     experiment: Experiment, federation: Federation | None = None, totals: Totals | None = None
 ) -> Counting:

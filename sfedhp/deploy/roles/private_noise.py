@@ -18,11 +18,10 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically, write_private
 from sfedhp.core.noise import SecretNormals
 from sfedhp.core.parsing import parse_json
-from sfedhp.deploy.roles.cloud_privacy import releases_per_round
 from sfedhp.deploy.site import PRIVACY_FILE
 from sfedhp.privacy.accounting import Release, epsilon
 from sfedhp.privacy.options import NoiseTier
-from sfedhp.runs.privacy import releases_of_row
+from sfedhp.runs.privacy import budget_is_spent, releases_of_row, releases_per_round
 
 _BYTES: Final = 32
 
@@ -72,10 +71,8 @@ class PrivateNoise:
             return found
         budget, after = self._experiment.privacy.epsilon, self.epsilon(1)
         if budget and after > budget:
-            raise InputError(
-                f"The privacy budget is spent: ε = {self.epsilon():.3g} in all runs with this kit, and "
-                f"another reply would make it {after:.3g}, above privacy.epsilon = {budget:g}."
-            )
+            counted = "in all runs with this kit"
+            raise InputError(budget_is_spent(self.epsilon(), counted, "reply", after, budget))
         self._held |= {"count": self._held["count"] + 1, "last": mark}
         self._write()
         return found

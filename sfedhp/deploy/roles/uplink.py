@@ -49,6 +49,8 @@ class UplinkRole:
             if received is not None and self._put(received):
                 request = received
             reply = None if request is None else self._spool.reply(key_of(request))
+            if request is not None and reply is None and not self._spool.requested(key_of(request)):
+                self._put(request)  # its file was damaged, and removed
             if request is not None and reply is not None:
                 self._transport.send(SERVER, reply)
                 self._responder.mark_answered()

@@ -524,12 +524,66 @@ def test_certificates_are_changed_by_provision_and_shown_by_status(kits, sfedhp,
         (("provision", "--add", "edge-0"), "Give the federation file"),
         (("provision", "--renew", "cloud"), "not a kit"),
         (("provision", "--approve", "none.csr"), "not a request"),
+        (("provision", "none.toml", "rounds=7", "--renew", "client-0-0"), "remove none.toml"),
+        (("provision", "rounds=7", "--revoke", "client-0-0"), "take no federation file and no settings"),
+        (("provision", "federation.toml", "--approve", "a.csr"), "take no federation file and no settings"),
+        (("provision", "--revoke", "client-0-0", "--compose"), "change the kits first"),
+        (("provision", "--renew", "client-0-0", "--helm"), "change the kits first"),
+        (("provision", "federation.toml", "--add", "edge-0", "--systemd"), "change the kits first"),
+        (("provision", "--renew", "edge-0", "--only", "edge-0"), "--only goes with"),
+        (("provision", "--revoke", "client-0-0", "--days", "9"), "makes none"),
+        (("provision", "--systemd", "--days", "9"), "makes none"),
+        (("provision", "federation.toml", "--add", ""), "not a kit"),
     ],
 )
 def test_a_wrong_change_of_kits_is_refused(sfedhp, words, said):
     result = sfedhp(*words)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_new_certificates_are_valid_for_days(sfedhp, here, monkeypatch):
+    asked: list[int] = []
+
+    def make(*rest):
+        asked.append(rest[-1])
+        return []
+
+    monkeypatch.setattr("sfedhp.deploy.provisioning.make_kits", make)
+    monkeypatch.setattr("sfedhp.deploy.added_seat.add_seat", make)
+    for words in (("--days", "30"), ("--add", "edge-0", "--days", "20"), ()):
+        result = sfedhp("provision", "federation.toml", *SMALL, *words)
+        assert result.exit_code == 0, result.stderr
+    assert asked == [30, 20, 3650]
+
+
+@pytest.mark.parametrize(
+    ("lost", "remedy"),
+    [
+        ("client-0-0/startup/client.key", "`sfedhp request` made into kits/client-0-0/startup."),
+        ("client-0-0/startup/client.crt", "copy the kit again."),
+        ("client-0-0/startup/rootCA.pem", "copy the kit again."),
+        ("edge-0/member/startup/client.key", "`sfedhp request` made into kits/edge-0/member/startup."),
+        ("edge-0/server/startup/server.key", "copy the kit again."),
+        ("cloud/startup/server.key", "copy the kit again."),
+        ("cloud/startup/rootCA.pem", "copy the kit again."),
+    ],
+)
+def test_a_role_does_not_start_without_its_key_and_certificates(kits, sfedhp, becoming, lost, remedy):
+    """FLARE would wait forever in silence, or fail with a traceback."""
+    path, name = Path("kits", lost), lost.partition("/")[0]
+    words = (name.partition("-")[0], f"kits/{name}")
+    path.unlink()
+    result = sfedhp(*words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {path} is missing: copy the kit again")
+    assert result.stderr.endswith(f"{remedy}\n")
+    path.write_text("damaged")
+    assert f"{path} is not a " in sfedhp(*words).stderr
+    if path.suffix == ".key":
+        shutil.copy(kits["client-1-0"] / "startup" / "client.key", path)
+        assert f"{path} is not the key of {path.stem}.crt beside it: copy" in sfedhp(*words).stderr
+    assert becoming == []
 
 
 def test_a_key_is_not_overwritten(sfedhp):

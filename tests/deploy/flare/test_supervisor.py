@@ -24,7 +24,7 @@ from sfedhp.deploy.flare.supervisor import (
     ManagedProcess,
     Supervisor,
     command,
-    environment,
+    process_environment,
 )
 from sfedhp.deploy.messaging.inbox import BoundedInbox
 from sfedhp.deploy.messaging.protocol import Envelope, Kind, encode_message
@@ -51,7 +51,7 @@ def inbox():
 
 
 def process(folder: Path, code: str) -> ManagedProcess:
-    return ManagedProcess("it", [sys.executable, "-c", code], folder, environment())
+    return ManagedProcess("it", [sys.executable, "-c", code], folder, process_environment())
 
 
 def watched(supervisor, seconds=600.0):
@@ -98,16 +98,18 @@ def test_a_process_is_ended_gently_or_firmly(tmp_path, monkeypatch, deaf, grace,
 
 def test_the_environment_of_a_role(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    found = environment(12, {"source": "mine.npz"}, track=["tensorboard", "mlflow"])
+    found = process_environment(12, {"source": "mine.npz"}, track=["tensorboard", "mlflow"])
     assert found["OMP_NUM_THREADS"] == "1"
     assert found[PARENT] == "12"
     assert found[TRACK] == "tensorboard,mlflow"
     assert json.loads(found[DATA]) == {"source": "mine.npz"}
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert environment()["OMP_NUM_THREADS"] == "3"
-    assert PARENT not in environment()
-    assert environment()["GRPC_VERBOSITY"] == "NONE"
-    assert environment(server=True)["GRPC_VERBOSITY"] == "INFO", "otherwise nothing logs rejected members"
+    assert process_environment()["OMP_NUM_THREADS"] == "3"
+    assert PARENT not in process_environment()
+    assert process_environment()["GRPC_VERBOSITY"] == "NONE"
+    assert process_environment(server=True)["GRPC_VERBOSITY"] == "INFO", (
+        "otherwise nothing logs rejected members"
+    )
 
 
 def test_a_role_finds_modules_in_the_working_directory(tmp_path, monkeypatch):
@@ -307,7 +309,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     code = (
         "from sfedhp.deploy.flare.component import watch_parent; import time; watch_parent(); time.sleep(600)"
     )
-    env = environment(os.getpid() + 100000)
+    env = process_environment(os.getpid() + 100000)
     supervisor = Supervisor([ManagedProcess("orphan", [sys.executable, "-c", code], tmp_path, env)])
     supervisor.start()
     until = time.monotonic() + 600

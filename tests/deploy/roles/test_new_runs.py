@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import sfedhp
 from sfedhp.core.errors import InputError
+from sfedhp.deploy.event_log import LOG
 from sfedhp.deploy.messaging.protocol import NO_RUN
 from sfedhp.deploy.roles.cloud import CloudRole
 from sfedhp.deploy.roles.cloud_folder import CloudFolder
@@ -25,10 +26,9 @@ from sfedhp.runs.records import History
 from tests.support.deploy_memory import QUICK, Federation, experiment, same_models
 from tests.support.file_bytes import file_bytes
 from tests.support.json_lines import json_lines
-from tests.support.patient_clock import CLOCK
+from tests.support.patient_clock import CLOCK, wait_for
 
-IMPATIENT = replace(QUICK, silent_seconds=1.0)
-LATE = 1.4  # s, longer than a silent member is waited for
+STEP = QUICK.silent_seconds / 2
 
 
 def begin_anew(federation):
@@ -41,18 +41,44 @@ def start_without(federation, *late):
     federation.start(*(name for name in federation.names if name not in late))
 
 
+def pass_time(federation, steps=3):
+    """Let more time pass than a silent member is waited for, and let every server act on it.
+
+    Members that are there are heard again after each step, so that only those that are not count as silent.
+    """
+    servers = [name for name, role in federation.roles.items() if hasattr(role, "_members")]
+
+    def heard(name, since):
+        members = [each for each in federation.roles[name]._members.members if each.hello is not None]
+        return not federation.threads[name].is_alive() or all(each.heard_at >= since for each in members)
+
+    # The last step takes no time: a server that hears its members again has seen the time before it.
+    for seconds in [*[STEP] * steps, 0.0]:
+        now = CLOCK.skip(seconds)
+        for name in servers:
+            wait_for(partial(heard, name, now))
+
+
+def wait_for_reply(federation, server, seat):
+    """Wait until a server has a member's reply to the request that is open."""
+    members = federation.roles[server]._members
+    wait_for(lambda: (request := members._request) is not None and seat in request.replies)
+
+
 def missing(federation):
     return [row["missing"] for row in federation.rows()]
 
 
 def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
     what = experiment(rounds=1)
-    federation = Federation(tmp_path, what, IMPATIENT)
+    federation = Federation(tmp_path, what)
     federation.start()
     federation.finish()
     begin_anew(federation)
     start_without(federation, "client-0-1", "client-1-1")
-    CLOCK.sleep(LATE)
+    for edge in ("edge-0/edge", "edge-1/edge"):
+        wait_for_reply(federation, edge, 0)
+    pass_time(federation)
     federation.start("client-0-1", "client-1-1")
     federation.finish()
     assert missing(federation) == [{}]
@@ -60,24 +86,27 @@ def test_a_second_run_waits_for_late_clients_as_the_first_did(tmp_path):
 
 
 def test_an_edge_that_is_there_long_before_the_others_waits_for_them(tmp_path):
-    federation = Federation(tmp_path, experiment(rounds=1), replace(IMPATIENT, start_seconds=3.0))
+    federation = Federation(tmp_path, experiment(rounds=1))
     early = [name for name in federation.names if name.startswith("edge")]
     federation.prepare(*federation.names)
     federation.start(*early)
-    CLOCK.sleep(3.1)
+    wait_for(lambda: all((federation.roles[name].log.folder / LOG).exists() for name in early))
+    CLOCK.skip(1.5 * QUICK.start_seconds)
     start_without(federation, *early, "client-0-1")
-    CLOCK.sleep(LATE)
+    wait_for_reply(federation, "edge-0/edge", 0)
+    pass_time(federation)
     federation.start("client-0-1")
     federation.finish()
     assert missing(federation) == [{}]
 
 
 def test_a_cloud_started_again_before_its_first_round_still_waits_for_all(tmp_path):
-    federation = Federation(tmp_path, experiment(rounds=1), IMPATIENT)
+    federation = Federation(tmp_path, experiment(rounds=1))
     federation._role("cloud")  # it has made the run, and died
     late = ["edge-1/bridge", "edge-1/edge"]
     start_without(federation, *late)
-    CLOCK.sleep(LATE)
+    wait_for_reply(federation, "cloud", 0)
+    pass_time(federation)
     federation.start(*late)
     federation.finish()
     assert missing(federation) == [{}]

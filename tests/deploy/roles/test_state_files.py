@@ -11,7 +11,7 @@ import torch
 from sfedhp.core.checksums import DamagedError
 from sfedhp.core.errors import InputError
 from sfedhp.deploy.event_log import EventLog
-from sfedhp.deploy.roles.edge_state import EdgeState
+from sfedhp.deploy.roles.edge_state import EdgeStateFile
 from sfedhp.deploy.roles.state_files import load_state, save_state
 from tests.support.deploy_memory import Federation, experiment
 from tests.support.file_bytes import file_bytes
@@ -84,7 +84,7 @@ def test_a_role_refuses_a_damaged_file_and_changes_nothing(over, tmp_path, name,
 
 def test_an_edge_says_that_its_file_is_damaged_and_repeats_its_rounds(over, tmp_path):
     (tmp_path / "state.safetensors").write_bytes((over.folder / "edge-0/run/state.safetensors").read_bytes())
-    state = EdgeState(tmp_path, EventLog(tmp_path, "edge-0"))
+    state = EdgeStateFile(tmp_path, EventLog(tmp_path, "edge-0"))
     assert state.run() == over.roles["cloud"]._members.run
     change(tmp_path / "state.safetensors")
     assert state.run() is None

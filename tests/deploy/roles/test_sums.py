@@ -16,7 +16,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import DataOptions
 from sfedhp.data.totals import Totals, TotalsShape
 from sfedhp.deploy.federation_file import FederationFile, read_federation
-from sfedhp.deploy.messaging.protocol import Kind, decode_message, encode_message
+from sfedhp.deploy.messaging.protocol import Envelope, Kind, decode_message, encode_message
 from sfedhp.deploy.roles.loading import client_data_options
 from sfedhp.deploy.topology import lay_out
 from sfedhp.serving.saved_model import read_saved_model
@@ -289,6 +289,23 @@ def test_false_sums_of_a_client_count_for_nothing(tmp_path: Path, change: Any, s
     saved = read_saved_model(tmp_path / "kits" / "cloud" / "run" / "models" / "global.safetensors")
     assert saved.card.schema.scaling.shift == pytest.approx(held["inputs"][honest].mean(0), rel=1e-9)
     assert saved.card.schema.scaling.spread == pytest.approx(held["inputs"][honest].std(0), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"totals": {}}, r"^The totals of all clients' rows cannot be used \(they lack something\)\.$"),
+        ({}, "have not arrived yet"),
+    ],
+)
+def test_a_client_does_not_train_without_totals(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
+    what = replace(settings("classification", "fedavg", tmp_path), data=DataOptions(scale="standard"))
+    data = files_of_clients("classification", tmp_path)
+    federation = Federation(tmp_path / "kits", what, data=data, **described("classification"))
+    client = federation._role("client-0-0")
+    request = Envelope(Kind.WORK, "0" * 16, client.site.config, client.site.seat, metadata=metadata)
+    with pytest.raises(InputError, match=said):
+        client.reply_to(request)
 
 
 def test_what_kits_without_data_must_say(tmp_path: Path) -> None:
