@@ -168,8 +168,8 @@ def _api_pages() -> dict[str, str]:
 
 def _field_table(package: Any, name: str) -> list[str]:
     """The fields of a dataclass with their help texts, if they have some."""
-    kind = getattr(package, name.rpartition(".")[2])
-    texts = help_of(kind) if dataclasses.is_dataclass(kind) else {}
+    value = getattr(package, name.rpartition(".")[2])
+    texts = help_of(value) if dataclasses.is_dataclass(value) else {}
     rows = [f"| `{field}` | {text.replace('|', '&#124;')} |" for field, text in texts.items()]
     return ["| field | what it is |", "| --- | --- |", *rows, ""] if rows else []
 

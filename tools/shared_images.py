@@ -20,7 +20,7 @@ import numpy as np
 import sfedhp
 from sfedhp.config import from_dict, to_dict
 from sfedhp.data import Federation, federate
-from sfedhp.paper.campaign import current_commit
+from sfedhp.paper.records import current_commit
 from sfedhp.runs.environment import device_of, versions
 
 RECORDS = Path(__file__).parents[1] / "results" / "shared-images.jsonl"

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from sfedhp.core.formats import counted
 from sfedhp.paper.figures import canvas, to_svg
 from sfedhp.paper.published import METHOD_NAMES
 
@@ -25,12 +26,12 @@ _COLORS: Final = {_OURS: "#c2410c", "loop": "#94a3b8"}
 _RIVAL: Final = "#1d4ed8"
 
 
-def records(kind: str) -> dict[str, Record]:
+def records(key: str) -> dict[str, Record]:
     """The records that have this key, by the names of their files."""
     found = {
         path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RECORDS.glob("*.json"))
     }
-    return {name: record for name, record in found.items() if kind in record}
+    return {name: record for name, record in found.items() if key in record}
 
 
 def circumstances(name: str, record: Record) -> str:
@@ -57,7 +58,7 @@ def _arena(name: str, record: Record) -> str:
         f"### `{arena['name']}`, cohort {arena['cohort']}, {terms['device']}{_precision(record)}",
         wrapped(
             f"{arena['clients']} clients × {arena['rows']} rows of {data}, {arena['cohort']} per round, "
-            f"{_counted(arena['epochs'], 'epoch')} with batches of {arena['batch_size']}; "
+            f"{counted(arena['epochs'], 'epoch')} with batches of {arena['batch_size']}; "
             f"{_digits(record['weights'])} weights. {circumstances(name, record)}"
         ),
         "| side | s per round | ratio | whole run, s | peak, MB | accuracy, % | rounds | precision |\n"
@@ -158,7 +159,7 @@ def stacks() -> str:
         if "gain" not in record["rows"][0]:
             continue
         widths = list(dict.fromkeys(row["runs"] for row in record["rows"]))
-        heads = " | ".join(f"{_counted(width, 'run')}, ms" for width in widths)
+        heads = " | ".join(f"{counted(width, 'run')}, ms" for width in widths)
         lines = [f"| method, model | {heads} | gain |\n| --- |{' ---: |' * (len(widths) + 1)}"]
         cases = dict.fromkeys((row["method"], row["model"]) for row in record["rows"])
         for case in cases:
@@ -172,10 +173,6 @@ def stacks() -> str:
 
 def _digits(number: int) -> str:
     return f"{number:,}".replace(",", " ")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfedhp.paper.published import METHOD_NAMES, TABLES, cells
-from sfedhp.paper.rows import METRICS, Row
+from sfedhp.paper.published import METHOD_NAMES, PAPER_KINDS, TABLES, cells
+from sfedhp.paper.rows import Row
 from sfedhp.paper.studies import MAIN_READING, READINGS
 from sfedhp.paper.tables import TextTable
 
@@ -43,14 +43,14 @@ def agreement(
     rows: Sequence[Row],
     tables: Iterable[str] = TABLES,
     methods: Iterable[str] = METHOD_NAMES,
-    metrics: Iterable[str] = METRICS,
+    kinds: Iterable[str] = PAPER_KINDS,
     reading: str = MAIN_READING,
 ) -> Agreement:
-    """The cells of these tables, methods and tiers under one reading."""
-    tables, methods, metrics = set(tables), set(methods), set(metrics)
+    """The cells of these tables, methods and kinds of models under one reading."""
+    tables, methods, kinds = set(tables), set(methods), set(kinds)
     places = {TABLES[table] for table in tables}
     mine = [cell for cell in cells() if (cell.dataset, cell.setting) in places and cell.method in methods]
-    wanted = sum(getattr(cell, metric) is not None for cell in mine for metric in metrics)
+    wanted = sum(getattr(cell, kind) is not None for cell in mine for kind in kinds)
     return Agreement(
         wanted,
         [
@@ -58,23 +58,25 @@ def agreement(
             for row in rows
             if row.paper is not None
             and row.reading == reading
-            and (row.table in tables and row.method in methods and row.metric in metrics)
+            and row.table in tables
+            and row.method in methods
+            and row.kind in kinds
         ],
     )
 
 
 def sign_tables(rows: Sequence[Row], reading: str = MAIN_READING) -> list[TextTable]:
-    """Ours − paper by method and tier, which shows a bias to one side."""
+    """Ours − paper by method and kind of model, which shows a bias to one side."""
     found = []
     for group, tables in GROUPS.items():
         lines = [
-            _sign_line(f"{name} {metric.upper()}", agreement(rows, tables, [method], [metric], reading))
+            _sign_line(f"{name} {kind.upper()}", agreement(rows, tables, [method], [kind], reading))
             for method, name in METHOD_NAMES.items()
-            for metric in METRICS
+            for kind in PAPER_KINDS
         ]
         lines += [
-            _sign_line(f"all {metric.upper()}", agreement(rows, tables, metrics=[metric], reading=reading))
-            for metric in METRICS
+            _sign_line(f"all {kind.upper()}", agreement(rows, tables, kinds=[kind], reading=reading))
+            for kind in PAPER_KINDS
         ]
         every = agreement(rows, tables, reading=reading)
         lines = [*lines, _sign_line("all", every)] if every.rows else [_sign_line("all", every)]
@@ -113,7 +115,7 @@ def reading_table(rows: Sequence[Row]) -> TextTable:
 def in_both(rows: Sequence[Row], other: str) -> tuple[Agreement, Agreement]:
     """The cells that ran under the main reading and another: by the main one, and by the other."""
     held = [
-        {(row.table, row.variant, row.metric): row for row in agreement(rows, reading=reading).rows}
+        {(row.table, row.variant, row.kind): row for row in agreement(rows, reading=reading).rows}
         for reading in (MAIN_READING, other)
     ]
     both = [key for key in held[0] if key in held[1]]

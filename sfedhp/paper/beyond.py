@@ -6,15 +6,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sfedhp.nn.problems import KINDS
 from sfedhp.paper.records import Record
 from sfedhp.paper.rows import TAIL, final_records
 from sfedhp.paper.studies import Study
 from sfedhp.paper.tables import NOT_RUN, TextTable
 
 OURS: Final = "sfedhp-plus"
-_TIERS: Final = {"pm": "PM", "em": "EM", "gm": "GM"}
-_WITHIN: Final = {"tiers": 0.3, "pfllib": 0.7}  # points
-_WORST: Final = 0.5  # points, of PM's worst decile
+_WORST: Final = "pm_worst"
+_COLUMNS: Final = (*KINDS, _WORST)
+_WITHIN: Final = 0.3  # points from the best method of a tier
+_WITHIN_WORST: Final = 0.5  # the same of PM's worst decile
+_WITHIN_PUBLISHED: Final = 0.7  # points from PFLlib's figure
 _LEVEL: Final = 0.2  # points; a curve that rose less in the last quarter of its rounds has levelled off
 
 
@@ -50,7 +53,7 @@ def gradient_steps(algorithm: Mapping[str, Any]) -> str:
 def verdicts(study: Study, runs: Mapping[str, Sequence[Record]]) -> dict[str, tuple[float, str] | None]:
     """How many points ours is from the best method of each tier, and that method; None: not known yet."""
     found: dict[str, tuple[float, str] | None] = {}
-    for column in (*_TIERS, "pm_worst"):
+    for column in _COLUMNS:
         figures = {name: last_five(mine, column) for name, mine in runs.items() if mine}
         known = {name: figure for name, figure in figures.items() if figure is not None}
         best = max(known, key=lambda name: known[name], default=None)
@@ -65,7 +68,7 @@ def _of_tiers(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
         if not mine:
             lines.append((variant, *(NOT_RUN, "–", "–", "–", "–", "–", "0")))
             continue
-        tiers = [_shown(last_five(mine, column)) for column in (*_TIERS, "pm_worst")]
+        tiers = [_shown(last_five(mine, column)) for column in _COLUMNS]
         seconds = statistics.fmean(run.seconds for run in mine)
         steps = gradient_steps(mine[0].config["algorithm"])
         lines.append((variant, *tiers, steps, f"{seconds:.0f}", _seeds(mine)))
@@ -81,9 +84,7 @@ def _note(study: Study, runs: Mapping[str, Sequence[Record]]) -> str:
     )
     parts = []
     for column, verdict in verdicts(study, runs).items():
-        name, limit = (
-            ("PM's worst decile", _WORST) if column == "pm_worst" else (_TIERS[column], _WITHIN["tiers"])
-        )
+        name, limit = ("PM's worst decile", _WITHIN_WORST) if column == _WORST else (column.upper(), _WITHIN)
         if verdict is None:
             parts.append(f"{name}: {NOT_RUN}")
             continue
@@ -107,11 +108,10 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
         rise = _rise(mine, column)
         verdict = "–"
         if published is not None:
-            gap = best - published
-            level = rise < _LEVEL
-            verdict = "within 0.7" if abs(gap) <= _WITHIN["pfllib"] else "off"
+            within, level = abs(best - published) <= _WITHIN_PUBLISHED, rise < _LEVEL
+            verdict = f"within {_WITHIN_PUBLISHED}" if within else "off"
             verdict += "" if level else ", still rising"
-            near, judged = near + (level and verdict == "within 0.7"), judged + level
+            near, judged = near + (level and within), judged + level
         lines.append(
             (
                 *(variant, paper, f"{best:.2f}"),
@@ -129,23 +129,12 @@ def _of_pfllib(study: Study, runs: Mapping[str, Sequence[Record]]) -> TextTable:
             )
         )
     heads = (
-        *(
-            "method",
-            "published",
-            "best",
-            "validated",
-            "last",
-            "gap",
-            "rise",
-            "EM",
-            "GM",
-            "worst decile",
-            "GB",
-            "s/round",
-        ),
-        *("newcomer", "seeds", "verdict"),
+        *("method", "published", "best", "validated", "last", "gap", "rise", "EM", "GM", "worst decile"),
+        *("GB", "s/round", "newcomer", "seeds", "verdict"),
     )
-    share = f"{near} of {judged} cells that have levelled off are within 0.7 points" if judged else NOT_RUN
+    share = NOT_RUN
+    if judged:
+        share = f"{near} of {judged} cells that have levelled off are within {_WITHIN_PUBLISHED} points"
     note = (
         "best: of the evaluated rounds on test rows, PFLlib's convention; rise: of the curve over the last "
         f"quarter of its rounds, levelled off below {_LEVEL}; GB: sent on all links; s/round: of a run, its "

@@ -25,8 +25,8 @@ def find(figures: Figures, figure: str, variant: str) -> Curve | None:
 def families(figures: Figures, figure: str) -> Iterator[list[Curve]]:
     """The curves of a figure by family, each along its λ or γ."""
     curves = figures.get(figure, ())
-    for kind in dict.fromkeys(curve.kind for curve in curves):
-        yield sorted((curve for curve in curves if curve.kind == kind), key=lambda curve: curve.strength)
+    for family in dict.fromkeys(curve.family for curve in curves):
+        yield sorted((curve for curve in curves if curve.family == family), key=lambda curve: curve.strength)
 
 
 def more_accurate(figures: Figures, figure: str, left: str, right: str, margin: float = 0.0) -> Cell:
@@ -54,13 +54,13 @@ def saved(ours: Curve, rival: Curve, column: str) -> dict[int, float]:
 
 
 def words(variant: str) -> str:
-    """The paper's name of a method, with what follows it before: "sparse sFedHP"."""
-    method, _, kind = variant.partition(" ")
-    return " ".join(filter(None, (kind, METHOD_NAMES.get(method, method))))
+    """The name of a variant in a sentence: "sparse sFedHP" of "sfedhp sparse"."""
+    method, _, rest = variant.partition(" ")
+    return " ".join(filter(None, (rest, METHOD_NAMES.get(method, method))))
 
 
 def zeros(values: Mapping[int, float] | None) -> dict[int, float] | None:
-    """Nothing to compare these values with."""
+    """A zero for each seed, to compare values with that are differences already; None of None."""
     return None if values is None else dict.fromkeys(values, 0.0)
 
 

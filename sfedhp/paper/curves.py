@@ -20,7 +20,7 @@ class Curve:
     """One line of a figure, round by evaluated round."""
 
     variant: str
-    kind: str  # its family: the variant's name without the first word
+    family: str  # the variant's name without the first word
     columns: Mapping[str, Sequence[float]]  # means over seeds; including "round"
     runs: Mapping[int, Mapping[str, Sequence[Any]]] = field(default_factory=dict)  # the columns of each seed
     diverged: bool = False  # whether a run diverged

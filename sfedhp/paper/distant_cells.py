@@ -23,12 +23,12 @@ class Note:
     text: str
     setting: int | None = None
     lam: float | None = None
-    metric: str | None = None
+    kind: str | None = None
 
     def matches(self, row: Row) -> bool:
         """Whether the note is about this row."""
-        wanted = (self.dataset, self.method, self.setting, self.lam, self.metric)
-        given = (row.dataset, row.method, row.setting, row.lam, row.metric)
+        wanted = (self.dataset, self.method, self.setting, self.lam, self.kind)
+        given = (row.dataset, row.method, row.setting, row.lam, row.kind)
         return all(want in (None, have) for want, have in zip(wanted, given, strict=True))
 
 
@@ -43,7 +43,7 @@ def distant_cells(rows: Sequence[Row], reading: str = MAIN_READING) -> TextTable
     """The table of the cells that are more than `NEAR` points from the paper's, under one reading."""
     lines = tuple(
         (
-            f"{place_of(row.table)} {in_words(row.variant)} {row.metric.upper()}",
+            f"{place_of(row.table)} {in_words(row.variant)} {row.kind.upper()}",
             f"{row.paper:.2f}",
             f"{row.ours_best:.2f}",
             f"{row.gap:+z.2f}",
@@ -67,8 +67,8 @@ def _where_reached(row: Row, rows: Sequence[Row]) -> str:
         known = row.early is not None and row.reached != EARLY
         early = f", and has {row.early:.1f} after {EARLY}" if known else ""
         return f"our curve passes the paper's number at round {row.reached}{early}"
-    same = (row.table, row.metric, row.reading)
-    alike = [each for each in rows if (each.table, each.metric, each.reading) == same and each.compared]
+    same = (row.table, row.kind, row.reading)
+    alike = [each for each in rows if (each.table, each.kind, each.reading) == same and each.compared]
     best = max((each for each in alike if "joins later" not in each.variant), key=lambda each: each.ours_best)
     missed = f"not reached in {row.rounds} rounds"
     if best == row:

@@ -23,7 +23,7 @@ class Panel(NamedTuple):
 
     column: str
     label: str
-    against: str = "round"  # or bytes
+    against: str = "round"  # or "formula": bytes
     log: bool = False
 
 
@@ -66,11 +66,11 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
         InputError: matplotlib is not installed.
     """
     panels = PANELS[study.partition("-")[0]]
-    kinds = list(dict.fromkeys(curve.kind for curve in curves))
+    families = list(dict.fromkeys(curve.family for curve in curves))
     with canvas(study):
         from matplotlib.figure import Figure
 
-        columns = len(kinds) if len(curves) > _LINE else len(curves)
+        columns = len(families) if len(curves) > _LINE else len(curves)
         lines = math.ceil(len(curves) / columns)
         figure = Figure(figsize=(4.6 * len(panels), 3.8 + 0.16 * lines), layout="constrained")
         colors = [f"C{turn}" for turn in range(10)]
@@ -84,7 +84,7 @@ def draw(study: str, curves: Sequence[Curve]) -> str:
                 across = [value / 1e6 for value in across] if panel.against == "formula" else across
                 # One color per method or value, one dash pattern per family of variants.
                 color = colors[names.index(curve.variant.split(" ")[0]) % len(colors)]
-                dashes = _DASHES[kinds.index(curve.kind) % len(_DASHES)]
+                dashes = _DASHES[families.index(curve.family) % len(_DASHES)]
                 means = curve.columns[panel.column]
                 axes.plot(across, means, dashes, color=color, label=in_words(curve.variant), lw=1.3)
                 if len(curves) <= _LINE and len(curve.runs) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sfedhp.config import Experiment
+from sfedhp.nn.problems import KINDS
 from sfedhp.paper.records import Record
 from sfedhp.paper.studies import Point, Study
 
@@ -109,7 +110,7 @@ def _validation_accuracy(trial: Record, choice: str) -> float:
         choice: "tiers" for the mean of all kinds of models that there are.
     """
     if choice == "tiers" and not trial.trouble:
-        last = [trial.curve.get(f"{tier}_validation", [None])[-1] for tier in ("pm", "em", "gm")]
+        last = [trial.curve.get(f"{kind}_validation", [None])[-1] for kind in KINDS]
         known = [float(each) for each in last if each is not None]
         return statistics.fmean(known) if known else float("-inf")
     column = trial.curve.get("pm_validation") or trial.curve.get("gm_validation") or [None]

@@ -12,7 +12,7 @@ from sfedhp.runs.federation import federation_of
 from sfedhp.runs.newcomers import adapt, shared_models
 from sfedhp.runs.results import Run
 
-# The four accuracies of a newcomer: what its row is called, and as which metric it counts.
+# The four accuracies of a newcomer: what its row is called, and as which kind it counts.
 NEWCOMER_ROWS: Final = {
     "global": ("newcomer, global model as is", "gm"),
     "global_own": ("newcomer, personalized from the global model", "pm"),

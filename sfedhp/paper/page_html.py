@@ -6,9 +6,8 @@ from collections import Counter
 from html import escape
 from typing import Final, get_args
 
-from sfedhp.paper.content import Content
+from sfedhp.paper.content import EXPLANATION, PICTURES, Content, anchor, head_of, short_name
 from sfedhp.paper.figures import title
-from sfedhp.paper.page_markdown import EXPLANATION, PICTURES, anchor, head_of, short_name
 from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
 from sfedhp.paper.tables import NOT_RUN, TextTable
 from sfedhp.paper.verdicts import RULE, Cell, Claim, Verdict
@@ -206,8 +205,8 @@ def _table(table: TextTable) -> str:
 
 
 def _table_cell(table: TextTable, column: int, cell: str) -> str:
-    kind = ' class="none"' if cell in (NOT_RUN, "–") else _words(table, column)
-    return f"<td{kind}>{escape(cell)}</td>"
+    attribute = ' class="none"' if cell in (NOT_RUN, "–") else _words(table, column)
+    return f"<td{attribute}>{escape(cell)}</td>"
 
 
 def _words(table: TextTable, column: int) -> str:

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-from sfedhp.paper.content import Content
+from sfedhp.paper.content import EXPLANATION, PICTURES, Content, anchor, head_of, short_name
 from sfedhp.paper.figures import title
-from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
-from sfedhp.paper.tables import TextTable, title_of
+from sfedhp.paper.studies import OTHER_READING, READINGS
+from sfedhp.paper.tables import TextTable
 from sfedhp.paper.verdicts import RULE, Claim
-
-EXPLANATION = (
-    "Accuracies are in percent. PM is the accuracy of the personalized models, GM that of the global model, "
-    "both on each client's own test rows. Claims are judged by the mean of the last five evaluations. "
-    "“Last” is the last round, “validated” the round chosen on validation data, “best” the best evaluated "
-    "round. The best round is chosen on the test data, so its accuracy is too optimistic. It is likely the "
-    "paper's convention, so gaps to the paper compare the best round. Bands around curves are one standard "
-    "deviation over seeds."
-)
-PICTURES = {
-    "cell-map": "Ours − paper, cell by cell",
-    "table-curves": "Accuracy of the global models, round by round",
-}
 
 
 def to_markdown(page: Content) -> str:
@@ -78,21 +63,6 @@ def _summary(page: Content) -> str:
         ),
     ]
     return "\n".join(rows)
-
-
-def short_name(place: str) -> str:
-    """A table or figure in two letters: T1, F3."""
-    return re.sub(r"^(table|fig)(\d)$", lambda found: {"table": "T", "fig": "F"}[found[1]] + found[2], place)
-
-
-def head_of(place: str) -> str:
-    """The heading of a table or figure under the main reading."""
-    return title_of(place, MAIN_READING) if place.startswith("table") else title(place)
-
-
-def anchor(head: str) -> str:
-    """The anchor of a heading."""
-    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
 
 
 def _claim(claim: Claim, beside: Claim) -> str:

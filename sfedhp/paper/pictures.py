@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sfedhp.paper.curves import Curve
 from sfedhp.paper.figures import canvas, to_svg
-from sfedhp.paper.published import METHOD_NAMES, TABLES, cells, in_words, overview, place_of, row_name
-from sfedhp.paper.rows import METRICS, Row, table1_rows
+from sfedhp.paper.published import (
+    METHOD_NAMES,
+    PAPER_KINDS,
+    TABLES,
+    cells,
+    in_words,
+    overview,
+    place_of,
+    row_name,
+    variant_name,
+)
+from sfedhp.paper.rows import Row, table1_rows
 from sfedhp.paper.studies import MAIN_READING
 
 if TYPE_CHECKING:
@@ -29,27 +39,26 @@ _MAIN, _OTHER = "#c2410c", "#94a3b8"  # of the two readings
 def cell_map(rows: Sequence[Row], reading: str = MAIN_READING) -> str:
     """Ours − paper of every cell as a heat map; white where a cell was not run or the paper has none."""
     names = dict.fromkeys((cell.method, cell.lam, cell.alpha) for cell in cells())
-    columns = [(table, metric) for table in TABLES for metric in METRICS]
+    columns = [(table, kind) for table in TABLES for kind in PAPER_KINDS]
     with canvas("cell-map"):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(11.5, 6.2), layout="constrained")
         axes = figure.add_subplot()
         for y, (method, lam, alpha) in enumerate(names):
-            for x, (table, metric) in enumerate(columns):
+            for x, (table, kind) in enumerate(columns):
                 known = [
                     cell
                     for cell in cells()
                     if (cell.dataset, cell.setting, cell.method, cell.lam, cell.alpha)
                     == (*TABLES[table], method, lam, alpha)
                 ]
-                if known and getattr(known[0], metric) is not None:
+                if known and getattr(known[0], kind) is not None:
                     same = [
                         row
                         for row in rows
                         if row.paper is not None
-                        and (row.table, row.metric, row.reading, row.method)
-                        == (table, metric, reading, method)
+                        and (row.table, row.kind, row.reading, row.method) == (table, kind, reading, method)
                         and lam in (None, row.lam)
                         and alpha in (None, row.alpha)
                     ]
@@ -57,7 +66,7 @@ def cell_map(rows: Sequence[Row], reading: str = MAIN_READING) -> str:
         axes.set(xlim=(0, len(columns)), ylim=(len(names), 0))
         axes.set_xticks(
             [x + 0.5 for x in range(len(columns))],
-            [f"{place_of(table)}\n{metric.upper()}" for table, metric in columns],
+            [f"{place_of(table)}\n{kind.upper()}" for table, kind in columns],
             fontsize=7.5,
         )
         axes.set_yticks([y + 0.5 for y in range(len(names))], [row_name(*name) for name in names], fontsize=8)
@@ -114,7 +123,7 @@ def table_curves(curves: Mapping[str, Sequence[Curve]], reading: str = MAIN_READ
                 cell.method: cell for cell in overview() if (cell.dataset, cell.setting) == TABLES[table]
             }
             for method, cell in shown.items():
-                name = _variant(method, cell.lam)
+                name = variant_name(method, cell.lam)
                 curve = next((each for each in curves.get(table, ()) if each.variant == name), None)
                 if curve is not None and "gm" in curve.columns:
                     (lines[method],) = axes.plot(
@@ -135,10 +144,6 @@ def table_curves(curves: Mapping[str, Sequence[Curve]], reading: str = MAIN_READ
             handles, names, title=words, loc="outside lower center", ncols=5, fontsize=8, frameon=False
         )
         return to_svg(figure)
-
-
-def _variant(method: str, lam: float | None) -> str:
-    return method if lam is None else f"{method} {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
 
 
 def balanced_edges(pairs: Sequence[tuple[Row, Row]]) -> str:
@@ -169,7 +174,7 @@ def norm_statistics(rows: Sequence[Row], reading: str) -> str:
     averaged = {
         (row.table, row.variant): row
         for row in rows
-        if row.reading == reading and row.statistics == "averaged" and row.metric == "gm"
+        if row.reading == reading and row.statistics == "averaged" and row.kind == "gm"
     }
     with canvas("norm-statistics"):
         from matplotlib.figure import Figure

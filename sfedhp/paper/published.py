@@ -17,6 +17,7 @@ TABLES: Final = {
     "table7": ("cifar10", 2),
 }
 DATASET_NAMES: Final = {"mnist": "MNIST", "fmnist": "FMNIST", "cifar10": "CIFAR-10"}
+PAPER_KINDS: Final = ("pm", "gm")  # the kinds of models whose accuracies the paper prints
 METHOD_NAMES: Final = {
     "fedavg": "FedAvg",
     "hierfavg": "HierFAVG",
@@ -59,10 +60,15 @@ def in_words(variant: str) -> str:
     return METHOD_NAMES.get(method, method) + variant[len(method) :]
 
 
-def row_name(method: str, lam: float | None, alpha: float | None) -> str:
-    """A row of a table as its variant would be called, in the paper's names."""
+def variant_name(method: str, lam: float | None, alpha: float | None = None) -> str:
+    """The variant of a row of the paper's tables, as the experiment files name it: "sfedhp λ=20"."""
     strength = "" if lam is None else f" {'μ' if method == 'fedprox' else 'λ'}={lam:g}"
-    return METHOD_NAMES[method] + strength + ("" if alpha is None else f" α={alpha:g}")
+    return method + strength + ("" if alpha is None else f" α={alpha:g}")
+
+
+def row_name(method: str, lam: float | None, alpha: float | None) -> str:
+    """A row of the paper's tables in words: "sFedHP λ=20"."""
+    return in_words(variant_name(method, lam, alpha))
 
 
 def place_of(table: str) -> str:

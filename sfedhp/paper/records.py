@@ -26,10 +26,8 @@ _CURVE = (
     *("em_averaged", "em_local", "gm_averaged", "gm_local"),
     *("gm_averaged_validation", "gm_local_validation", "pm_worst", "gm_worst"),
     *("train_loss", "pm_loss", "gm_loss", "density_client", "density_edge", "density_global"),
-    *(
-        "sent",
-        "formula",
-    ),  # bytes on the cloud link so far: of all messages; of one member, by the paper's count
+    "sent",  # bytes on the cloud's links so far, of all messages
+    "formula",  # the same of one member, by the paper's count
     "sent_all",  # bytes on all links so far
 )
 _SET_BY_JOB = ("seed", "rounds", "device")  # not by the experiment file
@@ -69,9 +67,8 @@ def make_record(
     versions: dict[str, str],
 ) -> Record:
     """The record of a run that ended, and of the newcomers that were scored with its models."""
-    run = outcome.run
+    run, experiment = outcome.run, outcome.run.experiment
     # The paper counts the messages of one edge, or of one client where there are no edges.
-    experiment = run.experiment
     members = experiment.edges if experiment.algorithm.tiers == 3 else experiment.clients
     at_cloud = [direction for direction in Direction if direction.at_cloud]
     rows: list[dict[str, Any]] = []
@@ -87,12 +84,12 @@ def make_record(
         study,
         variant,
         words,
-        run.experiment.seed,
-        run.experiment.rounds,
+        experiment.seed,
+        experiment.rounds,
         outcome.error,
         commit,
         versions,
-        to_dict(run.experiment),
+        to_dict(experiment),
         round(sum(row["seconds"] for row in run.history), 2),
         {name: column for name, column in columns.items() if any(each is not None for each in column)},
         newcomers,
@@ -184,7 +181,7 @@ def append_records(folder: str | Path, records: Sequence[Record]) -> None:
 def _whole_lines(path: Path) -> list[str]:
     """The lines of a file of records, plain or compressed.
 
-    A last one that an earlier version was killed at is left out.
+    A last line that is not whole is left out: an earlier version was killed while it wrote it.
     """
     packed = path.with_name(f"{path.name}.gz")  # as they come with the package
     text = ""

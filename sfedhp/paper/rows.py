@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from sfedhp.paper.newcomers import NEWCOMER_ROWS
-from sfedhp.paper.published import TABLES, cells, overview
+from sfedhp.paper.published import PAPER_KINDS, TABLES, cells, overview
 from sfedhp.paper.records import Record
 from sfedhp.paper.significance import half_width
 from sfedhp.paper.studies import MAIN_READING, Study
 
-METRICS = ("pm", "gm")
 EARLY = 200  # a round by which many of the paper's numbers are passed
 TAIL = 5  # evaluations at the end of a run; their mean is the figure that counts
 
@@ -29,7 +28,7 @@ class Row:
     variant: str
     lam: float | None
     alpha: float | None
-    metric: str  # pm or gm
+    kind: str  # pm or gm
     reading: str  # how the paper's text was understood: balanced, neighbouring or as-written
     statistics: str | None  # of batch norm, for global models: local or averaged; None without
     paper: float | None  # None in every row the paper does not have
@@ -50,6 +49,11 @@ class Row:
     validation: float | None  # as `ours_tail` on validation data, to choose between rows
     reached: int | None = None  # the first evaluated round whose mean over seeds is not below the paper's
     early: float | None = None  # the mean over seeds in round `EARLY`
+
+    @property
+    def metric(self) -> str:
+        """`kind`, by its name in the JSON of `sfedhp reproduce --json`."""
+        return self.kind
 
     @property
     def gap(self) -> float | None:
@@ -90,9 +94,7 @@ def final_records(study: Study, variant: str, records: Sequence[Record]) -> list
 
 def table1_rows(detail: Sequence[Row], reading: str = MAIN_READING) -> list[Row]:
     """The rows of Table 1: of each of five methods the row of its detail table that the paper shows."""
-    detail = [
-        row for row in detail if row.reading == reading and row.metric == "gm" and row.paper is not None
-    ]
+    detail = [row for row in detail if row.reading == reading and row.kind == "gm" and row.paper is not None]
     chosen = []
     for cell in overview():
         for row in detail:
@@ -104,22 +106,22 @@ def table1_rows(detail: Sequence[Row], reading: str = MAIN_READING) -> list[Row]
 
 def _newcomer_rows(study: Study, runs: Sequence[Record]) -> Iterator[Row]:
     """The rows of clients that join after training: one accuracy per run."""
-    for name, (words, metric) in NEWCOMER_ROWS.items():
+    for name, (words, kind) in NEWCOMER_ROWS.items():
         values = {run.seed: run.newcomers[name] for run in runs if name in run.newcomers}
         if values:
             figures = {seed: _Figures(value, value, value, None, None) for seed, value in values.items()}
-            yield _row(study, runs, f"{runs[0].variant}: {words}", metric, None, None, figures)
+            yield _row(study, runs, f"{runs[0].variant}: {words}", kind, None, None, figures)
 
 
 def _variant_rows(study: Study, variant: str, runs: Sequence[Record]) -> Iterator[Row]:
     if not runs:
         return
     yield from _newcomer_rows(study, runs)
-    for metric in METRICS:
-        for column, kind in _columns(_with_curve(runs), metric):
-            paper = _paper(study, runs[0], metric) if study.paper and kind != "averaged" else None
+    for kind in PAPER_KINDS:
+        for column, statistics in _columns(_with_curve(runs), kind):
+            paper = _paper(study, runs[0], kind) if study.paper and statistics != "averaged" else None
             figures = {run.seed: _figures(run, column) for run in runs}
-            row = _row(study, runs, variant, metric, kind, paper, figures)
+            row = _row(study, runs, variant, kind, statistics, paper, figures)
             means = _means(runs, column)
             passed = (turn for turn, mean in means.items() if paper is not None and mean >= paper)
             yield replace(row, reached=next(passed, None), early=means.get(EARLY))
@@ -129,8 +131,8 @@ def _row(
     study: Study,
     runs: Sequence[Record],
     variant: str,
-    metric: str,
-    kind: str | None,
+    kind: str,
+    statistics: str | None,
     paper: float | None,
     by_seed: Mapping[int, _Figures],
 ) -> Row:
@@ -149,14 +151,14 @@ def _row(
         variant=variant,
         lam=_strength(runs[0]),
         alpha=options.get("self_weight"),
-        metric=metric,
+        kind=kind,
         reading=study.reading,
-        statistics=kind,
+        statistics=statistics,
         paper=paper,
-        ours_tail=statistics.fmean(tail),
-        ours_last=statistics.fmean(last),
-        ours_validated=statistics.fmean(known) if known else None,
-        ours_best=statistics.fmean(best),
+        ours_tail=fmean(tail),
+        ours_last=fmean(last),
+        ours_validated=fmean(known) if known else None,
+        ours_best=fmean(best),
         ci=half_width(tail),
         sd_tail=_standard_deviation(tail),
         sd=_standard_deviation(last),
@@ -167,7 +169,7 @@ def _row(
         diverged=sum(run.trouble is not None for run in runs),
         tail={seed: each.tail for seed, each in by_seed.items()},
         last={seed: each.last for seed, each in by_seed.items()},
-        validation=statistics.fmean(judged) if judged else None,
+        validation=fmean(judged) if judged else None,
     )
 
 
@@ -183,13 +185,13 @@ def _with_curve(runs: Sequence[Record]) -> Record:
     return next((run for run in runs if run.curve), runs[0])
 
 
-def _columns(run: Record, metric: str) -> Iterator[tuple[str, str | None]]:
-    """The columns of a metric with their batch-norm statistics: two for global models with batch norm."""
-    if f"{metric}_local" in run.curve:
-        yield from ((f"{metric}_{kind}", kind) for kind in ("local", "averaged"))
-    elif metric in run.curve or (metric == "gm" and not run.curve):
+def _columns(run: Record, kind: str) -> Iterator[tuple[str, str | None]]:
+    """The columns of a kind of model, each with its batch-norm statistics: with batch norm, GM has two."""
+    if f"{kind}_local" in run.curve:
+        yield from ((f"{kind}_{each}", each) for each in ("local", "averaged"))
+    elif kind in run.curve or (kind == "gm" and not run.curve):
         # A run that diverged before its first evaluation has no column and no accuracy, but is shown.
-        yield metric, None
+        yield kind, None
 
 
 class _Figures(NamedTuple):
@@ -207,43 +209,42 @@ def _figures(run: Record, column: str) -> _Figures:
     values = [0.0 if value is None else float(value) for value in run.curve.get(column, ())]
     if not values:
         return _Figures(0.0, 0.0, 0.0, None, None)
-    tail = statistics.fmean(values[-TAIL:])
-    metric, _, statistics_ = column.partition("_")
+    tail = fmean(values[-TAIL:])
+    kind, _, statistics = column.partition("_")
     reported = run.config["evaluation"]["norm_statistics"]
-    judged = run.curve.get(
-        f"{metric}_validation" if statistics_ in ("", reported) else f"{column}_validation"
-    )
+    judged = run.curve.get(f"{kind}_validation" if statistics in ("", reported) else f"{column}_validation")
     if judged is None:
         return _Figures(tail, values[-1], max(values), None, None)
     ranked = [0.0 if value is None else float(value) for value in judged]
     chosen = values[ranked.index(max(ranked))]
-    return _Figures(tail, values[-1], max(values), chosen, statistics.fmean(ranked[-TAIL:]))
+    return _Figures(tail, values[-1], max(values), chosen, fmean(ranked[-TAIL:]))
 
 
 def _means(runs: Sequence[Record], column: str) -> dict[int, float]:
     """The mean over runs, by evaluated round."""
     curves = [run.curve[column] for run in runs if column in run.curve]
     together = zip(_with_curve(runs).curve.get("round", ()), *curves, strict=False)
-    return {int(turn): statistics.fmean(value or 0.0 for value in values) for turn, *values in together}
+    return {int(turn): fmean(value or 0.0 for value in values) for turn, *values in together}
 
 
-def _paper(study: Study, run: Record, metric: str) -> float | None:
+def _paper(study: Study, run: Record, kind: str) -> float | None:
     """The paper's number for the settings of this run."""
     options = run.config["algorithm"]
     for cell in cells():
         same = (cell.dataset, cell.setting, cell.method) == (*TABLES[study.table], options["name"])
         if same and cell.lam in (None, _strength(run)) and cell.alpha in (None, options.get("self_weight")):
-            number: float | None = getattr(cell, metric)
+            number: float | None = getattr(cell, kind)
             return number
     return None
 
 
 def _standard_deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+    return stdev(values) if len(values) > 1 else None
 
 
 def row_to_dict(row: Row) -> Mapping[str, Any]:
     """The row as a flat JSON object; accuracies are None if no run was evaluated."""
-    values = {name: getattr(row, name) for name in Row.__dataclass_fields__} | {"gap": row.gap}
+    names = ["metric" if name == "kind" else name for name in Row.__dataclass_fields__]
+    values = {name: getattr(row, name) for name in (*names, "gap")}
     missing = ("ours_tail", "ours_last", "ours_best", "ci", "sd_tail", "sd", "sd_best", "gap")
     return values if row.evaluated else values | dict.fromkeys(missing)

@@ -104,17 +104,15 @@ def hierarchy_saves(figures: Figures) -> Claim:
 def sparse_accuracy(figures: Figures) -> Claim:
     """Is the sparse model as good as any, with 80 % fewer weights?"""
     ours, full = (find(figures, "fig3", name) for name in ("sfedhp sparse", "sfedhp dense"))
-    none = (
-        None
-        if ours is None
-        else {seed: 100 * (1 - end) for seed, end in ours.tails("density_global").items()}
-    )
+    zero = None
+    if ours is not None:
+        zero = {seed: 100 * (1 - density) for seed, density in ours.tails("density_global").items()}
     cells = [
         *(
             more_accurate(figures, "fig3", "sfedhp sparse", other, -BOUND)
             for other in ("fedavg", "hierfavg", "pfedme")
         ),
-        compare("weights of w that are zero", none, zeros(none), 80.0, "%"),
+        compare("weights of w that are zero", zero, zeros(zero), 80.0, "%"),
     ]
     gaps = [cell.difference.mean for cell in cells[:3] if cell.difference is not None]
     findings = []
@@ -130,7 +128,7 @@ def sparse_accuracy(figures: Figures) -> Claim:
         "points below that of each other method, and at least 80 % of the weights of w are zero.",
         ("fig3",),
         cells,
-        f"{mean(none):.0f} % fewer at {min(gaps):+z.1f} to {max(gaps):+z.1f} points" if gaps else "",
+        f"{mean(zero):.0f} % fewer at {min(gaps):+z.1f} to {max(gaps):+z.1f} points" if gaps else "",
         findings,
     )
 

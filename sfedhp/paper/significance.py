@@ -27,8 +27,7 @@ class Difference:
 def difference(
     left: Mapping[int, float], right: Mapping[int, float], margin: float = 0.0
 ) -> Difference | None:
-    """Left − right over the seeds that both have, tested against a margin; None if they have none in
-    common."""
+    """Left − right over the common seeds, tested against a margin; None without a common seed."""
     gaps = [value - right[seed] for seed, value in left.items() if seed in right]
     if not gaps:
         return None

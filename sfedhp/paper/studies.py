@@ -99,7 +99,11 @@ def read_study(path: str | Path) -> Study:
 
 
 def read_studies(
-    experiments: str | Path | None = None, names: Iterable[str] = ("all",), *, skip_missing: bool = False
+    experiments: str | Path | None = None,
+    names: Iterable[str] = ("all",),
+    *,
+    skip_missing: bool = False,
+    known: Iterable[Study] = (),
 ) -> list[Study]:
     """Read several studies from the folder of the experiment files.
 
@@ -107,6 +111,7 @@ def read_studies(
         experiments: the folder; None: `experiments` here where it holds studies, else the package's own.
         names: studies, or collections of them: `all`, `table1`.
         skip_missing: read of a collection only the studies that the folder has.
+        known: studies of this folder that were read before; their files are not read again.
 
     Raises:
         InputError: a name is unknown, a study has no file, or a file cannot be used.
@@ -120,7 +125,8 @@ def read_studies(
             *expand(name for name in names if name not in COLLECTIONS),
         }
         wanted = [name for name in wanted if name in kept] or wanted[:1]
-    return [read_study(folder / f"{name}.toml") for name in wanted]
+    by_name = {study.name: study for study in known}
+    return [by_name.get(name) or read_study(folder / f"{name}.toml") for name in wanted]
 
 
 def experiments_folder() -> Path:
@@ -174,10 +180,10 @@ def with_variants(studies: Sequence[Study], prefixes: Sequence[str]) -> list[Stu
 
 def _check_table(path: Path, table: Mapping[str, Any]) -> None:
     beyond = path.stem in BEYOND
-    for key, kind in _REQUIRED.items():
+    for key, type_ in _REQUIRED.items():
         if beyond and key == "reading":
             continue
-        if not isinstance(table.get(key), kind):
+        if not isinstance(table.get(key), type_):
             raise InputError(
                 f"The [{STUDY}] table of {path} has no {key}: see experiments/table2.toml for an example."
             )

@@ -57,7 +57,7 @@ def _balanced_edges(rows: Sequence[Row], drawn: bool) -> Surprise:
 
 def _global(rows: Sequence[Row], reading: str) -> list[Row]:
     """The global models of a reading that the paper has."""
-    return [row for row in rows if (row.metric, row.reading) == ("gm", reading) and row.paper is not None]
+    return [row for row in rows if (row.kind, row.reading) == ("gm", reading) and row.paper is not None]
 
 
 def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
@@ -72,7 +72,7 @@ def _norm_statistics(rows: Sequence[Row], drawn: bool) -> Surprise:
         averaged = [
             row
             for row in rows
-            if (row.reading, row.statistics, row.metric) == (reading, "averaged", "gm")
+            if (row.reading, row.statistics, row.kind) == (reading, "averaged", "gm")
             and any((row.table, row.variant) == (each.table, each.variant) for each in local)
         ]
         if local:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sfedhp.paper.published import METHOD_NAMES, TABLES, in_words, overview, place_of
+from sfedhp.paper.comparisons import COUNTS
+from sfedhp.paper.published import METHOD_NAMES, TABLES, cells, in_words, overview, place_of
 from sfedhp.paper.rows import Row, table1_rows
 from sfedhp.paper.verdicts import BOUND, OURS, Cell, Claim, compare, judge_cells
 
@@ -19,7 +20,6 @@ _EQUAL_WORK: Final[tuple[tuple[str, Callable[[Row, float], bool]], ...]] = (
     ("HierFAVG 20×5 steps", lambda row, _: row.variant == "hierfavg 20×5 steps"),
     ("pFedMe at λ̄", lambda row, lam: row.method == "pfedme" and row.lam == lam / 2),
 )
-_COUNTS: Final = "GM, mean of the last five evaluations"
 
 
 def best_global(rows: Sequence[Row]) -> Claim:
@@ -33,7 +33,7 @@ def best_global(rows: Sequence[Row]) -> Claim:
     return judge_cells(
         "Best global model",
         "We find that sFedHP outperforms all compared algorithms in the global model (GM) …",
-        f"Table 1, with the paper's λ: sFedHP against each of the four others, in six settings. {_COUNTS}.",
+        f"Table 1, with the paper's λ: sFedHP against each of the four others, in six settings. {COUNTS}.",
         ("table1",),
         cells,
         findings=_papers_own([("sfedhp", other) for other in _OTHERS]),
@@ -58,7 +58,7 @@ def margins(rows: Sequence[Row]) -> Claim:
         "The proposed algorithm, sFedHP, outperforms the comparative algorithms concerning the global model "
         "in all settings by more than 1% (Setting 1 on MNIST), 2% (Setting 2 on MNIST), 2% (Setting 1 on "
         "FMNIST), 3% (Setting 2 on FMNIST), 19% (Setting 1 on CIFAR-10), and 3% (Setting 2 on CIFAR-10).",
-        f"As above: each difference is above the margin of its dataset and setting. {_COUNTS}.",
+        f"As above: each difference is above the margin of its dataset and setting. {COUNTS}.",
         ("table1",),
         cells,
         f"reached in {reached} of {known} settings" if known else "",
@@ -77,7 +77,7 @@ def best_tuned(rows: Sequence[Row]) -> Claim:
         "Best global model, every method at its best λ",
         f"{OURS}: the same claim, with every method's best row instead of the paper's choice.",
         "Tables 2 to 7: for every method, the row of the paper's grid with the highest validation accuracy "
-        f"(mean of the last five evaluations). {_COUNTS}.",
+        f"(mean of the last five evaluations). {COUNTS}.",
         tuple(TABLES),
         cells,
     )
@@ -97,7 +97,7 @@ def equal_work(rows: Sequence[Row]) -> Claim:
         "Best global model at equal work",
         f"{OURS}, but a fairer comparison: sFedHP's global model is above those of FedAvg and HierFAVG with "
         "the same number of gradient steps, and above that of pFedMe at the matched λ̄ = λ/2.",
-        f"Table 1's sFedHP row against these three. {_COUNTS}.",
+        f"Table 1's sFedHP row against these three. {COUNTS}.",
         tuple(TABLES),
         cells,
     )
@@ -116,7 +116,7 @@ def best_averaged(rows: Sequence[Row]) -> Claim:
         "Best global model with averaged batch-norm statistics",
         f"{OURS}: the same claim on CIFAR-10 with the mean of all clients' batch-norm statistics, which "
         "gives one model for all clients.",
-        f"The rows of Table 1 on CIFAR-10. {_COUNTS}, with averaged statistics.",
+        f"The rows of Table 1 on CIFAR-10. {COUNTS}, with averaged statistics.",
         ("table6", "table7"),
         cells,
     )
@@ -136,7 +136,7 @@ def hierarchy(rows: Sequence[Row]) -> Claim:
         "We found that hierarchical federated learning methods, such as sFedHP and HierFAVG, significantly "
         "outperformed other federated learning methods, including FedAvg, FedProx, and pFedMe, in the "
         "device-cloud structure on non-i.i.d. data.",
-        f"Table 1: sFedHP and HierFAVG against each of FedAvg, FedProx and pFedMe. {_COUNTS}.",
+        f"Table 1: sFedHP and HierFAVG against each of FedAvg, FedProx and pFedMe. {COUNTS}.",
         ("table1",),
         cells,
         findings=_papers_own(pairs),
@@ -167,7 +167,7 @@ def _against(
 ) -> Cell:
     """One row against another; `names` are used for rows that were not run."""
     words = [
-        f"{METHOD_NAMES.get(name, name)}" if row is None else f"{in_words(row.variant)} {row.ours_tail:.2f}"
+        METHOD_NAMES.get(name, name) if row is None else f"{in_words(row.variant)} {row.ours_tail:.2f}"
         for row, name in zip((ours, rival), names, strict=True)
     ]
     tails = [None if row is None else row.tail for row in (ours, rival)]
@@ -186,16 +186,19 @@ def _table1(rows: Sequence[Row]) -> list[Row]:
     return table1_rows(rows, rows[0].reading) if rows else []
 
 
-def _known(rows: Sequence[Row], table: str, metric: str) -> list[Row]:
+def _known(rows: Sequence[Row], table: str, kind: str) -> list[Row]:
     """The rows of a table that count for claims."""
-    return [row for row in rows if (row.table, row.metric) == (table, metric) and row.compared]
+    return [row for row in rows if (row.table, row.kind) == (table, kind) and row.compared]
 
 
 def _find(rows: Sequence[Row], table: str, method: str) -> Row | None:
     return next((row for row in rows if (row.table, row.method) == (table, method)), None)
 
 
-def _chosen(rows: Sequence[Row], table: str, method: str, metric: str) -> Row | None:
-    """Of a method's rows in the paper the one that is best on validation data."""
-    mine = [row for row in _known(rows, table, metric) if row.method == method and row.paper is not None]
-    return max(mine, key=lambda row: row.validation or 0.0, default=None)
+def _chosen(rows: Sequence[Row], table: str, method: str, kind: str) -> Row | None:
+    """Of a method's rows in the paper the one that is best on validation data; None until all were run."""
+    mine = [row for row in _known(rows, table, kind) if row.method == method and row.paper is not None]
+    grid = [
+        cell for cell in cells() if cell[:3] == (*TABLES[table], method) and cell._asdict()[kind] is not None
+    ]
+    return max(mine, key=lambda row: row.validation or 0.0) if mine and len(mine) == len(grid) else None

@@ -6,8 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sfedhp.paper.published import DATASET_NAMES, TABLES, Cell, cells, in_words, overview, row_name
-from sfedhp.paper.rows import METRICS, TAIL, Row, table1_rows
+from sfedhp.paper.published import (
+    DATASET_NAMES,
+    PAPER_KINDS,
+    TABLES,
+    Cell,
+    cells,
+    in_words,
+    overview,
+    row_name,
+)
+from sfedhp.paper.rows import TAIL, Row, table1_rows
 from sfedhp.paper.studies import MAIN_READING, OTHER_READING, READINGS
 from sfedhp.paper.verdicts import Claim
 
@@ -98,24 +107,22 @@ def _detail(rows: Sequence[Row], table: str, reading: str, whole: bool) -> TextT
         [row for row in rows if (row.table, row.reading) == (table, each)]
         for each in (reading, OTHER_READING)
     )
-    beside = {(row.variant, row.metric, row.statistics, row.paper): row for row in other}
+    beside = {(row.variant, row.kind, row.statistics, row.paper): row for row in other}
     lines, shown = [], []
-    for cell, metric in _cells_of(table):
-        row = next((row for row in mine if _is_of(row, cell, metric)), None)
-        counterpart = next((row for row in other if _is_of(row, cell, metric)), None)
+    for cell, kind in _cells_of(table):
+        row = next((row for row in mine if _is_of(row, cell, kind)), None)
+        counterpart = next((row for row in other if _is_of(row, cell, kind)), None)
         if row is not None or (whole and reading == MAIN_READING and (mine or other)):
             name = row_name(cell.method, cell.lam, cell.alpha) if row is None else in_words(row.variant)
             shown.append(row)
             statistics = f" ({row.statistics})" if row is not None and row.statistics else ""
-            number = f"{getattr(cell, metric):.2f}"
-            lines.append(
-                (f"{name} {metric.upper()}{statistics}", number, *_figures(row, counterpart, reading))
-            )
+            number = f"{getattr(cell, kind):.2f}"
+            lines.append((f"{name} {kind.upper()}{statistics}", number, *_figures(row, counterpart, reading)))
     for row in mine:
         if row not in shown:
             statistics = f" ({row.statistics})" if row.statistics else ""
-            same = beside.get((row.variant, row.metric, row.statistics, row.paper))
-            name = f"{in_words(row.variant)} {row.metric.upper()}{statistics}"
+            same = beside.get((row.variant, row.kind, row.statistics, row.paper))
+            name = f"{in_words(row.variant)} {row.kind.upper()}{statistics}"
             lines.append((name, "–", *_figures(row, same, reading)))
     note = f"{_NOTE} {_STATISTICS_NOTE}" if any(row.statistics for row in mine) else _NOTE
     return TextTable(title_of(table, reading), _heads(reading), tuple(lines), note)
@@ -125,11 +132,11 @@ def _cells_of(table: str) -> Iterator[tuple[Cell, str]]:
     """The accuracies that the paper prints in a table."""
     for cell in cells():
         if (cell.dataset, cell.setting) == TABLES[table]:
-            yield from ((cell, metric) for metric in METRICS if getattr(cell, metric) is not None)
+            yield from ((cell, kind) for kind in PAPER_KINDS if getattr(cell, kind) is not None)
 
 
-def _is_of(row: Row, cell: Cell, metric: str) -> bool:
-    same = (row.method, row.metric) == (cell.method, metric) and row.paper is not None
+def _is_of(row: Row, cell: Cell, kind: str) -> bool:
+    same = (row.method, row.kind) == (cell.method, kind) and row.paper is not None
     return same and cell.lam in (None, row.lam) and cell.alpha in (None, row.alpha)
 
 

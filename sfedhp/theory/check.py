@@ -44,7 +44,7 @@ class Check:
             "source": self.experiment.data.source,
             "model": self.experiment.model.name,
             "parameters": self.parameters,
-            "bend": None if self.batch_curvature is None else self.batch_curvature._asdict(),
+            "curvature": None if self.batch_curvature is None else self.batch_curvature._asdict(),
             "alarms": [line.name for line in self.alarms],
             "lines": [line.as_dict() for line in self.lines],
         }

@@ -27,7 +27,9 @@ def _of_clients(count: int) -> str:
 
 def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
     everywhere = "power iteration on the data; holds everywhere"
-    convex = "the weight decay: cross-entropy is flat along equal scores" if curvature.exact else ""
+    convex = "a network's loss is not convex"
+    if curvature.exact:
+        convex = "the weight decay: cross-entropy is flat along equal scores"
     unproven = "the theorems cover the smooth ℓ1, not the exact ℓ1 (penalty = l1)"
     first = [
         Line(
@@ -42,7 +44,7 @@ def _constants(constants: Constants, curvature: Curvature) -> list[Line]:
             "convexity",
             "μ, how strongly convex it is",
             constants.convexity,
-            note=convex or "a network's loss is not convex",
+            note=convex,
         ),
         Line("constants", "series_proximity", "λ̄ = λ₁λ₂/(λ₁+λ₂)", constants.series_proximity),
         Line("constants", "root_proximity", "λ = λ₁λ₂/√(λ₁²+λ₂²)", constants.root_proximity),

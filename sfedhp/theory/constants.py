@@ -29,7 +29,7 @@ class Constants(Settings):
     @property
     def series_proximity(self) -> float:
         """λ̄ = λ₁λ₂/(λ₁+λ₂), the strength of both proximal terms in series."""
-        # The quotient first: a product of two tiny numbers is none, of two huge ones infinite.
+        # The quotient first: a product of two tiny numbers would be 0, one of two huge ones infinite.
         return self.client_proximity * (self.edge_proximity / (self.client_proximity + self.edge_proximity))
 
     @property

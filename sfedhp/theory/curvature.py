@@ -31,7 +31,7 @@ class BatchCurvature(NamedTuple):
 
 
 class Curvature(NamedTuple):
-    """Smoothness and convexity of the clients' losses over all their rows."""
+    """Smoothness and convexity of the clients' losses; mini-batches have a `BatchCurvature`."""
 
     smoothness: float  # L, the largest over clients
     convexity: float  # μ; 0 if a loss is not strongly convex
@@ -51,7 +51,11 @@ def batch_curvature(task: Task, model: Tensor) -> BatchCurvature:
 
 
 def measure(task: Task, model: Tensor) -> Curvature:
-    """L and μ of the clients' full losses; if L has no global bound, it is measured at a model (d,)."""
+    """L and μ of the clients' losses.
+
+    If L has no global bound, it is measured at a model (d,), on at most `LOSS_ROWS` rows of each of
+    `LOSS_CLIENTS` clients.
+    """
     if len(task.network.layers) == 1 and task.loss is cross_entropy:
         # The Hessian of linear scores is bounded by the data, and is zero along equal scores (1, …, 1).
         return Curvature(linear_smoothness(task), task.weight_decay, True)

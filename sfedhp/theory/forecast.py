@@ -59,12 +59,11 @@ def densities(
     zeroed: bool = False,
     count: int = 101,
 ) -> list[tuple[int, float]]:
-    """The expected share of weights that count, at some rounds, where the data hold none of them.
+    """The expected share of non-zero weights, at some rounds, if no weight has a gradient from the data.
 
     The penalties move w towards zero by the same amount every round (`_shrinkage`), until a weight is below
     the threshold. With the smooth penalty it then overshoots zero in every step: a smaller threshold counts
-    no zeros, unless messages are cut there (`zeroed`), since a zero stays zero. Weights that the data need
-    are not part of this forecast.
+    no zeros, unless messages are cut there (`zeroed`), since a zero stays zero.
     """
     size = initial.abs().double().sort().values
 

@@ -108,11 +108,11 @@ def _overshoot_lines(algorithm: SFedHP, density_threshold: float) -> list[Line]:
     if own.client_sparsity:
         value = own.personal_rate * (own.client_proximity + own.client_sparsity / own.smoothing)
         note = _overshoot_note(value, size.client, density_threshold)
-        lines.append(_overshoot_line("client_chatter", "η₂(λ₁ + γ₁/ρ)", value, note))
+        lines.append(_overshoot_line("client_overshoot", "η₂(λ₁ + γ₁/ρ)", value, note))
     if own.edge_sparsity:
         value = own.edge_rate * (own.edge_proximity + own.edge_sparsity / own.smoothing)
         note = _overshoot_note(value, size.model, density_threshold)
-        lines.append(_overshoot_line("edge_chatter", "η₁(λ₂ + γ₂/ρ)", value, note))
+        lines.append(_overshoot_line("edge_overshoot", "η₁(λ₂ + γ₂/ρ)", value, note))
     return lines
 
 

@@ -37,5 +37,5 @@ def test_newcomers_have_rows_of_their_own(study, joining, tmp_path):
     mine = {row.variant: row for row in found if "newcomer" in row.variant}
     assert len(mine) == 4
     row = mine["joins: newcomer, global model as is"]
-    assert (row.metric, row.paper, row.seeds, row.lam) == ("gm", None, 2, 20.0)
+    assert (row.kind, row.paper, row.seeds, row.lam) == ("gm", None, 2, 20.0)
     assert row.ours_last == pytest.approx(sum(row.last.values()) / 2)

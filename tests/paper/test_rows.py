@@ -39,6 +39,8 @@ def test_last_validated_and_best_are_three_things(sfedhp, made):
     assert gm.gap == pytest.approx(86 - 94.93)
     assert pm.seeds == 3
     assert row_to_dict(pm)["ours_best"] == 99.0
+    # Scripts read `metric`.
+    assert (row_to_dict(pm)["metric"], "kind" in row_to_dict(pm), pm.kind) == ("pm", False, "pm")
     assert table1_rows([pm, gm]) == [gm]
 
 
@@ -111,7 +113,7 @@ def test_a_run_that_diverged_before_its_first_evaluation_is_shown(sfedhp, made):
     ended = replace(made(sfedhp, "sfedhp", 0, trouble="diverged", gm=[]), curve={})
     whole = made(sfedhp, "sfedhp", 1, pm=[90.0], gm=[80.0])
     (row,) = rows([sfedhp], [ended, replace(ended, seed=1)])
-    assert (row.metric, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
+    assert (row.kind, row.ours_last, row.ours_validated, row.reached) == ("gm", 0.0, None, None)
     assert row.diverged == 2
     (detail,) = text_tables([row], ["table2"], whole=False)
     assert detail.lines[0][2:] == ("–", "–", "–", "–", "–", "2, 2 diverged", "–")

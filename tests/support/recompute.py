@@ -235,7 +235,13 @@ def table_claims(found: list[Row], reading: str) -> dict[str, tuple[str, list[Co
             if (row.runs.table, row.runs.method, row.metric) == (table, method, metric)
             and row.paper is not None
         ]
-        return tail_of(max(known, key=lambda row: row.validation, default=None))
+        grid = [
+            cell
+            for cell in read_json("published.json")
+            if (cell["dataset"], cell["setting"], cell["method"]) == (*PLACES[table], method)
+            and cell[metric] is not None
+        ]
+        return tail_of(max(known, key=lambda row: row.validation)) if 0 < len(grid) == len(known) else None
 
     def extra(table: str, words: str) -> dict[int, float] | None:
         known = [row for row in mine if row.runs.table == table and row.metric == "gm"]

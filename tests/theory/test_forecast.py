@@ -238,7 +238,7 @@ def test_a_check_knows_which_lines_fit_the_method():
     assert flat.as_dict()["alarms"] == [line.name for line in flat.alarms]
     kernel = check(replace(SMALL, algorithm=PFedGP(chains=2, gibbs_steps=1)))
     assert kernel.batch_curvature is None
-    assert kernel.as_dict()["bend"] is None
+    assert kernel.as_dict()["curvature"] is None
     assert {line.group for line in kernel.lines} == {"forecast"}
 
 

@@ -53,7 +53,7 @@ def test_oscillation_is_reported_and_is_no_alarm():
     """2.08 in the paper's own sparse setting."""
     method = SFedHP(client_proximity=25.0, edge_proximity=25.0, client_sparsity=1e-3, edge_sparsity=1e-3)
     found = named(method)
-    for name in ("client_chatter", "edge_chatter"):
+    for name in ("client_overshoot", "edge_overshoot"):
         assert found[name].value == pytest.approx(2.083, abs=1e-3)
         assert found[name].inside is False
         assert "oscillate around zero" in found[name].note
@@ -63,15 +63,15 @@ def test_oscillation_is_reported_and_is_no_alarm():
     assert alarms(method) == set()
     # Stronger proximal terms throw weights further than a step has: in Figure 4 above what counts as zero.
     wide = SFedHP(client_proximity=30.0, edge_proximity=30.0, client_sparsity=8e-3, edge_sparsity=8e-3)
-    assert "up to 7e-04, above the threshold 5e-04" in named(wide)["client_chatter"].note
-    assert "up to 9e-04, above the threshold 5e-04" in named(wide)["edge_chatter"].note
+    assert "up to 7e-04, above the threshold 5e-04" in named(wide)["client_overshoot"].note
+    assert "up to 9e-04, above the threshold 5e-04" in named(wide)["edge_overshoot"].note
     loud = SFedHP(client_sparsity=2e-2)
-    assert "above the threshold" in named(loud)["client_chatter"].note
+    assert "above the threshold" in named(loud)["client_overshoot"].note
     quiet = named(SFedHP(client_sparsity=1e-4))
-    assert quiet["client_chatter"].inside is True
-    assert "come to rest" in quiet["client_chatter"].note
-    assert "edge_chatter" not in quiet
-    assert "client_chatter" not in named(SFedHP(client_sparsity=1e-3, penalty="l1"))
+    assert quiet["client_overshoot"].inside is True
+    assert "come to rest" in quiet["client_overshoot"].note
+    assert "edge_overshoot" not in quiet
+    assert "client_overshoot" not in named(SFedHP(client_sparsity=1e-3, penalty="l1"))
 
 
 @pytest.mark.no_cover
