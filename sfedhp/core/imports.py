@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from sfedhp.core.errors import InputError, did_you_mean
@@ -27,6 +28,12 @@ def import_named(key: str, name: str) -> Any:
         InputError: it cannot be imported.
     """
     module, _, attribute = name.partition(":")
+    if module.endswith(".py") or "/" in module:
+        file = Path(module)
+        raise InputError(
+            f"{key} = {name!r} names a file: write {file.stem}:{attribute or 'NAME'}, and start the command "
+            f"where {file.stem}.py is, or name its folder in PYTHONPATH."
+        )
     first = module.partition(".")[0]
     absent = bool(first) and find_spec(first) is None
     remedy = f"start the command where {first}.py is, or name its folder in PYTHONPATH" if absent else ""

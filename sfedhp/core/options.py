@@ -86,7 +86,8 @@ def fields_of_type(kind: Any, alias: Any) -> list[str]:
 def check_options(options: Any, section: str = "") -> None:
     """Check that every value of a dataclass of options is of its field's type and within its `Bounds`.
 
-    A field of type float accepts an int. A field of type int, which counts something, refuses every float.
+    A field of type float accepts an int. A field of type int, which counts something, refuses every float. A
+    list, as TOML and JSON have it, becomes a tuple.
 
     Raises:
         InputError: names the option, the value and what is allowed.
@@ -94,6 +95,9 @@ def check_options(options: Any, section: str = "") -> None:
     own_type: Any = type(options)  # mypy does not accept `type[Any]` as the key of a cache
     for field, (kinds, bounds) in _allowed(own_type).items():
         value, name = getattr(options, field), f"{section}{field}"
+        if isinstance(value, list) and (NAMES in kinds or COUNTS in kinds):
+            value = tuple(value)
+            object.__setattr__(options, field, value)
         if not any(_is_of(value, kind) for kind in kinds):
             raise InputError(f"{name} = {value!r} {_refusal(value, kinds, bounds)}")
         if bounds is not None:
@@ -149,6 +153,8 @@ def _refusal(value: Any, kinds: list[Any], bounds: Bounds | None) -> str:
             *others, last = map(str, typing.get_args(kind))
             words = f"{', '.join(others)} or {last}" if others else last
             return f"is not known: use {words}."
+    if NAMES in kinds and isinstance(value, str):
+        return f'is text and not a list of names: write ["{value}"].'
     if NAMES in kinds:
         return "is not a list of names: write [a, b]; in a file with each name in quotes."
     if COUNTS in kinds and int in kinds:

@@ -83,7 +83,16 @@ def read_unlabelled(path: Path, size: int | None, *, colored: bool) -> NDArray[n
         InputError: one sentence on the first thing that is wrong.
     """
     check_pillow("An image")
-    return read_images(_images_below(path) if path.is_dir() else [path], size, colored=colored)
+    return read_images(images_of(path), size, colored=colored)
+
+
+def images_of(path: Path) -> list[Path]:
+    """The images in a folder in the order of their rows, or the one image.
+
+    Raises:
+        InputError: the folder has none.
+    """
+    return _images_below(path) if path.is_dir() else [path]
 
 
 def read_images(paths: Sequence[Path], size: int | None, *, colored: bool = False) -> NDArray[np.uint8]:

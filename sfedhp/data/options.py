@@ -23,11 +23,11 @@ Partition = Literal[
 Scale = Literal["auto", "unit", "symmetric", "standard", "per_pixel", "none"]
 Rule = Literal["sliding", "blocks"]
 EdgeOrder = Literal["consecutive", "random", "labels"]
-Count = Annotated[int | None, Bounds(1)]
-CountFromZero = Annotated[int | None, Bounds(0)]
+CountOrNone = Annotated[int | None, Bounds(1)]
+CountFromZeroOrNone = Annotated[int | None, Bounds(0)]
 FromZero = Annotated[float, Bounds(0)]
 Positive = Annotated[float, Bounds(0, exclusive=True)]
-Share = Annotated[float, Bounds(0, 0.99, exclusive=True)]
+HeldOutShare = Annotated[float, Bounds(0, 0.99, exclusive=True)]
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,14 @@ class DataOptions:
         ),
     ] = "auto"
     labels_per_client: Annotated[
-        Count, Help("labels per client; default 2 for paper, 5 for paper-as-written")
+        CountOrNone, Help("labels per client; default 2 for paper, 5 for paper-as-written")
     ] = None
-    train_per_label: Annotated[Count, Help("training images per label and client (paper partitions)")] = None
-    test_per_label: Annotated[Count, Help("test images per label and client (paper partitions)")] = None
+    train_per_label: Annotated[
+        CountOrNone, Help("training images per label and client (paper partitions)")
+    ] = None
+    test_per_label: Annotated[CountOrNone, Help("test images per label and client (paper partitions)")] = None
     validation_per_label: Annotated[
-        CountFromZero, Help("validation images per label and client; 0: none")
+        CountFromZeroOrNone, Help("validation images per label and client; 0: none")
     ] = None
     rule: Annotated[
         Rule, Help("labels of client u: u + j (sliding) or u·L + j (blocks), modulo the number of classes")
@@ -70,7 +72,8 @@ class DataOptions:
         Augment, Help("random crops (moved by up to 4 pixels) and flips of training images")
     ] = "none"
     test_share: Annotated[
-        Share, Help("share of a client's rows to test on, if neither counts nor a `test` column decide")
+        HeldOutShare,
+        Help("share of a client's rows to test on, if neither counts nor a `test` column decide"),
     ] = 0.25
     edge_order: Annotated[
         EdgeOrder, Help("how clients are assigned to edges: by id, at random, or by similar labels")
@@ -99,7 +102,7 @@ class DataOptions:
         str | None, Help("column of a table: true or 1 for rows to test on, false or 0 for the others")
     ] = None
     image_size: Annotated[
-        Count,
+        CountOrNone,
         Help("height and width to which images of a folder are scaled; default: all have the same size"),
     ] = None
     drop: Annotated[tuple[str, ...] | None, Help("columns of a table to leave out: [id,name]")] = None

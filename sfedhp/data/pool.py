@@ -221,14 +221,6 @@ def _target(name: str, values: Any, rows: int, problem: ProblemOption) -> Target
     return target_of(f"{name}: `labels`", array, problem)
 
 
-def _integers(name: str, column: str, values: Any, rows: int) -> NDArray[np.int64]:
-    array = _column(name, column, values, rows)
-    if array.dtype.kind not in "iu" or array.min() < 0 or array.max() > np.iinfo(np.int64).max:
-        found = array.min() if array.dtype.kind in "iu" else array.dtype
-        raise InputError(f"{name}: `{column}` must be integers from 0 (found {found}).")
-    return array.astype(np.int64)
-
-
 def _holders(name: str, client: Any, edge: Any, rows: int) -> dict[str, Any]:
     """What the arrays `client` and `edge` say, as fields of a pool."""
     if client is None and edge is not None:

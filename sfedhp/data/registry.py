@@ -187,5 +187,7 @@ def _bytes_of(path: Path) -> bytes:
 def _unknown(name: str) -> InputError:
     known = [embedded.NAME, *IMAGE_SETS, SYNTHETIC]
     files = f"{', '.join(FILES[:-1])} or {FILES[-1]}"
+    if Path(name).expanduser().is_file():
+        return InputError(f"{name} is a file of a kind that is not read: save it as one ending in {files}.")
     use = f"use {', '.join(known)}, a file ending in {files}, or a folder of images or of PFLlib."
     return InputError(f"There is no data source {name!r}: {did_you_mean(name, known, use)}")

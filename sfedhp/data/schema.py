@@ -56,8 +56,8 @@ class Schema:
 
     @property
     def table(self) -> TableLike:
-        """What another table must share with the training data; None if the training data is not a table."""
-        assert self.encoding is not None, "it is not a table"
+        """What another table must share with the training data, which must be a table itself."""
+        assert self.encoding is not None, "the training data is not a table"
         targets = (self.target,) if isinstance(self.target, str) else self.target or ()
         return TableLike(self.encoding, self.class_names, targets, self.problem)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -95,8 +95,3 @@ class Sums:
     def to_dict(self) -> dict[str, Any]:
         """The sums as JSON can hold them."""
         return {name: getattr(self, name).tolist() for name in ("count", "center", "total", "squares")}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The sums that `to_dict` wrote."""
-        return cls(*(np.array(values[name]) for name in ("count", "center", "total", "squares")))

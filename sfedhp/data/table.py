@@ -45,7 +45,7 @@ def check_table_options(options: DataOptions, table: bool) -> None:
             if getattr(options, key) is not None:
                 raise InputError(
                     f"data.{key} is for tables ({', '.join(SUFFIXES)}), and data.source = "
-                    f"{options.source!r} is not a table: leave it out."
+                    f"{options.source!r} is not a table: save that as one, or leave data.{key} out."
                 )
         return
     if options.client_column is None and options.partition == "given":

@@ -24,6 +24,8 @@ from sfedhp.data.encoding import MOST_VALUES
 from sfedhp.data.owners import numbered
 from sfedhp.data.targets import target_of
 
+_SURELY_CLASSES = 10  # whole numbers in a target that get no note
+
 
 def target_of_table(
     table: Table, targets: Sequence[Column], problem: ProblemOption
@@ -48,6 +50,11 @@ def target_of_table(
         labels, names = _classes(table, one)
         if one.kind == "text":
             notes = [*notes, *_like_names(table, one, names)]
+        elif one.kind == "number" and problem == "auto" and len(names) > _SURELY_CLASSES:
+            notes.append(
+                f"{table.name}: the target {one.name!r} has {len(names)} different whole numbers: problem = "
+                f"classification; set problem=regression to predict numbers."
+            )
         return labels, names, "classification", notes
     for target in targets:
         if target.kind not in ("number", "boolean"):

@@ -10,7 +10,7 @@ from sfedhp.core.edge_sizes import edge_sizes
 from sfedhp.core.formats import counted, duration, size
 from sfedhp.deploy.site import client_name as site_client_name
 from sfedhp.deploy.site import edge_name as site_edge_name
-from sfedhp.nn.problems import Metric
+from sfedhp.nn.problems import KINDS, Metric
 from sfedhp.report.charts import Bar, Curve, bar_chart, category_chart, line_chart, rank_chart
 from sfedhp.report.drawing import Drawing, Series
 from sfedhp.report.facts import Facts, Group, ReportedRun
@@ -26,7 +26,6 @@ from sfedhp.report.wording import (
     said,
     scored_kinds,
 )
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 from sfedhp.wire.direction import Direction

@@ -14,17 +14,16 @@ from sfedhp.algorithms import ALGORITHMS
 from sfedhp.config import Experiment, to_dict
 from sfedhp.core.errors import InputError
 from sfedhp.core.formats import counted
-from sfedhp.nn.problems import CLASSIFICATION, Metric
+from sfedhp.deploy.site import FILE
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, Metric
 from sfedhp.report.charts import Curve
 from sfedhp.runs.folder import holds_run, read_environment
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD, SOURCE, flat, source_name
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun, read_run, run_folders
 
 SEED: Final = "seed"
-# A kit's folder holds its role's run here.
-_KIT, _RUN_OF_KIT = "sfedhp.json", "run"
+_RUN_OF_KIT: Final = "run"  # the folder in a kit with the run of its role
 
 
 class Estimate(NamedTuple):
@@ -54,7 +53,7 @@ class ReportedRun:
     def name(self) -> str:
         """The name of the run's folder, or of the kit that contains it."""
         folder = self.record.folder.absolute()
-        if folder.name == _RUN_OF_KIT and (folder.parent / _KIT).exists():
+        if folder.name == _RUN_OF_KIT and (folder.parent / FILE).exists():
             folder = folder.parent
         return folder.name
 
@@ -214,7 +213,7 @@ def runs_below(folder: Path) -> list[Path]:
     """
     if holds_run(folder):
         return [folder]
-    if (folder / _KIT).exists():
+    if (folder / FILE).exists():
         if not holds_run(folder / _RUN_OF_KIT):
             raise InputError(
                 f"{folder} is a kit without the records of a run: name the cloud's kit, after it was started."

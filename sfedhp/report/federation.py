@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sfedhp.deploy.event_log import read_status
 from sfedhp.deploy.monitor import is_stale, refusals, state_of
-
-_KIT: Final = "sfedhp.json"
+from sfedhp.deploy.site import FILE
 
 
 def kits_beside(run: Path) -> list[Path]:
     """The kit of the cloud whose run is in this folder, and the kits beside it; none of a simulation."""
     cloud = run.absolute().parent
-    if not (cloud / _KIT).exists():
+    if not (cloud / FILE).exists():
         return []
-    others = sorted(path.parent for path in cloud.parent.glob(f"*/{_KIT}") if path.parent != cloud)
+    others = sorted(path.parent for path in cloud.parent.glob(f"*/{FILE}") if path.parent != cloud)
     return [cloud, *others]
 
 

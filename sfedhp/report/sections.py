@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from sfedhp.core.formats import counted, duration, percent, size
-from sfedhp.nn.problems import Metric
+from sfedhp.nn.problems import KINDS, Metric
 from sfedhp.privacy.options import PrivacyOptions
 from sfedhp.report.content import classes_chart, clients_chart, run_tree
 from sfedhp.report.drawing import svg
@@ -15,25 +15,19 @@ from sfedhp.report.html import Cell, Column, Line, figure, folded, paragraph, se
 from sfedhp.report.tree import NARROW, WIDE, WITH_MIX, WITH_ROWS
 from sfedhp.report.wording import class_names, client_name, edge_name, label_mix, said
 from sfedhp.runs.benefit import benefit_of
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.record_file import Row
 
 _WELL = ("up", "idle", "working", "answered", "ended")  # states of members that need no attention
 NAMES = {"pm": "personal models", "em": "edge models", "gm": "global model"}
 _LABELS_IN_TABLE = 3  # of a client
 _CLIENTS_IN_ALL = 6000  # of all runs of a page whose clients are drawn
-_LEGEND = (
-    "A box is a client. Its small bars are its rows of each label, always at the label's place. Then come "
-    "its {metric}, as a bar and as a number, and its number of rows. "
-)
-_MIDDLE_LEGEND = (
-    "A box is a client. Its small bars are its rows of each label, always at the label's place. Below is its "
-    "{metric}, as a bar and as a number. "
-)
+_MIX = "Its small bars are its rows of each label, always at the label's place. "
+_LEGEND = "A box is a client. {mix}It shows its {metric}, as a bar and as a number, and its number of rows. "
+_MIDDLE_LEGEND = "A box is a client. {mix}It shows its {metric}, as a bar and as a number. "
 _SMALL_LEGEND = "A box is a client, filled as high as its {metric}. "
 _READING = (
     "Boxes with a colored border are the worst tenth. Point at a box, or use Tab and the arrow keys, for "
-    "label mix, rows and figures."
+    "{mix}rows and figures."
 )
 
 
@@ -97,8 +91,10 @@ def trees(run: ReportedRun, prefix: str = "") -> str:
     legend = ""
     if run.record.scores is not None:
         count = run.record.clients
+        mixed = any(label_mix(row) for row in run.record.scores.clients)
         what = _LEGEND if count <= WITH_ROWS else _MIDDLE_LEGEND if count <= WITH_MIX else _SMALL_LEGEND
-        legend = paragraph(what.format(metric=run.metric.title) + _READING, "legend")
+        text = what.format(metric=run.metric.title, mix=_MIX if mixed else "")
+        legend = paragraph(text + _READING.format(mix="label mix, " if mixed else ""), "legend")
     missing = run.record.missing_scores
     return (
         svg(wide, prefix=prefix, style="wide")
@@ -202,15 +198,19 @@ def detailed(facts: Facts) -> list[ReportedRun]:
 def chosen_first(facts: Facts) -> int:
     """The place, among `detailed`, of the run whose clients are shown until the reader chooses another.
 
-    It has the best personal models, where each method ran once; else it is the first that has any.
+    It has the best personal models. If each method ran once, training alone is left out; else only runs with
+    the metric of the page are compared.
     """
     best = benefit_of([run.record for run in facts.runs]).best("pm")
-    shown = list(enumerate(detailed(facts)))
-    places = [place for place, run in shown if run.method == best]
-    places += [
-        place for place, run in shown if run.summary.get(f"{run.metric.column('pm')}_last") is not None
-    ]
-    return places[0] if places else 0
+    if places := [place for place, run in enumerate(detailed(facts)) if run.method == best]:
+        return places[0]
+    column, sign = f"{facts.metric.column('pm')}_last", 1 if facts.metric.higher_is_better else -1
+    found = {
+        place: sign * value
+        for place, run in enumerate(detailed(facts))
+        if run.metric == facts.metric and (value := run.summary.get(column)) is not None
+    }
+    return max(found, key=found.__getitem__, default=0)
 
 
 def runs_table(facts: Facts) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfedhp.nn.problems import Metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, Metric
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sfedhp.core.formats import listed
-from sfedhp.nn.problems import CLASSIFICATION, Metric
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, Metric
 from sfedhp.runs.hints import rises
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.recorded import RecordedRun
 from sfedhp.runs.scores import Scores
@@ -65,8 +64,8 @@ class Benefit:
         alone, own = self.alone_by_client(), _by_client(run.scores, kind)
         both = [client for client in own if client in alone]
         return Figures(
-            None if self.alone is None else self._gain(value, self.alone),
-            None if self.pooled is None else self._gain(value, self.pooled),
+            None if self.alone is None else self.metric.gain(self.alone, value),
+            None if self.pooled is None else self.metric.gain(self.pooled, value),
             sum(self.metric.better(alone[client], own[client]) for client in both) if both else None,
             len(both) or None,
             rises(run.history).get(kind),
@@ -102,8 +101,8 @@ class Benefit:
         more = ""
         if rising:
             verb = "were" if len(rising) > 1 else "was"
-            way = "rising" if self.metric.higher_is_better else "falling"
-            more = f"; {listed(rising)} {verb} still {way} at the end: try {rounds} more rounds"
+            still = f"{listed(rising)} {verb} still {self.metric.improving}"
+            more = f"; {still} at the end: try {rounds} more rounds"
         name = "" if self.metric.name == "accuracy" else f"{self.metric.title} "
         sentence = f"Training alone has {name}{self._text(self.alone)}{bound}: {'; '.join(clauses)}{more}."
         return [sentence, *self._conclusion()]
@@ -137,15 +136,17 @@ class Benefit:
     def _conclusion(self) -> list[str]:
         """The conclusion if training alone has better models for a client's own rows."""
         values = [self._value(method, kind) for kind in KINDS if (method := self.best(kind)) is not None]
-        if any(value is not None and self._gain(value, self.alone or 0.0) >= _EQUAL for value in values):
+        alone = self.alone or 0.0
+        if any(value is not None and self.metric.gain(alone, value) >= _EQUAL for value in values):
             return []
         kinds = [kind for kind in ("em", "gm") if self.best(kind) is not None]
         if not kinds:
             return ["For the rows that each client holds, training alone is enough."]
         shared, verb = [_MODELS[kind] for kind in kinds], "is" if kinds == ["gm"] else "are"
         held, classes = _labels(self._scores(ALONE))
-        labels = f" (a client holds {held:.3g} of {classes})" if held < classes else ""
-        others = f"rows with labels that it does not hold{labels}" if classes else "rows unlike its own"
+        others = "rows unlike its own"
+        if held < classes:
+            others = f"rows with labels that it does not hold (a client holds {held:.3g} of {classes})"
         return [
             f"For the rows that each client holds, training alone is enough here; the {listed(shared)} "
             f"{verb} for what a client alone cannot do: {others}, and clients that join later."
@@ -157,12 +158,6 @@ class Benefit:
             return None
         value: float | None = self.runs[method].summary.get(f"{self.metric.column(kind)}_last")
         return value
-
-    def _gain(self, value: float, other: float) -> float:
-        """How much better a value is: in points of a percentage, or in % of an error."""
-        if self.metric.percent:
-            return value - other
-        return 100 * (other - value) / other if other else 0.0
 
     def _gap(self, gain: float, what: str) -> str:
         """A difference in words: how much better or worse a value is than another."""

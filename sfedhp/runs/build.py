@@ -167,7 +167,7 @@ def check_tokens(network: Network, *held: Rows) -> None:
     """
     for rows in held:
         shape = rows.inputs.shape[rows.sizes.ndim + 1 :]
-        if rows.inputs.numel() and network.rehearsal(shape, rows.inputs.dtype).takes_integers:
+        if rows.inputs.numel() and network.dry_run(shape, rows.inputs.dtype).takes_integers:
             probe_tokens(network, rows.inputs.reshape(-1, *shape))
 
 

@@ -23,7 +23,7 @@ from sfedhp.runs.prepare import Prepared
 
 _SCORED: Final = ("classification", "multilabel")  # problems whose losses turn scores into probabilities
 _ROWS: Final = 256  # training rows that are looked at
-_SMALL: Final = 30.0  # inputs up to this size break no steps
+_SMALL: Final = 10.0  # inputs up to this size break no steps
 _TOO_LARGE: Final = 100.0  # times the limit of a step: below, the loss's own curvature decides
 _LARGER: Final = (1e3, 10.0)  # times the inputs, times the weights: scores that grow are not probabilities
 _CLOSE: Final = 1e-3
@@ -53,7 +53,7 @@ def cautions(
     chosen = held[np.linspace(0, len(held) - 1, min(_ROWS, len(held))).astype(np.int64)]
     rows = torch.from_numpy(federation.scaled(chosen, experiment.dtype))
     found = []
-    tokens = network.rehearsal(rows.shape[1:], rows.dtype).takes_integers or any(
+    tokens = network.dry_run(rows.shape[1:], rows.dtype).takes_integers or any(
         isinstance(each, nn.Embedding | nn.EmbeddingBag) for each in network.module.modules()
     )
     if federation.scale == "none" and not tokens and not _starts_with_norm(network):

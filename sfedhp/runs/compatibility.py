@@ -13,7 +13,15 @@ from sfedhp.core.errors import InputError
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.folder import experiment_of, read_config, read_experiment
 from sfedhp.runs.prepare import Prepared
-from sfedhp.runs.provenance import METHOD, SOURCE, anatomy, contrast, difference, fingerprint, flat
+from sfedhp.runs.provenance import (
+    METHOD,
+    SOURCE,
+    contrast,
+    data_fingerprint,
+    difference,
+    flat,
+    model_fingerprint,
+)
 
 
 def provenance_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
@@ -25,8 +33,8 @@ def provenance_of(prepared: Prepared, run: int = 0) -> dict[str, Any]:
     """
     return {
         "config": to_dict(prepared.experiments[run]),
-        "data": fingerprint(prepared.federations[run]),
-        "model": anatomy(prepared.simulator.task.network),
+        "data": data_fingerprint(prepared.federations[run]),
+        "model": model_fingerprint(prepared.simulator.task.network),
     }
 
 
@@ -114,7 +122,7 @@ def check_data_and_model(checkpoint: Checkpoint, folder: Path, prepared: Prepare
         InputError: names what differs.
     """
     about, source = checkpoint.about, prepared.experiments[run].data.source
-    if about.get("data") not in (None, fingerprint(prepared.federations[run])):
+    if about.get("data") not in (None, data_fingerprint(prepared.federations[run])):
         before = about["config"]["data"]["source"]
         if source != before:
             raise _changed(folder, contrast(SOURCE, source, before))
@@ -123,7 +131,7 @@ def check_data_and_model(checkpoint: Checkpoint, folder: Path, prepared: Prepare
             f"or start a new run."
         )
     # The user's own module may have been edited.
-    if about.get("model") not in (None, anatomy(prepared.simulator.task.network)):
+    if about.get("model") not in (None, model_fingerprint(prepared.simulator.task.network)):
         raise InputError(
             f"The model {prepared.experiment.model.name} is not the one of the run in {folder}: put its "
             f"layers and fixed values back, or start a new run."

@@ -43,6 +43,13 @@ def check_vacant(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose a folder.")
+    results = (f"{_HISTORY}*", f"{_LEDGER}*", *SCORE_FILES, SUMMARY_FILE)
+    for pattern in (*results, *(f"{name}/*.safetensors" for name in SUBFOLDERS)):
+        for found in sorted(folder.glob(pattern)):
+            raise InputError(
+                f"{folder} has no config.toml, but a file that a run would replace, "
+                f"{found.relative_to(folder)}: choose another folder, or move that file."
+            )
 
 
 def holds_run(folder: Path) -> bool:
@@ -63,12 +70,7 @@ def create(prepared: Prepared, index: int, folder: Path) -> History:
     """
     check_vacant(folder)
     with writing(folder, "another folder"):
-        # Checkpoints of an old run would count as later ones than the first of this.
-        for old in folder.glob("checkpoint/round-*.safetensors"):
-            old.unlink()
         remove_temporary_files(folder, *SUBFOLDERS)
-        for name in (*SCORE_FILES, SUMMARY_FILE):
-            (folder / name).unlink(missing_ok=True)
         write_environment(folder, _environment(prepared))
         (folder / _SCHEMA).unlink(missing_ok=True)
         add_schema(prepared, index, folder)
@@ -161,6 +163,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
+        if several := sorted(folder.glob(f"*/{_CONFIG}")):
+            raise InputError(
+                f"{folder} holds several runs: name one of them, such as {several[0].parent}. To continue a "
+                f"sweep, repeat its command with --out {folder}."
+            ) from None
         why = "there is no config.toml in it" if folder.is_dir() else "there is no such folder"
         raise InputError(f"{folder} holds no run: {why}.") from None
     except (OSError, ValueError) as error:

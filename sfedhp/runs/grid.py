@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from sfedhp.core.errors import InputError
 from sfedhp.core.imports import is_import
-from sfedhp.runs.config_keys import full_key
+from sfedhp.core.options import NAMES
+from sfedhp.runs.config_keys import default_method, full_key, option_of
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.settings import split_words
 
@@ -53,6 +54,8 @@ def grid(words: Iterable[str]) -> list[GridPoint]:
             seeds = [f"seed={seed}" for seed in range(int(values))]
             _add_once("seed", word, varied)
         elif len(parts := _values(values)) > 1 or "+" in keys:
+            for key in keys.split("+"):
+                _check_not_a_list(full_key(key.strip()), values)
             axis = [tuple((key, value) for key in keys.split("+")) for value in parts]
             if len(set(axis)) < len(axis):
                 raise InputError(f"{word} has the same value twice: give each once.")
@@ -70,6 +73,17 @@ def grid(words: Iterable[str]) -> list[GridPoint]:
         repeats = [(*own, seed) for seed in seeds] or [tuple(own)]
         points += [GridPoint(setting, (*files, *fixed, *repeat)) for repeat in repeats]
     return points
+
+
+def _check_not_a_list(key: str, values: str) -> None:
+    """Refuse `KEY=A,B` for a key whose value is a list of names: it may be one list, or two values to try."""
+    option = option_of(default_method(), key)
+    if option is not None and NAMES in option.types and "[" not in values:
+        each = ",".join(f"[{value}]" for value in values.split(","))
+        raise InputError(
+            f"{key}={values} may be one list or several values: write {key}=[{values}] for the list, or "
+            f"{key}={each} to try each."
+        )
 
 
 def _values(text: str) -> list[str]:

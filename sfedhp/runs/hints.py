@@ -10,8 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from sfedhp.core.formats import listed
-from sfedhp.nn.problems import Metric, main_metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, METRICS, Metric, main_metric
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Matrix, Scores
 
@@ -61,8 +60,10 @@ def hints_of_classes(
 ) -> list[str]:
     """The hints that need only the classes that each kind of model predicts."""
     found = [one_class(classes, names), never_moved(rows, classes)]
+    useless = worse_than_mean(rows)
+    found.append(useless)
     if finished:
-        found += [still_rising(rows), was_better(rows)]
+        found += [was_better(rows)] if useless else [still_rising(rows), was_better(rows)]
     return [sentence for sentence in found if sentence is not None]
 
 
@@ -109,6 +110,16 @@ def never_moved(rows: Sequence[Row], classes: Mapping[str, SeenClasses] | None =
     return f"The {metric.title} of {listed(named)} never moved from {whose} first evaluation: {_ADVICE}."
 
 
+def worse_than_mean(rows: Sequence[Row]) -> str | None:
+    """A hint if no model predicts numbers better than the mean of all does, which has R² = 0."""
+    metric = METRICS["r2"]
+    last = {kind: values[-1] for kind, values in _figures(rows, metric) if values}
+    if not last or max(last.values()) > 0:
+        return None
+    named = listed([f"{kind.upper()} {metric.title} {metric.text(value)}" for kind, value in last.items()])
+    return f"The models are no better than predicting the mean ({named}): {_ADVICE}."
+
+
 def still_rising(rows: Sequence[Row]) -> str | None:
     """A hint if the main metric of a kind of model was still improving at the end; see `rises`."""
     metric = main_metric_of(rows)
@@ -116,9 +127,7 @@ def still_rising(rows: Sequence[Row]) -> str | None:
     named = [f"{kind.upper()} by {rise:.1f} {unit}" for kind, rise in rises(rows).items()]
     if not named:
         return None
-    moved = (
-        f"{metric.title[0].upper()}{metric.title[1:]} was still {'rising' if metric.percent else 'falling'}"
-    )
+    moved = f"{metric.title[0].upper()}{metric.title[1:]} was still {metric.improving}"
     return (
         f"{moved} at the end ({listed(named)} in the last third): use more rounds, for "
         f"example rounds={2 * rows[-1]['round']}."
@@ -147,13 +156,13 @@ def was_better(rows: Sequence[Row]) -> str | None:
 def rises(rows: Sequence[Row]) -> dict[str, float]:
     """By how much each kind of model was still improving at the end: points of a percentage, % of an error.
 
-    Only those above one are named. The best value of the last third of the evaluations counts, against that
-    of the third before. A third of n evaluations is n // 3 of them, so that there are at least three.
+    Only those above one are named. The best value of the last third of the evaluations counts, against the
+    best of all before. A third of n evaluations is n // 3 of them, so that there are at least three.
     """
     metric, found = main_metric_of(rows), {}
     for kind, values in _figures(rows, metric):
         third = len(values) // 3
-        rise = _gain(metric, values[-2 * third : -third], values[-third:]) if third else 0.0
+        rise = _gain(metric, values[:-third], values[-third:]) if third else 0.0
         if rise > _RISE:
             found[kind] = rise
     return found
@@ -162,10 +171,7 @@ def rises(rows: Sequence[Row]) -> dict[str, float]:
 def _gain(metric: Metric, before: Sequence[float], after: Sequence[float]) -> float:
     """How much better the best value after is than the best before: points of a percentage, % of an error."""
     best = max if metric.higher_is_better else min
-    first, last = best(before), best(after)
-    if metric.percent:
-        return last - first
-    return 100 * (first - last) / first if first else 0.0
+    return metric.gain(best(before), best(after))
 
 
 def main_metric_of(rows: Sequence[Row]) -> Metric:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sfedhp.core.errors import Note, StorageError
 from sfedhp.engine.cuda_graphs import GraphState
-from sfedhp.engine.secure import exchanges
+from sfedhp.engine.secure_sum import exchanges
 from sfedhp.engine.state import State
 from sfedhp.runs import checkpoints
 from sfedhp.runs.compatibility import provenance_of

@@ -9,7 +9,7 @@ from sfedhp.algorithms import SFedHP
 from sfedhp.algorithms.schedule import scheduled_rates
 from sfedhp.config import Experiment
 from sfedhp.core.errors import InputError
-from sfedhp.engine.secure import exchanges
+from sfedhp.engine.secure_sum import exchanges
 from sfedhp.privacy.ring import Ring, SecureOptions
 from sfedhp.runs.privacy import check_privacy
 

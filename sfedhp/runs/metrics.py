@@ -16,9 +16,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from sfedhp.nn.problems import CLASSIFICATION, Metric
-
-KINDS: Final = ("pm", "em", "gm")  # personalized, edge and global model
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, Metric
 
 # What a client of a deployment reports, for its test, validation and training rows and by kind of model
 # ("loss" for the training rows), as `report_of` gives it.

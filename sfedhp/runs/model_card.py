@@ -19,7 +19,8 @@ from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import Scores
 
 Tier = Literal["global", "edge", "client"]
-KIND_OF_TIER: Final = {"global": "gm", "edge": "em", "client": "pm"}  # as histories name the models
+TIER_OF_KIND: Final[Mapping[str, Tier]] = {"pm": "client", "em": "edge", "gm": "global"}
+KIND_OF_TIER: Final = {tier: kind for kind, tier in TIER_OF_KIND.items()}  # as histories name the models
 _POWERS: Final = {"accuracy": 1, "rmse": 2}  # exponent of a metric that is a mean over rows
 _KEY: Final = "sfedhp"  # of the metadata in a safetensors file
 

@@ -19,6 +19,7 @@ from sfedhp.core.trees import tree_map
 from sfedhp.core.types import Clock
 from sfedhp.engine.simulator import Simulator
 from sfedhp.engine.state import State
+from sfedhp.nn.models import restored
 from sfedhp.nn.presets import MODELS
 from sfedhp.nn.task import Task
 from sfedhp.runs.build import Model, build_network
@@ -106,24 +107,40 @@ class Models:
             cards: of the run.
         """
         folder.mkdir(exist_ok=True)  # not its parents: a run's folder that was removed must not come back
-        for name, module, place in self._all():
-            if module is not None:
-                save_model(
-                    folder / f"{name}.safetensors", module, self._simulator.task.classes, cards.card(*place)
-                )
+        for name, place in self._files():
+            module = self._model(*place)
+            assert module is not None, "it has a file"
+            save_model(
+                folder / f"{name}.safetensors", module, self._simulator.task.classes, cards.card(*place)
+            )
 
-    def file_names(self) -> list[str]:
-        """The names of the files that `save` writes, without their ending."""
-        return [name for name, module, _ in self._all() if module is not None]
+    def file_names(self, *, has_personal: bool = False) -> list[str]:
+        """The names of the files that `save` writes, without their ending.
 
-    def _all(self) -> Iterator[tuple[str, nn.Module | None, tuple[Tier, int, int]]]:
-        """The name of each file, its model, and the arguments of its card."""
-        yield "global", self.global_model(), ("global", 0, 0)
+        Args:
+            has_personal: whether clients are known to have models, which are then not computed to find out.
+        """
+        return [name for name, _ in self._files(has_personal)]
+
+    def _files(self, has_personal: bool = False) -> Iterator[tuple[str, tuple[Tier, int, int]]]:
+        """The name of each file, and the tier, edge and seat of its model."""
+        algorithm, state = self._simulator.algorithm, self._state
+        if algorithm.global_model(state.served.state) is not None:
+            yield "global", ("global", 0, 0)
+        has_edges = state.edges is not None and algorithm.edge_model(state.edges.state) is not None
+        has_personal = has_personal or self._personal is not None
         for edge, clients in enumerate(self._edge_sizes):
-            yield self.names.edge_file(edge), self.edge_model(edge), ("edge", edge, 0)
-            for client in range(clients):
-                file = self.names.client_file(edge, client)
-                yield file, self.client_model(edge, client), ("client", edge, client)
+            if has_edges:
+                yield self.names.edge_file(edge), ("edge", edge, 0)
+            for client in range(clients if has_personal else 0):
+                if self._simulator.seats.index(edge, client) is not None:
+                    yield self.names.client_file(edge, client), ("client", edge, client)
+
+    def _model(self, tier: Tier, edge: int, client: int) -> nn.Module | None:
+        """The model of a place, or None if there is none."""
+        if tier == "global":
+            return self.global_model()
+        return self.edge_model(edge) if tier == "edge" else self.client_model(edge, client)
 
     @cached_property
     def _personal(self) -> Any:
@@ -193,16 +210,13 @@ def read_model(
     except (OSError, DamagedError) as error:
         raise InputError(f"{str(error).rstrip('.')}: restore {path} or run the training again.") from None
     network = build_network(experiment, shape, _outputs(path, tensors, metadata, experiment, model), model)
-    module = network.module
-    if {name: value.shape for name, value in module.state_dict().items()} != {
-        name: value.shape for name, value in tensors.items()
-    }:
+    module = restored(network, tensors)
+    if module is None:
         raise InputError(
             f"{path} is not a {experiment.model.name} for inputs of shape {tuple(shape)}: give the newcomer "
             f"rows like those the run was trained on."
         )
-    module.load_state_dict(tensors)
-    return network.build(*network.initial())
+    return module
 
 
 def _outputs(

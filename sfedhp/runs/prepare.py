@@ -18,7 +18,7 @@ from sfedhp.core.keys import ROLES, key
 from sfedhp.data import Federation
 from sfedhp.engine.memory import clients_that_fit, keep_freed_memory
 from sfedhp.engine.seats import Seats
-from sfedhp.engine.secure import exchanges
+from sfedhp.engine.secure_sum import exchanges
 from sfedhp.engine.simulator import Simulator
 from sfedhp.nn.losses import RowLoss
 from sfedhp.nn.network import Network

@@ -21,7 +21,7 @@ METHOD: Final = "algorithm.name"
 SOURCE: Final = "data.source"  # the same data may be in another place; its fingerprint decides
 
 
-def fingerprint(federation: Federation) -> str:
+def data_fingerprint(federation: Federation) -> str:
     """Hash of rows, labels and assignment, independent of where the data is stored."""
     digest = hashlib.blake2b(f"{federation.classes} {federation.scale}".encode(), digest_size=16)
     held = (*federation.train, *federation.test, *federation.validation)
@@ -31,7 +31,7 @@ def fingerprint(federation: Federation) -> str:
     return digest.hexdigest()
 
 
-def anatomy(network: Network) -> str:
+def model_fingerprint(network: Network) -> str:
     """Hash of the layers, the shapes and the values that do not train; weights that train do not count."""
     parts = [f"{name} {type(part).__qualname__}" for name, part in network.module.named_modules()]
     shapes = {**network.weights, **network.buffers}

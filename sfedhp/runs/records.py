@@ -13,8 +13,7 @@ from typing import Any
 from sfedhp.core.checksums import DamagedError
 from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_atomically
-from sfedhp.nn.problems import CLASSIFICATION, METRICS, Problem
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, METRICS, Problem
 from sfedhp.runs.record_file import RecordFile, Row
 
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from sfedhp.config import Experiment
 from sfedhp.data.schema import Schema
-from sfedhp.nn.problems import METRICS, problem_of
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, METRICS, problem_of
 from sfedhp.runs.models import Models
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.records import summarize

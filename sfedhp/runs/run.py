@@ -13,9 +13,9 @@ from sfedhp.runs import checkpoints
 from sfedhp.runs import folder as folders
 from sfedhp.runs.build import Model
 from sfedhp.runs.compatibility import check_data_and_model, check_method, check_not_diverged, check_settings
-from sfedhp.runs.ended import are_whole, has_last_files
+from sfedhp.runs.completion import has_ended
 from sfedhp.runs.federation import Data
-from sfedhp.runs.loop import Report, RunInStack, Stop, drive, models_of, save_checkpoint
+from sfedhp.runs.loop import Report, RunInStack, Stop, drive, save_checkpoint
 from sfedhp.runs.prepare import FROM_PYTHON, Prepared, prepare
 from sfedhp.runs.provenance import flat
 from sfedhp.runs.records import History
@@ -197,20 +197,12 @@ def restart(
         prepared = restore(folder, algorithm, data, model, whole)
         if salvage:
             folders.keep_damaged(folder, counted=counted)
-        ended = _has_ended(prepared, folder)
+        ended = has_ended(prepared, 0, folder)
         rounds = prepared.simulator.state.round
         history = folders.open_history(folder, rounds, counted=counted, written=ended)
         folders.add_schema(prepared, 0, folder)
         remove_temporary_files(folder, *folders.SUBFOLDERS)
         return _drive_alone(prepared, history, folder, report, stop, rescue, ended=ended)
-
-
-def _has_ended(prepared: Prepared, folder: Path) -> bool:
-    """Whether a run is after its last round, and none of the files that it writes then is lost or damaged."""
-    rounds = prepared.simulator.state.round
-    if rounds != prepared.experiment.rounds or not has_last_files(folder, rounds):
-        return False
-    return are_whole(folder, models_of(prepared, prepared.simulator.state, 0).file_names())
 
 
 def restore(

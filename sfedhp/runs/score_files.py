@@ -14,8 +14,7 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.files import write_text
 from sfedhp.core.parsing import parse_json
 from sfedhp.core.text import printable
-from sfedhp.nn.problems import CLASSIFICATION, METRICS, Metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, METRICS, Metric
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.scores import NAMES, Matrix, Scores
 
@@ -130,9 +129,13 @@ def _read_table(path: Path) -> list[dict[str, str]]:
 
 
 def _alone(folder: Path) -> dict[int, float]:
-    """What `write_alone` has written before: a run that is resumed keeps it."""
-    found = _read_table(folder / _CLIENTS) if (folder / _CLIENTS).exists() else []
-    return {int(row["client"]): float(row[_ALONE]) for row in found if row.get(_ALONE)}
+    """What `write_alone` has written before: a run that is resumed keeps it, unless the files are damaged."""
+    try:
+        scores = read_scores(folder)
+    except InputError:
+        return {}
+    known = [] if scores is None else scores.clients
+    return {row["client"]: row[_ALONE] for row in known if row.get(_ALONE) is not None}
 
 
 def _client(row: Mapping[str, str], metric: Metric) -> Row:

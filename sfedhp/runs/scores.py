@@ -17,9 +17,9 @@ from torch import Tensor
 
 from sfedhp.data import Federation
 from sfedhp.engine.state import State
-from sfedhp.nn.problems import CLASSIFICATION, Metric
+from sfedhp.nn.problems import CLASSIFICATION, KINDS, Metric
 from sfedhp.runs.counting import Scored
-from sfedhp.runs.metrics import KINDS, value_of
+from sfedhp.runs.metrics import value_of
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.record_file import Row
 
@@ -40,12 +40,17 @@ class Scores(NamedTuple):
     metric: Metric = CLASSIFICATION.main  # what the figures of PM, EM and GM are
 
     @property
-    def used(self) -> str:
-        """The kind of model that a client would use: PM, else EM, else GM."""
+    def kinds(self) -> list[str]:
+        """The kinds of models that have figures, PM first."""
         known = self.confusion or {
             kind for kind in KINDS if any(row[kind] is not None for row in self.clients)
         }
-        return next((kind for kind in KINDS if kind in known), KINDS[0])
+        return [kind for kind in KINDS if kind in known]
+
+    @property
+    def used(self) -> str:
+        """The kind of model that a client would use: PM, else EM, else GM."""
+        return next(iter(self.kinds), KINDS[0])
 
     def ranked_clients(self) -> list[Row]:
         """The clients from the lowest to the highest score, by the model that each would use.

@@ -194,6 +194,9 @@ def read_toml(path: str | Path) -> Mapping[str, Any]:
         raise InputError(
             f"There is no file {path}: give a config file (.toml), and settings as key=value."
         ) from None
+    except IsADirectoryError:
+        remedy = f"name {path}/config.toml" if Path(path, "config.toml").exists() else "name a file in it"
+        raise InputError(f"{path} is a folder and no config file (.toml): {remedy}.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read as a config file: {error.strerror}.") from None
     except UnicodeDecodeError:

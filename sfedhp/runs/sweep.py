@@ -17,8 +17,8 @@ from sfedhp.runs.build import Model
 from sfedhp.runs.cautions import cautions_of
 from sfedhp.runs.checkpoints import Checkpoint
 from sfedhp.runs.compatibility import check_data_and_model, check_same_run, error_of
+from sfedhp.runs.completion import has_ended
 from sfedhp.runs.devices import sweep_on_devices
-from sfedhp.runs.ended import has_last_files
 from sfedhp.runs.federation import Data, with_data_of
 from sfedhp.runs.folder import SUBFOLDERS, check_vacant, create, holds_run, open_history
 from sfedhp.runs.loop import Report, RunInStack, Stop, conclude, drive, naming
@@ -249,27 +249,19 @@ def _open_runs(prepared: Prepared, folders: Sequence[Path | None]) -> list[RunIn
         prepared.simulator.state = begun[0] if len(begun) == 1 else State.stack(begun)
     runs = []
     for index, (folder, checkpoint) in enumerate(zip(folders, found, strict=True)):
-        ended = False
+        ended, error = False, error_of(checkpoint) if checkpoint is not None else None
         if folder is None:
             history = History()
         elif holds_run(folder):
             remove_temporary_files(folder, *SUBFOLDERS)
             counted = prepared.experiments[index].wire.count != "off"
             rounds = prepared.simulator.state.round
-            ended = _has_ended(folder, checkpoint, prepared.experiments[index].rounds)
+            ended = has_ended(prepared, index, folder, diverged=error is not None)
             history = open_history(folder, rounds, counted=counted, written=ended)
         else:
             history = create(prepared, index, folder)
-        error = checkpoint and error_of(checkpoint)
         runs.append(RunInStack(index, history, folder, error=error, ended=ended))
     return runs
-
-
-def _has_ended(folder: Path, checkpoint: Checkpoint | None, rounds: int) -> bool:
-    """Whether a run has ended, and all files that it writes at its end exist."""
-    if checkpoint is None or not (checkpoint.round == rounds or error_of(checkpoint)):
-        return False
-    return has_last_files(folder, checkpoint.round)
 
 
 def _restore(prepared: Prepared, index: int, folder: Path, checkpoint: Checkpoint) -> State:

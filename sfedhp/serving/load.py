@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
+from sfedhp.core.formats import counted
 from sfedhp.nn.probe import as_taken
 from sfedhp.runs.build import Model
 from sfedhp.runs.model_card import Tier
+from sfedhp.serving.predict import in_units
 from sfedhp.serving.rows import Source, prepare
 from sfedhp.serving.saved_model import SavedModel, read_saved_model
 
@@ -37,7 +42,7 @@ class _Modules(Mapping[str, nn.Module]):
         return len(self._saved)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedModels:
     """The models of a folder. They take inputs that `prepare` has scaled."""
 
@@ -54,6 +59,20 @@ class LoadedModels:
         """
         first = self.saved[0]
         return as_taken(first.module, prepare(first.card.schema, data, first.dtype))
+
+    def in_units(self, outputs: Tensor) -> NDArray[np.float64]:
+        """Outputs of a model for rows, as `sfedhp predict` gives them.
+
+        Returns:
+            Probabilities of classes or labels, or numbers in the units of the data: models learn
+            standardized ones.
+        """
+        return in_units(self.saved[0].card.schema, outputs)
+
+    def __repr__(self) -> str:
+        tiers = [each.card.tier for each in self.saved]
+        numbers = [counted(tiers.count(tier), f"{tier} model") for tier in get_args(Tier) if tier in tiers]
+        return f"LoadedModels({', '.join(numbers)})"
 
     @property
     def class_names(self) -> list[str]:

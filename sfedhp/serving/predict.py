@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sfedhp.data.schema import Schema
 from sfedhp.nn.probe import as_taken
-from sfedhp.serving.rows import Source, read_rows, scaled
+from sfedhp.serving.rows import Source, files_of, read_rows, scaled
 from sfedhp.serving.saved_model import SavedModel
 
 _ROWS_AT_ONCE = 1024
@@ -26,6 +26,7 @@ class Predictions:
 
     schema: Schema
     outputs: NDArray[np.float64]  # (rows, outputs): probabilities, or numbers in the units of the data
+    files: tuple[str, ...] = ()  # of each row, if rows are images
 
     @property
     def values(self) -> list[Any]:
@@ -40,17 +41,27 @@ class Predictions:
         return list(self.outputs[:, 0].tolist() if len(names) == 1 else self.outputs.tolist())
 
     def to_csv(self) -> str:
-        """A line for each row, in order: its number from 1, what is predicted, and probabilities."""
+        """A line for each row, in order: its number from 1, its file, what is predicted, and probabilities.
+
+        Only rows that are images have a file.
+        """
         text = io.StringIO(newline="")
         table = csv.writer(text, lineterminator="\n")
         names, problem = self.schema.output_names, self.schema.problem
-        shown = [[f"{value:.6g}" for value in row] for row in self.outputs]
+        heads = [f"p({name})" if problem in ("classification", "multilabel") else name for name in names]
+        lines = [[f"{value:.6g}" for value in row] for row in self.outputs]
         if problem == "classification":
-            table.writerow(["row", "prediction", *(f"p({name})" for name in names)])
-            table.writerows([row, each, *shown[row - 1]] for row, each in enumerate(self.values, 1))
-        else:
-            table.writerow(["row", *(f"p({name})" if problem == "multilabel" else name for name in names)])
-            table.writerows([row, *each] for row, each in enumerate(shown, 1))
+            heads, lines = (
+                ["prediction", *heads],
+                [[each, *line] for each, line in zip(self.values, lines, strict=True)],
+            )
+        if self.files:
+            heads, lines = (
+                ["file", *heads],
+                [[each, *line] for each, line in zip(self.files, lines, strict=True)],
+            )
+        table.writerow(["row", *heads])
+        table.writerows([row, *line] for row, line in enumerate(lines, 1))
         return text.getvalue()
 
 
@@ -64,7 +75,7 @@ def predict(saved: SavedModel, data: Source) -> Predictions:
     Raises:
         InputError: the data does not fit the model, or the model cannot be rebuilt.
     """
-    return predict_inputs(saved, *read_rows(saved.card.schema, data))
+    return replace(predict_inputs(saved, *read_rows(saved.card.schema, data)), files=files_of(data))
 
 
 def predict_inputs(saved: SavedModel, name: str, inputs: NDArray[Any]) -> Predictions:
@@ -76,12 +87,13 @@ def predict_inputs(saved: SavedModel, name: str, inputs: NDArray[Any]) -> Predic
     schema, module = saved.card.schema, saved.module
     rows = as_taken(module, scaled(schema, name, inputs, saved.dtype))
     with torch.no_grad():
-        parts = [module(part).flatten(1) for part in torch.split(rows, _ROWS_AT_ONCE)]
-    return Predictions(schema, _in_units(schema, torch.cat(parts).double()))
+        parts = [module(part) for part in torch.split(rows, _ROWS_AT_ONCE)]
+    return Predictions(schema, in_units(schema, torch.cat(parts)))
 
 
-def _in_units(schema: Schema, outputs: Tensor) -> NDArray[np.float64]:
-    """Scores as probabilities, and numbers in the units of the data."""
+def in_units(schema: Schema, outputs: Tensor) -> NDArray[np.float64]:
+    """A model's outputs (rows, …) as probabilities, or as numbers in the units of the data."""
+    outputs = outputs.detach().flatten(1).double()
     if schema.problem == "classification":
         return outputs.softmax(-1).numpy()
     if schema.problem == "multilabel":

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfedhp.core.errors import InputError
-from sfedhp.data.image_folder import SUFFIXES, read_unlabelled
+from sfedhp.data.image_folder import SUFFIXES, images_of, read_unlabelled
 from sfedhp.data.npz import is_npz, read_npz_inputs
 from sfedhp.data.pool import check_inputs
 from sfedhp.data.schema import Schema
@@ -54,11 +54,13 @@ def read_rows(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
             raise InputError("The model was trained on a table: give a .csv or .parquet file.")
         return "the data", check_inputs("the data", data)
     path = Path(data)
+    if not path.exists():
+        raise InputError(f"There is no file {path}: name one with new rows.")
     if schema.encoding is not None:
         if not is_table(path.name):
             raise InputError(f"The model was trained on a table, and {path.name} is not: give a .csv file.")
         return path.name, schema.encoding.apply(read_columns(path))
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+    if _is_images(path):
         colored = len(schema.shape) == 3 and schema.shape[0] == 3
         return path.name, read_unlabelled(path, schema.image_size, colored=colored)
     if not is_npz(path.name):
@@ -67,3 +69,15 @@ def read_rows(schema: Schema, data: Source) -> tuple[str, NDArray[Any]]:
             f"`inputs`, or images."
         )
     return path.name, read_npz_inputs(path)
+
+
+def files_of(data: Source) -> tuple[str, ...]:
+    """The file of each row, relative to the folder, if the rows are images; else none."""
+    path = None if isinstance(data, np.ndarray) else Path(data)
+    if path is None or not _is_images(path):
+        return ()
+    return tuple(str(each.relative_to(path) if path.is_dir() else each.name) for each in images_of(path))
+
+
+def _is_images(path: Path) -> bool:
+    return path.is_dir() or path.suffix.lower() in SUFFIXES

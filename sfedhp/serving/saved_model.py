@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sfedhp.core.errors import InputError
-from sfedhp.nn.models import build
+from sfedhp.nn.models import build, restored
 from sfedhp.runs.build import Model
 from sfedhp.runs.model_card import ModelCard
 from sfedhp.runs.prepare import FROM_PYTHON
@@ -57,16 +57,13 @@ class SavedModel:
             seed=0,
             dtype=self.dtype,
         )
-        module = network.module
-        if {name: value.shape for name, value in module.state_dict().items()} != {
-            name: value.shape for name, value in self.tensors.items()
-        }:
+        module = restored(network, self.tensors)
+        if module is None:
             raise InputError(
                 f"The tensors in {self.path} are not those of the model {card.model.name}: give the module "
                 f"that was trained."
             )
-        module.load_state_dict(self.tensors)
-        return network.build(*network.initial())
+        return module
 
 
 def read_saved_model(path: Path | str, model: Model | None = None) -> SavedModel:

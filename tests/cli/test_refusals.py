@@ -136,7 +136,7 @@ REFUSED = {
     "resume deep": "config.toml cannot be read (it is nested more than 64 levels deep)",
     "show deep": "config.toml cannot be read (it is nested more than 64 levels deep)",
     "run missing.toml": "There is no file missing.toml",
-    "run folder.toml": "folder.toml cannot be read as a config file: Is a directory.",
+    "run folder.toml": "folder.toml is a folder and no config file (.toml): name a file in it.",
     "run latin.toml": "it is not UTF-8 text",
     "run one.toml two.toml": "Only one config file can be given",
     "run rounds": "rounds is neither a config file (.toml) nor key=value: write no spaces around = or after",
@@ -211,7 +211,7 @@ REFUSED = {
     "run --out file/below": "file/below cannot be written (Not a directory)",
     "run --out /proc/nowhere": "/proc/nowhere cannot be written",
     "resume nowhere": "nowhere holds no run: there is no such folder.",
-    "resume half": "half holds no run: there is no config.toml in it.",
+    "resume half": "half holds several runs: name one of them, such as half/fedavg. To continue a sweep,",
     "resume file": "file holds no run",
     "resume broken": "cannot be read",
 }

@@ -69,6 +69,6 @@ def test_axes_can_count_as_one_feature() -> None:
 def test_json_keeps_every_bit(values: list[float], pixels: bool) -> None:
     rows = np.abs(np.array(values)[:, None])
     sums = Sums.of((rows % 256).astype(np.uint8) if pixels else rows)
-    again = Sums.from_dict(json.loads(json.dumps(sums.to_dict())))
+    again = json.loads(json.dumps(sums.to_dict()))
     for name in ("count", "center", "total", "squares"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(sums, name))
+        np.testing.assert_array_equal(np.array(again[name]), getattr(sums, name))

@@ -29,7 +29,7 @@ from sfedhp.data.scaling import scaling_of
 from sfedhp.runs.federation import federation_of
 from sfedhp.runs.folder import read_experiment
 from sfedhp.runs.prepare import prepare_stack
-from sfedhp.runs.provenance import fingerprint
+from sfedhp.runs.provenance import data_fingerprint
 
 ROWS = 24
 
@@ -299,7 +299,7 @@ def test_edges_follow_from_the_data(tmp_path: Path) -> None:
     assert federation.notes == ("data.edge_column = 'hospital' gives edges = 2 and clients_per_edge = 2.",)
     again, resolved = federation_of(experiment)
     assert resolved == experiment
-    assert fingerprint(again) == fingerprint(federation)
+    assert data_fingerprint(again) == data_fingerprint(federation)
     assert again.notes == ()
     for wrong in (Experiment(data=options, edges=3), Experiment(data=options, clients_per_edge=4)):
         with pytest.raises(InputError, match=r"= \d, but data.edge_column = 'hospital' gives 2: leave"):
@@ -541,7 +541,7 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
     one, other = load(written(tmp_path, columns), **options), load(parquet(tmp_path, **typed), **options)
     assert one.names == other.names
     assert one.names.features[0] == "age"
-    assert fingerprint(one) == fingerprint(other)
+    assert data_fingerprint(one) == data_fingerprint(other)
 
 
 def test_types_of_parquet(tmp_path: Path) -> None:
@@ -656,7 +656,7 @@ def test_the_new_default_scale_changes_nothing_for_arrays(kind: type[np.generic]
     before, recorded = from_arrays(inputs, labels, options=DataOptions(scale="unit"), **division)
     after, resolved = from_arrays(inputs, labels, **division)
     assert resolved == recorded
-    assert fingerprint(after) == fingerprint(before)
+    assert data_fingerprint(after) == data_fingerprint(before)
     np.testing.assert_array_equal(
         after.scaled(np.arange(20), "float32"), before.scaled(np.arange(20), "float32")
     )

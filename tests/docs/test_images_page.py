@@ -26,6 +26,7 @@ def test_the_page_works_as_printed(tmp_path: Path) -> None:
     assert found == pytest.approx([float(figure) for figure in stated], abs=TOLERANCE)
     run_command(predicting, tmp_path)
     lines = (tmp_path / "predicted.csv").read_text(encoding="utf-8").splitlines()
-    threes = [line.split(",")[1] for line in lines[1:]]
+    assert lines[0].startswith("row,file,prediction,")
+    threes = [line.split(",")[2] for line in lines[1:]]
     assert threes.count("3") > 0.8 * len(threes)
     run_script(huggingface.lines, tmp_path)

@@ -69,6 +69,7 @@ def test_the_page_follows_a_run_and_keeps_what_the_reader_chose(browser, serve, 
     with browser.open(server.address) as opened:
         page = opened.page
         page.locator("#live-state", has_text="1 of 2 runs ended").wait_for(timeout=120_000)
+        page.locator("select.picker").select_option("0")
         page.locator("#run0-clients-table th", has_text="GM").locator("button").click()
         page.locator("select.picker").select_option("1")
         order = opened.column("run0-clients-table", 1)

@@ -13,7 +13,7 @@ from sfedhp.runs.loop import Progress
 from sfedhp.wire.link import WireOptions
 from tests.support import short_runs
 
-FIRST, LAST = 60, 180
+FIRST, LAST = 150, 350
 MOST = 200  # bytes a round; a history that was kept in memory took 1.8 KiB
 
 

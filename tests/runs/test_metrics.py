@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from sfedhp.nn.problems import CLASSIFICATION
+from sfedhp.nn.problems import CLASSIFICATION, KINDS
 from sfedhp.runs.metrics import (
-    KINDS,
     Counts,
     client_metrics,
     mean_loss,

@@ -10,15 +10,15 @@ from torch import nn
 
 from sfedhp.data import DataOptions, federate
 from sfedhp.nn.network import Network
-from sfedhp.runs.provenance import anatomy, difference, fingerprint, flat
+from sfedhp.runs.provenance import data_fingerprint, difference, flat, model_fingerprint
 from tests.support.small_modules import body
 
 
 def test_a_fingerprint_knows_rows_labels_and_holders():
     options = DataOptions(train_per_label=4, test_per_label=2, validation_per_label=0)
     federation, _ = federate(options, edges=2, clients_per_edge=2, seed=0)
-    known = fingerprint(federation)
-    assert known == fingerprint(federate(options, edges=2, clients_per_edge=2, seed=0)[0])
+    known = data_fingerprint(federation)
+    assert known == data_fingerprint(federate(options, edges=2, clients_per_edge=2, seed=0)[0])
     inputs, labels = federation.inputs.copy(), federation.labels.copy()
     inputs.flat[5] += 1
     labels[:2] = labels[:2] + 1
@@ -33,7 +33,7 @@ def test_a_fingerprint_knows_rows_labels_and_holders():
         {"scale": "none"},
         {"classes": federation.classes + 1},
     ]
-    found = {fingerprint(dataclasses.replace(federation, **other)) for other in others}
+    found = {data_fingerprint(dataclasses.replace(federation, **other)) for other in others}
     assert len(found) == len(others)
     assert known not in found
 
@@ -54,9 +54,9 @@ def test_a_model_is_known_by_its_layers_shapes_and_what_does_not_train():
     same = body()
     with torch.no_grad():
         same[3].weight += 1
-    assert anatomy(Network(same)) == anatomy(Network(body()))
-    others = {anatomy(Network(each)) for each in (body(nn.ReLU), body(width=6), body(shift=1.0))}
-    assert len(others | {anatomy(Network(body()))}) == 4
+    assert model_fingerprint(Network(same)) == model_fingerprint(Network(body()))
+    others = {model_fingerprint(Network(each)) for each in (body(nn.ReLU), body(width=6), body(shift=1.0))}
+    assert len(others | {model_fingerprint(Network(body()))}) == 4
 
 
 def test_a_config_is_flattened_to_full_keys():

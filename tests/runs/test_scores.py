@@ -14,7 +14,7 @@ from sfedhp.algorithms import FedAvg, HeurFedAMP, HierFAVG, PFedGP, PFedMe, SFed
 from sfedhp.config import EvaluationOptions
 from sfedhp.core.errors import InputError
 from sfedhp.data import from_arrays
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS
 from sfedhp.runs.score_files import SCORE_FILES, read_scores
 from sfedhp.runs.sweep import sweep
 from tests.support.json_lines import without_seconds
@@ -227,14 +227,6 @@ def test_scores_change_neither_the_history_nor_the_models(tmp_path):
     assert other is not None
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
-
-
-def test_a_new_run_does_not_keep_the_scores_of_an_old_one(tmp_path):
-    sfedhp.run(SMALL, out=tmp_path / "run")
-    (tmp_path / "run/config.toml").unlink()
-    found = []
-    sfedhp.run(SMALL, out=tmp_path / "run", report=lambda _: found.append(read_scores(tmp_path / "run")))
-    assert found == [None] * 3
 
 
 @pytest.mark.parametrize(

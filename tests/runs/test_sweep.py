@@ -16,6 +16,7 @@ from sfedhp.engine import memory
 from sfedhp.runs import sweep as sweeping
 from sfedhp.runs.sweep import check_sweep, plan, rounds_done, sweep
 from sfedhp.wire.link import WireOptions
+from tests.support.file_bytes import file_bytes
 from tests.support.json_lines import json_lines, without_seconds
 from tests.support.short_runs import SMALL, Mine, after, arrays
 
@@ -199,6 +200,32 @@ def test_a_run_that_diverged_is_not_repeated(tmp_path, others):
     assert torch.equal(flat(again[0].run.global_model), flat(before[0].run.global_model))
 
 
+def written(folder):
+    """The files of a run, with their content and the time they were written."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [[SMALL], [replace(SMALL, algorithm=FedAvg(local_steps=2), seed=seed) for seed in (0, 1)], [WILD]],
+    ids=["alone", "stacked", "diverged"],
+)
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_repeated_sweep_repairs_a_model_and_writes_nothing_else(tmp_path, runs, how):
+    folders = [tmp_path / str(place) for place in range(len(runs))]
+    sweep(runs, folders)
+    before = [written(folder) for folder in folders]
+    sweep(runs, folders)
+    assert [written(folder) for folder in folders] == before
+    model = folders[-1] / "models" / "global.safetensors"
+    content = model.read_bytes()
+    model.unlink() if how == "missing" else model.write_bytes(content[:-1] + b"?")
+    sweep(runs, folders)
+    assert model.read_bytes() == content
+    assert [written(folder) for folder in folders[:-1]] == before[:-1]
+
+
 def test_rounds_are_reported_when_the_first_run_of_a_stack_has_diverged():
     rounds = []
     sweep([WILD, SMALL], report=lambda progress: rounds.append(progress.row["round"]))
@@ -246,23 +273,16 @@ def test_a_run_that_diverged_in_another_process_is_not_begun_anew(tmp_path, monk
     assert [bool(outcome.error) for outcome in sweep(runs, folders)] == [True, False]
 
 
-def test_checkpoints_without_a_run_count_for_nothing(tmp_path):
+def test_results_without_a_config_are_not_replaced(tmp_path):
     runs = [replace(SMALL, seed=seed) for seed in (0, 1)]
     folders = [tmp_path / str(seed) for seed in (0, 1)]
-    sweep(runs, folders, stop=after(2))
+    sweep(runs, folders)
     (folders[0] / "config.toml").unlink()
-    assert plan(runs, 0, folders) == [(0,), (1,)]
-    assert all(outcome.run.finished for outcome in sweep(runs, folders))
-
-
-def test_a_new_run_has_no_checkpoints_of_an_old_one(tmp_path):
-    folder = tmp_path / "one"
-    sweep([SMALL], [folder])
-    (folder / "config.toml").unlink()
-    sfedhp.run(replace(SMALL, seed=1), out=folder, stop=after(1))
-    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["round-000001.safetensors"]
-    sfedhp.resume(folder)
-    assert rounds_done(folder) == 3
+    before = file_bytes(tmp_path)
+    for attempt in (lambda: sweep(runs, folders), lambda: sfedhp.run(runs[0], out=folders[0])):
+        with pytest.raises(InputError, match=r"0 has no config.toml, but a file .* history\.jsonl: choose"):
+            attempt()
+        assert file_bytes(tmp_path) == before
 
 
 def test_a_history_with_gaps_is_not_continued(tmp_path):

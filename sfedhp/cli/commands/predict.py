@@ -57,6 +57,7 @@ def predict(model: Path, data: Path, out: Path | None, as_json: bool) -> None:
                 "problem": found.schema.problem,
                 "rows": len(found.outputs),
                 "outputs": found.schema.output_names,
+                **({"files": list(found.files)} if found.files else {}),
                 "predictions": found.values,
                 **_probabilities(found),
             }

@@ -125,7 +125,7 @@ def reproduce(
     _check_paths(folder, html, markdown)
     if show:
         check_records(folder)
-    chosen = with_variants(read_studies(experiments, targets, skip_missing=show), variants)
+    chosen = with_variants(read_studies(experiments, targets, skip_missing=show, known=available), variants)
     signal = None
     if not show:
         effort = replace(FAST if fast else Effort(), device=device)

@@ -11,8 +11,7 @@ from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best, explain_metric
 from sfedhp.core.formats import digits, duration
-from sfedhp.nn.problems import METRICS, Metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, METRICS, Metric
 
 _METHOD = 11  # the longest name of a method with its mark
 _COLUMNS = ("last", "validated", "best")

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from sfedhp.core.text import printable
 from sfedhp.deploy.monitor import is_stale
-from sfedhp.nn.problems import main_metric
-from sfedhp.runs.metrics import KINDS
+from sfedhp.nn.problems import KINDS, main_metric
 
 _LONGEST = 10_000  # characters of a line or cell
 

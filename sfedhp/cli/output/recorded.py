@@ -10,8 +10,8 @@ from sfedhp.cli.output.columns import Column, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.run import print_accuracies, print_folder, print_privacy
 from sfedhp.core.formats import percent
+from sfedhp.nn.problems import KINDS
 from sfedhp.privacy.options import PrivacyOptions
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.provenance import METHOD
 from sfedhp.runs.record_file import Row
 from sfedhp.runs.recorded import RecordedRun
@@ -42,9 +42,11 @@ def print_recorded(run: RecordedRun, *, all_clients: bool) -> None:
 
 
 def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
-    """Print one line per run."""
+    """Print one line per run; with its metric if the runs have different ones."""
+    several = len({run.problem.main for run in runs}) > 1
     columns = [
         *(Column("run", words=_NAME), Column("method", words=6, spare=2), Column("rounds")),
+        *([Column("metric", words=len("accuracy, %"))] if several else []),
         *(Column("PM last"), Column("EM last", spare=1), Column("GM last")),
     ]
     lines = []
@@ -56,6 +58,7 @@ def print_recorded_runs(runs: Sequence[RecordedRun]) -> None:
                 run.folder.name,
                 run.config[METHOD],
                 "diverged" if run.error else done,
+                *([f"{metric.title}{', %' if metric.percent else ''}"] if several else []),
                 *(metric.text(summary[f"{metric.column(kind)}_last"]) for kind in KINDS),
             ]
         )

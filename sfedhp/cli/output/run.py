@@ -13,9 +13,8 @@ from sfedhp.cli.output.columns import Column, pack, print_table
 from sfedhp.cli.output.console import results
 from sfedhp.cli.output.summaries import explain_best
 from sfedhp.core.formats import counted, duration
-from sfedhp.nn.problems import METRICS, Metric
+from sfedhp.nn.problems import KINDS, METRICS, Metric
 from sfedhp.privacy.options import PrivacyOptions
-from sfedhp.runs.metrics import KINDS
 from sfedhp.runs.results import Run
 from sfedhp.wire.direction import Direction
 

@@ -8,6 +8,8 @@ import signal
 import threading
 import time
 
+import pytest
+
 from sfedhp.cli import main
 from tests.support.commands import CONTEXT
 from tests.support.json_lines import json_lines, without_seconds
@@ -56,6 +58,7 @@ def weights(folder):
     return {file.name: file.read_bytes() for file in files}
 
 
+@pytest.mark.slow  # thirty kills of other runs are in test_kills.py
 def test_ten_kills_change_nothing(here, tiny, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = [*tiny, f"rounds={ROUNDS}", "algorithm.edge_rounds=3", "checkpoint.every=3"]
