@@ -116,8 +116,6 @@ class Experiment:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
-        if isinstance(self.clients_per_edge, list):  # as TOML and JSON have it
-            object.__setattr__(self, "clients_per_edge", tuple(self.clients_per_edge))
         if isinstance(self.algorithm, str):
             raise InputError(f"algorithm = {self.algorithm!r} is text: {_method_written(self.algorithm)}")
         check_options(self)

@@ -39,6 +39,6 @@ class Round:
         next(self._rounds)
 
     def accuracy(self) -> float:
-        """Returns no score; samples the clients of a round, so that the worker times the sampling."""
+        """How many clients a round samples. It samples them, so that the worker times that alone."""
         self._turn += 1
         return float(len(self._population.drawn(self._turn)))

@@ -67,7 +67,7 @@ def pull_changes_the_step(algorithm: Algorithm) -> None:
             )
         gaps = [[float((model - received).norm()) for model in pair] for pair in moved]
         # What only the predicting model is pulled to is its own start, which is not known here.
-        if not any(after < before for before, after in gaps) and not name.startswith("finish"):
+        if not any(after < before for before, after in gaps) and rule.sent:
             raise CheckError(f"the pull: a stronger {name} takes a client farther from what it received.")
 
 
@@ -195,8 +195,7 @@ def _is_plain_pull(rule: StepRule) -> bool:
     """Whether a rule is of plain gradient steps with a pull to what the client received."""
     plain = not (rule.nesterov or rule.clipped or (rule.momentum and rule.momentum.value))
     sparse = rule.sparsity is not None and rule.sparsity.value
-    pulled = rule.pull is not None and not rule.pull.name.startswith("finish")
-    return plain and pulled and rule.uses_data and not sparse
+    return plain and rule.pull is not None and rule.sent and rule.uses_data and not sparse
 
 
 def _distances(method: Algorithm) -> list[float]:

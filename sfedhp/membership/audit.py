@@ -23,13 +23,13 @@ from sfedhp.core.errors import InputError
 from sfedhp.data import Federation
 from sfedhp.membership.ranking import Area, area_over, share_found
 from sfedhp.membership.shadows import Pools, division, losses, pools_of, shadow_losses
+from sfedhp.nn.problems import KINDS
 from sfedhp.runs.build import Model
 from sfedhp.runs.federation import Data
-from sfedhp.runs.metrics import KINDS
+from sfedhp.runs.model_card import TIER_OF_KIND
 from sfedhp.runs.prepare import Prepared
 from sfedhp.runs.run import restore
 
-WHAT: Final = {"pm": "client", "em": "edge", "gm": "global"}
 _WRONG: Final = 0.01  # the share of others that an attacker may take for members
 _FEWEST: Final = 4  # shadow runs: enough that some have trained on a row and some have not
 
@@ -207,4 +207,4 @@ def _finding(kind: str, attack: str, scores: Tensor, sizes: Sequence[int]) -> Fi
     ]
     members, others = (np.concatenate(part) for part in zip(*centered, strict=True))
     found = share_found(members, others, _WRONG)
-    return Finding(WHAT[kind], attack, area_over(groups), found, len(members), len(others))
+    return Finding(TIER_OF_KIND[kind], attack, area_over(groups), found, len(members), len(others))

@@ -68,7 +68,7 @@ Mask = Callable[[torch.Size, float, torch.device], Tensor]  # (shape, p, device)
 
 
 class DropoutCall(NamedTuple):
-    """A call of dropout in a forward, as `nn.rehearsal` finds it."""
+    """A call of dropout in a forward, as `nn.dry_run` finds it."""
 
     row_axis: int | None  # the axis of its mask that holds the rows; None: the mask is the same for all rows
     numbers: int  # of the mask, for one row
@@ -228,10 +228,14 @@ def keyed(keys: Tensor, calls: Sequence[DropoutCall]) -> Mask:
         drawn = _Words.apply(  # type: ignore[no-untyped-call]
             keys, number, shape.numel()
         )
-        keep: Tensor = drawn >= round(p * 2**32) - 2**31
-        return keep.view(rows_first).movedim(0, row_axis)
+        return is_kept(drawn, p).view(rows_first).movedim(0, row_axis)
 
     return mask
+
+
+def is_kept(drawn: Tensor, p: float) -> Tensor:
+    """Which values dropout with probability p keeps, by a uniform 32-bit integer for each."""
+    return drawn >= round(p * 2**32) - 2**31
 
 
 class _Words(torch.autograd.Function):

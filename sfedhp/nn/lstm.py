@@ -31,7 +31,7 @@ class States(NamedTuple):
     cell: Tensor
 
 
-class Trace(NamedTuple):
+class Saved(NamedTuple):
     """What a forward pass keeps for the backward pass."""
 
     features: int  # of the inputs
@@ -39,7 +39,7 @@ class Trace(NamedTuple):
     known: Tensor  # (time + 1, clients, all, rows): hidden state, inputs and ones before each time
     gates: Tensor  # (time, clients, 4 · hidden, rows)
     cells: Tensor  # (time + 1, clients, hidden, rows): before each time, and the last
-    squashed: Tensor  # (time, clients, hidden, rows): tanh of the cells after each time
+    tanh_cells: Tensor  # (time, clients, hidden, rows): tanh of the cells after each time
 
 
 class Gradients(NamedTuple):
@@ -50,7 +50,7 @@ class Gradients(NamedTuple):
     weights: Weights
 
 
-def forward(inputs: Tensor, start: States, weights: Weights) -> tuple[Tensor, States, Trace]:
+def forward(inputs: Tensor, start: States, weights: Weights) -> tuple[Tensor, States, Saved]:
     """Outputs (clients, time, rows, hidden) for inputs (clients, time, rows, features); the last states."""
     clients, times, rows, features = inputs.shape
     hidden = weights.hidden.shape[-1]
@@ -65,63 +65,63 @@ def forward(inputs: Tensor, start: States, weights: Weights) -> tuple[Tensor, St
     gates = inputs.new_empty(times, clients, 4 * hidden, rows)
     cells = inputs.new_empty(times + 1, clients, hidden, rows)
     cells[0] = start.cell.mT
-    squashed = torch.empty_like(cells[1:])
-    leave, enter, forget, new = gates.chunk(4, 2)
+    tanh_cells = torch.empty_like(cells[1:])
+    output_gate, input_gate, forget_gate, candidate = gates.chunk(4, 2)
     states = known[:, :, :hidden]
     steps = zip(
         *(known[:-1].unbind(), gates.unbind(), gates[:, :, : 3 * hidden].unbind()),
-        *(leave.unbind(), enter.unbind(), forget.unbind(), new.unbind()),
-        *(cells[:-1].unbind(), cells[1:].unbind(), squashed.unbind(), states[1:].unbind()),
+        *(output_gate.unbind(), input_gate.unbind(), forget_gate.unbind(), candidate.unbind()),
+        *(cells[:-1].unbind(), cells[1:].unbind(), tanh_cells.unbind(), states[1:].unbind()),
         strict=True,
     )
-    for before, gate, sigmoids, o, i, f, g, cell, next_cell, squash, state in steps:
+    for before, gate, sigmoids, o, i, f, g, cell, next_cell, tanh_cell, state in steps:
         torch.bmm(weight, before, out=gate)
         sigmoids.sigmoid_()
         g.tanh_()
         torch.mul(f, cell, out=next_cell).addcmul_(i, g)
-        torch.tanh(next_cell, out=squash)
-        torch.mul(o, squash, out=state)
+        torch.tanh(next_cell, out=tanh_cell)
+        torch.mul(o, tanh_cell, out=state)
     outputs = states[1:].permute(1, 0, 3, 2).clone(memory_format=torch.contiguous_format)
     end = States(outputs[:, -1].clone(), cells[-1].mT.clone(memory_format=torch.contiguous_format))
-    return outputs, end, Trace(features, weight, known, gates, cells, squashed)
+    return outputs, end, Saved(features, weight, known, gates, cells, tanh_cells)
 
 
-def backward(trace: Trace, outputs: Tensor, end: States, needs_inputs: bool) -> Gradients:
+def backward(saved: Saved, outputs: Tensor, end: States, needs_inputs: bool) -> Gradients:
     """Gradients, given those of the outputs (clients, time, rows, hidden) and of the last states."""
-    features, weight, known, gates, cells, squashed = trace
-    hidden = squashed.shape[2]
-    leave, enter, forget, new = gates.chunk(4, 2)
+    features, weight, known, gates, cells, tanh_cells = saved
+    hidden = tanh_cells.shape[2]
+    output_gate, input_gate, forget_gate, candidate = gates.chunk(4, 2)
     # What the gradient of a hidden state, or of a cell, is multiplied by for each gate: i, f and g by cells.
     sigmoids = gates[:, :, : 3 * hidden]
     by_gate = torch.empty_like(gates)
     torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=by_gate[:, :, : 3 * hidden])
-    by_leave, by_enter, by_forget, by_new = by_gate.chunk(4, 2)
-    by_leave.mul_(squashed)
-    by_enter.mul_(new)
+    by_output, by_input, by_forget, by_candidate = by_gate.chunk(4, 2)
+    by_output.mul_(tanh_cells)
+    by_input.mul_(candidate)
     by_forget.mul_(cells[:-1])
-    torch.addcmul(enter, enter, new.square(), value=-1, out=by_new)
+    torch.addcmul(input_gate, input_gate, candidate.square(), value=-1, out=by_candidate)
     cell_to_gates = by_gate[:, :, hidden:].view(*gates.shape[:2], 3, hidden, -1)
-    state_to_cell = torch.addcmul(leave, leave, squashed.square(), value=-1)
+    state_to_cell = torch.addcmul(output_gate, output_gate, tanh_cells.square(), value=-1)
 
-    states = torch.empty_like(squashed).copy_(outputs.permute(1, 0, 3, 2))
+    states = torch.empty_like(tanh_cells).copy_(outputs.permute(1, 0, 3, 2))
     states[-1].add_(end.hidden.mT)
     cell = end.cell.mT.clone(memory_format=torch.contiguous_format)
     gate = torch.zeros_like(gates[0])
-    to_leave, to_cell = gate[:, :hidden], gate[:, hidden:].view(len(weight), 3, hidden, -1)
+    to_output, to_cell = gate[:, :hidden], gate[:, hidden:].view(len(weight), 3, hidden, -1)
     weight_grad = torch.zeros_like(weight)
     of_state, of_inputs, of_bias = weight_grad.tensor_split((hidden, hidden + features), -1)
     from_state, from_inputs = weight[:, :, :hidden].mT, weight[:, :, hidden : hidden + features].mT
     below = known.new_empty(*gates.shape[:2], features, known.shape[3]) if needs_inputs else None
     steps = zip(
-        *(known[:-1].unbind(), states.unbind(), by_leave.unbind(), state_to_cell.unbind()),
-        *(cell_to_gates.unbind(), forget.unbind()),
+        *(known[:-1].unbind(), states.unbind(), by_output.unbind(), state_to_cell.unbind()),
+        *(cell_to_gates.unbind(), forget_gate.unbind()),
         below.unbind() if below is not None else [None] * len(gates),
         strict=True,
     )
     for before, state, to_its_gate, to_its_cell, to_other_gates, f, rows in reversed(list(steps)):
         state.baddbmm_(from_state, gate)  # nothing at the last time, where gradients of gates are zero
         cell.addcmul_(state, to_its_cell)
-        torch.mul(state, to_its_gate, out=to_leave)
+        torch.mul(state, to_its_gate, out=to_output)
         torch.mul(cell.unsqueeze(1), to_other_gates, out=to_cell)
         cell.mul_(f)
         weight_grad.baddbmm_(gate, before.mT)

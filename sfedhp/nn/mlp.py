@@ -164,10 +164,24 @@ def stack_models(layers: Layers, model: Tensor | Factored, lead: torch.Size, row
     return StackedModels(anchors, tuple(parts))
 
 
-def forward(layers: Layers, models: StackedModels, rows: Tensor) -> list[Tensor]:
-    """The inputs of every layer, (clients, rows, inputs) each, then the scores (clients, rows, outputs)."""
+def forward(
+    layers: Layers,
+    models: StackedModels,
+    rows: Tensor,
+    drop: Callable[[Tensor, int], Tensor] | None = None,
+) -> list[Tensor]:
+    """The inputs of every layer, (clients, rows, inputs) each, then the scores (clients, rows, outputs).
+
+    Args:
+        layers: of the network.
+        models: of the clients.
+        rows: inputs of the first layer.
+        drop: dropout, of the inputs of the layer with this number; None: nothing is dropped.
+    """
     activations = [rows]
     for index, layer in enumerate(layers):
+        if drop is not None:
+            activations[-1] = drop(activations[-1], index)
         outputs = models.forward(layer, index, activations[-1])
         activations.append(outputs.relu_() if index < len(layers) - 1 else outputs)
     return activations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -128,6 +128,24 @@ def load_initial(network: Network, path: Path, dtype: torch.dtype) -> tuple[Tens
     for name, value in fixed.items():
         value.copy_(found[name])
     return join(found, network.weights).to(dtype), statistics.to(dtype)
+
+
+def restored(network: Network, tensors: Mapping[str, Tensor]) -> nn.Module | None:
+    """A new module of a network with the tensors of a model file, in evaluation mode.
+
+    Args:
+        network: of the model that the file is expected to hold.
+        tensors: of the file, by their names in the module's state dict.
+
+    Returns:
+        None if names or shapes are those of another module.
+    """
+    module = network.build(*network.initial())
+    shapes = {name: value.shape for name, value in module.state_dict().items()}
+    if shapes != {name: value.shape for name, value in tensors.items()}:
+        return None
+    module.load_state_dict(tensors)
+    return module
 
 
 def _import_maker(name: str) -> Callable[..., nn.Module]:

@@ -17,10 +17,10 @@ from torch.nn.modules.conv import _ConvNd
 from sfedhp.core.errors import InputError
 from sfedhp.nn.conv.match import match_convnet
 from sfedhp.nn.dropout import KeyedDropout, keyed
+from sfedhp.nn.dry_run import DryRun, dry_run
 from sfedhp.nn.mlp import match_mlp
 from sfedhp.nn.modules import aliases, check_supported, copy_module, prefers_channels_last
 from sfedhp.nn.recurrent import faster_in_turn, fuse, stacked_layers, unfuse
-from sfedhp.nn.rehearsal import Rehearsal, rehearse
 from sfedhp.nn.stacked_conv import StackedConvolutions
 
 Shapes = Mapping[str, torch.Size]
@@ -55,7 +55,7 @@ class Network:
         } | set(getattr(module, _FROZEN, ()))
         self._convolves = any(isinstance(part, _ConvNd) for part in self.module.modules())
         self._recurs = any(isinstance(part, nn.RNNBase) for part in self.module.modules())
-        self._rehearsals: dict[tuple[torch.Size, torch.dtype], Rehearsal] = {}
+        self._dry_runs: dict[tuple[torch.Size, torch.dtype], DryRun] = {}
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         saved = module.state_dict().keys()  # non-persistent buffers are constants of the module
         self.weights: Shapes = {
@@ -131,19 +131,19 @@ class Network:
             keys: (*lead), of the dropout masks of a training forward; None: nothing is dropped.
             twice: whether it will be differentiated twice.
         """
-        rehearsal = self.rehearsal(inputs.shape[len(lead) + 1 :], inputs.dtype)
-        if rehearsal.takes_integers:
+        needs = self.dry_run(inputs.shape[len(lead) + 1 :], inputs.dtype)
+        if needs.takes_integers:
             inputs = inputs.long()
-        if not train or not rehearsal.dropout:
+        if not train or not needs.dropout:
             keys = None
         self._set_mode(train)
 
         def call(
             weights: Mapping[str, Tensor], statistics: Tensor, inputs: Tensor, keys: Tensor | None
         ) -> tuple[Tensor, Tensor]:
-            if not rehearsal.dropout and not rehearsal.attends:
+            if not needs.dropout and not needs.attends:
                 return self._call(weights, statistics, inputs)
-            mask = None if keys is None else keyed(keys, rehearsal.dropout)
+            mask = None if keys is None else keyed(keys, needs.dropout)
             return self._call(weights, statistics, inputs, KeyedDropout(mask))
 
         if not lead:
@@ -166,16 +166,16 @@ class Network:
 
     def client_forward(self, shape: torch.Size, dtype: torch.dtype) -> ClientForward:
         """A training forward with the values that the module holds, for one client after the other."""
-        rehearsal = self.rehearsal(shape, dtype)
+        needs = self.dry_run(shape, dtype)
         self._set_mode(True)
 
         def forward(inputs: Tensor, keys: Tensor | None) -> Tensor:
-            if rehearsal.takes_integers:
+            if needs.takes_integers:
                 inputs = inputs.long()
-            elif rehearsal.channels_last:
+            elif needs.channels_last:
                 inputs = inputs.contiguous(memory_format=torch.channels_last)
-            mask = None if keys is None else keyed(keys, rehearsal.dropout)
-            dropout = KeyedDropout(mask) if rehearsal.dropout else None
+            mask = None if keys is None else keyed(keys, needs.dropout)
+            dropout = KeyedDropout(mask) if needs.dropout else None
             return self._checked(partial(self.module, inputs), dropout)
 
         return forward
@@ -199,13 +199,13 @@ class Network:
         ]
         return torch.cat([torch.zeros(0, dtype=torch.bool), *each])
 
-    def rehearsal(self, shape: torch.Size, dtype: torch.dtype) -> Rehearsal:
-        """What the module does with rows of this shape and type, from a test run on the first call.
+    def dry_run(self, shape: torch.Size, dtype: torch.dtype) -> DryRun:
+        """What the module does with rows of this shape and type, from a dry run on the first call.
 
         Raises:
             InputError: it draws random numbers other than by dropout, or drops in evaluation mode too.
         """
-        if (shape, dtype) not in self._rehearsals:
+        if (shape, dtype) not in self._dry_runs:
             model, statistics = self.initial()
             weights = split(model.requires_grad_(), self.weights)
 
@@ -215,9 +215,9 @@ class Network:
 
             channels_last = model.device.type == "cpu" and prefers_channels_last(self.module, dtype)
             name = type(self.module).__name__
-            found = rehearse(forward, shape, dtype, model.device, name, channels_last)
-            self._rehearsals[shape, dtype] = found
-        return self._rehearsals[shape, dtype]
+            found = dry_run(forward, shape, dtype, model.device, name, channels_last)
+            self._dry_runs[shape, dtype] = found
+        return self._dry_runs[shape, dtype]
 
     def _set_mode(self, train: bool) -> None:
         """Put the module in training or evaluation mode; frozen parts stay in evaluation mode."""

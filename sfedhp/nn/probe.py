@@ -36,7 +36,7 @@ def probe(network: Network, inputs: Tensor, classes: int | None, what: str = "cl
     shape = tuple(inputs.shape[1:])
     failure = f"The model {name} does not run on a stack of clients with inputs of shape {shape}"
     with user_code(failure, "check its input shape, and use layers without data-dependent branches"):
-        if network.rehearsal(inputs.shape[1:], inputs.dtype).takes_integers:
+        if network.dry_run(inputs.shape[1:], inputs.dtype).takes_integers:
             probe_tokens(network, inputs)
         outputs, _ = network.run(
             spread,
@@ -86,7 +86,7 @@ def as_taken(module: nn.Module, rows: Tensor) -> Tensor:
         InputError: it takes token ids, and the rows hold others than it has.
     """
     network = Network(module)
-    if not network.rehearsal(rows.shape[1:], rows.dtype).takes_integers:
+    if not network.dry_run(rows.shape[1:], rows.dtype).takes_integers:
         return rows
     probe_tokens(network, rows)
     return rows.long()

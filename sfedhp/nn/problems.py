@@ -13,6 +13,8 @@ from sfedhp.core.errors import InputError
 from sfedhp.core.formats import digits
 from sfedhp.core.types import ProblemName
 
+KINDS: Final = ("pm", "em", "gm")  # personalized, edge and global model
+
 
 class Metric(NamedTuple):
     """A figure of a model, as tables name it."""
@@ -25,6 +27,18 @@ class Metric(NamedTuple):
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is better than the second."""
         return first > second if self.higher_is_better else first < second
+
+    def gain(self, before: float, after: float) -> float:
+        """By how much the second value is better: points of a percentage, or % of the first value."""
+        change = after - before if self.higher_is_better else before - after
+        if self.percent:
+            return change
+        return 100 * change / abs(before) if before else 0.0
+
+    @property
+    def improving(self) -> str:
+        """The word for values that become better: rising or falling."""
+        return "rising" if self.higher_is_better else "falling"
 
     @property
     def heading(self) -> str:
@@ -112,8 +126,7 @@ CLASSIFICATION: Final = PROBLEMS["classification"]
 def main_metric(row: Mapping[str, object]) -> Metric:
     """The main metric of a run, by the columns of a row of its history; accuracy if it has none."""
     mains = [problem.main for problem in PROBLEMS.values()]
-    kinds = ("pm", "em", "gm")
-    return next((main for main in mains if any(main.column(kind) in row for kind in kinds)), mains[0])
+    return next((main for main in mains if any(main.column(kind) in row for kind in KINDS)), mains[0])
 
 
 def problem_of(option: str) -> Problem:

@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from sfedhp.core.vectors import constant
+from sfedhp.nn.vmap_axes import clients_first
 
 _AXES: Final = {functional.conv1d: 1, functional.conv2d: 2, functional.conv3d: 3}
 _KEPT_COLUMNS: Final = 2**28  # numbers; more are made again for the backward pass
@@ -98,7 +99,7 @@ class _Mapped(torch.autograd.Function):
         info: Any, in_dims: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry
     ) -> tuple[Tensor, int]:
         own = [
-            None if value is None else _of_each(value, axis, info.batch_size)
+            None if value is None else clients_first(value, axis, info.batch_size)
             for value, axis in zip((rows, weight, bias), in_dims, strict=False)
         ]
         return _OfClients.apply(*own, geometry), 0  # type: ignore[no-untyped-call]
@@ -201,8 +202,3 @@ def _size(rows: Tensor, weight: Tensor, geometry: Geometry) -> list[int]:
 
 def _each(value: Any, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value) * (axes // len(value))
-
-
-def _of_each(value: Tensor, axis: int | None, clients: int) -> Tensor:
-    """A value of every client, with the clients first."""
-    return value.expand(clients, *value.shape) if axis is None else value.movedim(axis, 0)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sfedhp.nn import lstm
+from sfedhp.nn.vmap_axes import clients_first
 
 # Hidden units up to which clients are faster together (benchmarks/networks.py, with the network changed).
 _SMALL_FUSED: Final = 12  # than LSTMs by oneDNN's function
@@ -90,7 +91,7 @@ class _Mapped(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, layer: Layer, *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
         own = [
-            tensor.expand(info.batch_size, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
+            clients_first(tensor, axis, info.batch_size)
             for tensor, axis in zip(tensors, in_dims[1:], strict=True)
         ]
         results = _OfClients.apply(layer, *own)  # type: ignore[no-untyped-call]
@@ -104,28 +105,28 @@ class _OfClients(torch.autograd.Function):
     def forward(ctx: Any, layer: Layer, inputs: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         state, weights = others[: layer.states], others[layer.states :]
         each = len(weights) // layer.directions
-        outputs, ends, ctx.traces = [], [], []
+        outputs, ends, ctx.passes = [], [], []
         for direction in range(layer.directions):
             own = weights[direction * each : (direction + 1) * each]
             bias = own[2] + own[3] if layer.biased else None
             before = lstm.States(*(part[:, direction] for part in state))
             there = inputs.flip(1) if direction else inputs
-            output, end, trace = lstm.forward(there, before, lstm.Weights(own[0], own[1], bias))
+            output, end, saved = lstm.forward(there, before, lstm.Weights(own[0], own[1], bias))
             outputs.append(output.flip(1) if direction else output)
             ends.append(end)
-            ctx.traces.append(trace)
+            ctx.passes.append(saved)
         return torch.cat(outputs, -1), *(torch.stack(parts, 1) for parts in zip(*ends, strict=True))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         below, starts, found = None, list[lstm.States](), list[Tensor]()
-        for direction, (trace, output) in enumerate(
-            zip(ctx.traces, grads[0].chunk(len(ctx.traces), -1), strict=True)
+        for direction, (saved, output) in enumerate(
+            zip(ctx.passes, grads[0].chunk(len(ctx.passes), -1), strict=True)
         ):
             last = lstm.States(grads[1][:, direction], grads[2][:, direction])
             there = output.flip(1) if direction else output
-            own = lstm.backward(trace, there, last, ctx.needs_input_grad[1])
+            own = lstm.backward(saved, there, last, ctx.needs_input_grad[1])
             if own.inputs is not None:
                 rows = own.inputs.flip(1) if direction else own.inputs
                 below = rows if below is None else below + rows

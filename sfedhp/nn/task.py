@@ -16,7 +16,7 @@ from sfedhp.core.factored import Factored, dense
 from sfedhp.core.keys import ROLES, choose, key
 from sfedhp.core.types import Augment, Batch, Clock, Precision
 from sfedhp.core.vectors import density
-from sfedhp.nn import autograd, each, mlp
+from sfedhp.nn import autograd, client_by_client, mlp
 from sfedhp.nn.augmentation import augmented
 from sfedhp.nn.conv.network import ConvNet
 from sfedhp.nn.kernels import available
@@ -32,10 +32,10 @@ DENSITY_THRESHOLD = 5e-4  # the default of τ
 
 
 class GradientMethod(StrEnum):
-    """Which implementation computes gradients: `nn.autograd`, `nn.mlp` or `nn.conv`."""
+    """Which module computes gradients: `nn.autograd`, `nn.client_by_client`, `nn.mlp` or `nn.conv`."""
 
     AUTOGRAD = "autograd"
-    EACH = "autograd, client by client"
+    CLIENT_BY_CLIENT = "autograd, client by client"
     LINEAR = "linear layers by hand"
     CONVOLUTIONS = "convolutions by hand"
 
@@ -106,7 +106,7 @@ class Task:
         """Which implementation computes gradients, whether by fused kernels, and if not, why."""
         layers, convnet, device = self.layers, self.convnet, self.inputs.device
         if not layers and not convnet:
-            return GradientPath(GradientMethod.EACH if self._in_turn else GradientMethod.AUTOGRAD)
+            return GradientPath(GradientMethod.CLIENT_BY_CLIENT if self._in_turn else GradientMethod.AUTOGRAD)
         method = GradientMethod.LINEAR if layers else GradientMethod.CONVOLUTIONS
         if layers and available.kernels_run_on(device):
             return GradientPath(method, fused=True)
@@ -279,7 +279,7 @@ class Task:
         """∇ℓ (..., d) by autograd; updates the statistics."""
         statistics, may_pad = self._statistics(model), self.rows_may_pad(batch.real.shape[-1])
         if self._in_turn:
-            grads, moved = each.gradient(self.network, model, statistics, batch, loss)
+            grads, moved = client_by_client.gradient(self.network, model, statistics, batch, loss)
         else:
             grads, moved = autograd.gradient(self.network, model, statistics, batch, loss, may_pad)
         if self.network.s:
@@ -287,7 +287,7 @@ class Task:
         return grads
 
     def _augmented(self, batch: Batch, augment: bool) -> Batch:
-        """The batch with its images cropped and flipped, if it shall be and the task says so."""
+        """The batch with its images cropped and flipped, if asked for and the task says so."""
         if not augment or self.augment == "none" or batch.keys is None:
             return batch
         return batch._replace(inputs=augmented(batch.inputs, batch.keys, self.augment))

@@ -45,6 +45,7 @@ EDGED = {  # one of each kind of state and message
 METHODS = {name: kind(**SHORT.get(name, {})) for name, kind in ALGORITHMS.items()} | VARIANTS | EDGED
 
 
+@pytest.mark.no_cover  # the methods' own tests cover their lines
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", METHODS)
 def test_method_passes(name, check):

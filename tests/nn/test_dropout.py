@@ -304,7 +304,7 @@ def test_dropout_that_ignores_the_mode_is_refused():
 def test_a_mask_without_rows_is_the_same_for_all():
     module = Calls(lambda values, module: values * functional.dropout(torch.ones(3), 0.5, module.training))
     network = Network(module)
-    assert network.rehearsal(torch.Size([4]), torch.float32).dropout == (DropoutCall(None, 0),)
+    assert network.dry_run(torch.Size([4]), torch.float32).dropout == (DropoutCall(None, 0),)
     weights = split(network.initial()[0], network.weights)
     outputs, _ = network.run(weights, torch.zeros(0), torch.ones(7, 4), torch.Size(), True, key(3))
     assert_close(outputs, outputs[:1].expand(7, 3))

@@ -278,9 +278,9 @@ class Tokens(nn.Module):
 
 def test_a_module_with_an_embedding_gets_integers():
     network = Network(Tokens())
-    assert network.rehearsal(torch.Size([4]), torch.float32).takes_integers
-    assert not network.rehearsal(torch.Size([4]), torch.int64).takes_integers
-    assert not Network(nn.Linear(4, 3)).rehearsal(torch.Size([4]), torch.float32).takes_integers
+    assert network.dry_run(torch.Size([4]), torch.float32).takes_integers
+    assert not network.dry_run(torch.Size([4]), torch.int64).takes_integers
+    assert not Network(nn.Linear(4, 3)).dry_run(torch.Size([4]), torch.float32).takes_integers
     tokens = torch.tensor([[1, 2, 3, 6], [0, 0, 0, 0]])
     probe(network, tokens.float(), 3)
     model, statistics = network.initial()

@@ -132,7 +132,7 @@ def test_a_stack_drops_between_layers_what_each_client_drops(kind, way, monkeypa
     forecaster(series[0])
     network, keys = Network(forecaster.double()), key(torch.arange(3))
     task = Task(network, series, labels, torch.full((3,), 4), keys, 0, min_rows=4)
-    assert (task.gradient_path.method is GradientMethod.EACH) == (way == "in turn")
+    assert (task.gradient_path.method is GradientMethod.CLIENT_BY_CLIENT) == (way == "in turn")
     models = torch.randn(3, network.d, dtype=torch.float64)
     batch = task.everything()._replace(keys=keys)
     grads = task.gradient(models, batch)
@@ -205,12 +205,14 @@ def test_small_layers_of_all_clients_are_computed_together_and_large_ones_in_tur
     assert way(nn.RNN(3, 200)) == "in turn"
 
 
-@pytest.mark.parametrize(("hidden", "method"), [(8, GradientMethod.AUTOGRAD), (40, GradientMethod.EACH)])
+@pytest.mark.parametrize(
+    ("hidden", "method"), [(8, GradientMethod.AUTOGRAD), (40, GradientMethod.CLIENT_BY_CLIENT)]
+)
 def test_a_stack_computes_what_a_client_alone_does(hidden, method):
     task = series_task(hidden)
     assert task.gradient_path.method is method
     alone = task.map(lambda tensor: tensor[0])
-    assert alone.gradient_path.method is GradientMethod.EACH
+    assert alone.gradient_path.method is GradientMethod.CLIENT_BY_CLIENT
     model = task.network.initial()[0]
     together = task.gradient(model.expand(6, -1), task.everything())
     assert_close(together[0], alone.gradient(model, alone.everything()), rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sfedhp.core.keys import key, words
+from sfedhp.nn.dropout import is_kept
 
 
 class Masks:
@@ -32,7 +33,7 @@ class Masks:
             return rows
         drawn = words(key(self._keys, self._calls), rows[0].numel()).view(rows.shape)
         self._calls += 1
-        return torch.where(drawn >= round(p * 2**32) - 2**31, rows / (1 - p), 0.0)
+        return torch.where(is_kept(drawn, p), rows / (1 - p), 0.0)
 
     def drop_pixels(self, pixels: Tensor, p: float) -> Tensor:
         """The same for (clients, rows, height, width, channels), counted as a module does: channels first."""

@@ -104,20 +104,17 @@ class Head:
     ):
         self.layers, self.models, self.masks = layers, models, masks
         self.dropout = dropout or (0.0,) * len(layers)
-        stack = StackedModels(models)
-        if not any(self.dropout):
-            self.activations = forward(layers, stack, flatten_features(rows))
-            return
-        self.activations = [flatten_features(rows)]
-        for index, (layer, p) in enumerate(zip(layers, self.dropout, strict=True)):
-            self.activations[-1] = masks.drop(self.activations[-1], p)
-            outputs = stack.forward(layer, index, self.activations[-1])
-            self.activations.append(outputs.relu_() if index < len(layers) - 1 else outputs)
+        drop = self._drop if any(self.dropout) else None
+        self.activations = forward(layers, StackedModels(models), flatten_features(rows), drop)
 
     @property
     def scores(self) -> Tensor:
         """The outputs of the last layer, (clients, rows, outputs)."""
         return self.activations[-1]
+
+    def _drop(self, rows: Tensor, layer: int) -> Tensor:
+        """The inputs of a layer, without what its dropout drops."""
+        return self.masks.drop(rows, self.dropout[layer])
 
     def backward(self, grads: Tensor, flat_grad: Tensor) -> Tensor:
         """Write the layers' gradients to (clients, d); return those of the features, (clients, rows, -1)."""

@@ -198,16 +198,19 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("dtype", "weight_decay"),
-    [
-        pytest.param(torch.float32, 0.0, marks=pytest.mark.no_cover),  # the same lines as the last
-        pytest.param(torch.float64, 0.0, marks=pytest.mark.no_cover),
-        (torch.float64, 0.2),
-    ],
-)
-@pytest.mark.parametrize("pull", PULLS)
-@pytest.mark.parametrize("kind", KINDS)
+# Without weight decay, each kind has one pull in each type; `make test-slow` has all.
+WITHOUT_DECAY = [
+    pytest.param(
+        *(kind, pull, dtype, 0.0),
+        marks=[pytest.mark.no_cover, *([] if pull == often else [pytest.mark.slow])],
+    )
+    for dtype, often in ((torch.float32, "pulled"), (torch.float64, "forgetful"))
+    for kind, pull in itertools.product(KINDS, PULLS)
+]
+WITH_DECAY = [(kind, pull, torch.float64, 0.2) for kind, pull in itertools.product(KINDS, PULLS)]
+
+
+@pytest.mark.parametrize(("kind", "pull", "dtype", "weight_decay"), [*WITHOUT_DECAY, *WITH_DECAY])
 def test_inner_steps_are_those_of_the_torch_way(kind, pull, dtype, weight_decay, monkeypatch, calls):
     whole = task(dtype=dtype, weight_decay=weight_decay)
     descent = Descent(steps=3, rate=0.1, proximity=PULLS[pull], new_batch_each_step=kind == "FedProx")

@@ -1,4 +1,4 @@
-"""A test run of a forward pass on artificial rows, to find out what it does besides arithmetic."""
+"""A dry run of a forward pass on artificial rows, to find out what it does besides arithmetic."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sfedhp.nn.dropout import DropoutCall, KeyedDropout
 Forward = Callable[[Tensor, KeyedDropout, bool], Tensor]
 
 
-class Rehearsal(NamedTuple):
-    """What a module needs for rows of some shape and type."""
+class DryRun(NamedTuple):
+    """What a dry run found out: what a module needs for rows of some shape and type."""
 
     takes_integers: bool = False  # its inputs are token ids, not real numbers
     attends: bool = False  # it computes attention
@@ -24,14 +24,14 @@ class Rehearsal(NamedTuple):
     channels_last: bool = False  # it can train on images whose channels are the last in memory
 
 
-def rehearse(
+def dry_run(
     forward: Forward,
     shape: torch.Size,
     dtype: torch.dtype,
     device: torch.device,
     name: str,
     try_channels_last: bool = False,
-) -> Rehearsal:
+) -> DryRun:
     """Run a forward on two and on three rows, to train and to evaluate; nothing waits for the device.
 
     Args:
@@ -71,7 +71,7 @@ def rehearse(
         attends = trained.attends or evaluated.attends
         calls = tuple(map(_call, trained.masks, with_more_rows.masks))
         images = try_channels_last and kind == dtype and len(shape) == 3
-        return Rehearsal(kind != dtype, attends, calls, images and _trains_channels_last(forward, two))
+        return DryRun(kind != dtype, attends, calls, images and _trains_channels_last(forward, two))
     raise errors[-1 if "indices" in str(errors[0]) else 0]
 
 

@@ -86,7 +86,7 @@ def test_clients_in_turn_are_those_of_a_stack(name):
     stack = replace(in_turn, force_autograd=True)
     before = {part: value.clone() for part, value in in_turn.network.module.state_dict().items()}
     if name != "recurrent":
-        assert in_turn.gradient_path.method is GradientMethod.EACH
+        assert in_turn.gradient_path.method is GradientMethod.CLIENT_BY_CLIENT
     assert stack.gradient_path.method is GradientMethod.AUTOGRAD
     batch = in_turn.everything()._replace(keys=in_turn.stream)
     weights = models(in_turn.network)
@@ -163,7 +163,7 @@ def standardizing():
 def test_images_have_their_channels_last_where_that_is_possible_and_faster(make, channels_last):
     torch.manual_seed(0)
     network, shape = Network(make()), torch.Size([3, 8, 8])
-    assert network.rehearsal(shape, torch.float32).channels_last is channels_last
+    assert network.dry_run(shape, torch.float32).channels_last is channels_last
     seen = []
     first = next(part for part in network.module.modules() if isinstance(part, nn.Conv2d))
     hook = first.register_forward_pre_hook(
