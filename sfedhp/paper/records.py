@@ -114,12 +114,28 @@ def read_records(folder: str | Path, studies: Iterable[str]) -> list[Record]:
             ) from None
         for number, line in enumerate(lines, 1):
             try:
-                records.append(Record(**parse_json(line)))
+                records.append(_checked(Record(**parse_json(line)), study))
             except (ValueError, TypeError):
                 raise InputError(
                     f"Line {number} of {path} is not a record: remove the line to repeat its run."
                 ) from None
     return records
+
+
+def _checked(record: Record, study: str) -> Record:
+    """The record, if it is of this study and its fields have their types.
+
+    Raises:
+        ValueError: it is not, or one has not.
+    """
+    texts = (record.study, record.variant, record.words, record.commit)
+    numbers, tables = (record.seed, record.rounds), (record.versions, record.config, record.curve)
+    right = record.study == study and all(isinstance(each, str) for each in texts)
+    right = right and all(type(each) is int for each in numbers)
+    right = right and all(isinstance(each, dict) for each in tables)
+    if not right or not all(isinstance(column, list) for column in record.curve.values()):
+        raise ValueError("a field is missing or of another type")
+    return record
 
 
 def read_records_of(studies: Sequence[Study], folder: str | Path) -> list[Record]:

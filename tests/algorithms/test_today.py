@@ -162,6 +162,9 @@ def test_mtgc(network: Network, sizes: Any, sampled: int) -> None:
 def test_mtgc_refuses_epochs_which_are_not_the_same_number_of_steps_for_all() -> None:
     with pytest.raises(InputError, match="MTGC needs the same number of steps on every client"):
         algorithms.MTGC(local_epochs=1)
+    for kind in (algorithms.MTGC, algorithms.SCAFFOLD):
+        with pytest.raises(InputError, match=r"from plain gradient steps: set algorithm\.momentum=0\.$"):
+            kind(momentum=0.9)
 
 
 def test_scaffold_divides_by_the_steps_that_each_client_made() -> None:

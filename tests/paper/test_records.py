@@ -78,3 +78,15 @@ def test_a_run_has_one_record(study, made, tmp_path):
     append_records(tmp_path, [record])
     append_records(tmp_path, [record])
     assert len(read_records(tmp_path, [one.name])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("study", "other"), ("seed", "0"), ("rounds", None), ("config", []), ("curve", {"gm": 1})],
+)
+def test_a_record_whose_fields_have_other_types_is_refused(tmp_path, name, value):
+    line = (ROOT / "results" / "speedup.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    assert read_records(ROOT / "results", ["speedup"])
+    (tmp_path / "speedup.jsonl").write_text(json.dumps({**json.loads(line), name: value}) + "\n")
+    with pytest.raises(InputError, match=r"Line 1 of .*speedup.jsonl is not a record: remove the line"):
+        read_records(tmp_path, ["speedup"])
