@@ -19,11 +19,11 @@ if not torch.cuda.is_available():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto` two workers more than there are cores: some tests wait for processes that they start.
+    """For `-n auto` one worker more than there are cores: some tests wait for processes that they start.
 
     pytest-xdist itself counts physical cores, which is one on many machines with two.
     """
-    return (os.cpu_count() or 1) + 2
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture
