@@ -275,3 +275,9 @@ def test_a_config_loads_neither_the_engine_nor_the_data():
         "sfedhp.data",
         "sfedhp.data.options",
     }
+
+
+def test_lists_are_taken_in_python_and_become_tuples():
+    experiment = Experiment(data=DataOptions(drop=["a", "b"]), clients_per_edge=[2, 4])  # type: ignore[arg-type]
+    assert experiment.data.drop == ("a", "b")
+    assert experiment.clients_per_edge == (2, 4)

@@ -64,3 +64,13 @@ def test_a_list_in_brackets_is_one_value():
         ("drop=[c]",),
         ("drop=d",),
     ]
+
+
+def test_a_list_of_names_and_several_values_are_told_apart():
+    with pytest.raises(
+        InputError, match=r"write data.drop=\[a,b\] for the list, or data.drop=\[a\],\[b\] to try"
+    ):
+        grid(["data.drop=a,b"])
+    assert [point.words for point in grid(["data.drop=[a,b]"])] == [("data.drop=[a,b]",)]
+    assert len(grid(["data.drop=[a],[b]"])) == 2
+    assert len(grid(["clients_per_edge=2,4"])) == 2

@@ -146,3 +146,17 @@ def test_classes_without_scores():
         never_moved(rows),
     ]
     assert hints_of_classes(rows, {"gm": first}, finished=False) == [never_moved(rows)]
+
+
+def test_a_regression_that_is_no_better_than_the_mean_is_not_told_to_go_on():
+    errors = [
+        {"round": place, "gm_rmse": 90.0 - place, "gm_r2": -5.0, "train_loss": 1.0} for place in range(1, 10)
+    ]
+    (sentence,) = hints(errors, None, finished=True)
+    assert sentence.startswith("The models are no better than predicting the mean (GM R² -5")
+    better = [row | {"gm_r2": 0.5} for row in errors]
+    assert all("no better" not in each for each in hints(better, None, finished=True))
+
+
+def test_what_was_as_good_before_is_not_rising():
+    assert still_rising(history(50, 40, 30, 30, 45, 50)) is None

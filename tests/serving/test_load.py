@@ -133,3 +133,13 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     save_model(tmp_path / "old.safetensors", own_module(), 3)
     with pytest.raises(sfedhp.InputError, match="does not say which model it holds"):
         read_saved_model(tmp_path / "old.safetensors")
+
+
+def test_outputs_in_the_units_of_the_data_and_a_short_name(trained: sfedhp.Run) -> None:
+    found = sfedhp.load(folder_of(trained))
+    assert repr(found) == "LoadedModels(1 global model, 2 edge models, 4 client models)"
+    assert found.global_model is not None
+    outputs = found.global_model(found.prepare(IMAGES["inputs"]))
+    torch.testing.assert_close(
+        torch.from_numpy(found.in_units(outputs)), outputs.detach().double().softmax(-1)
+    )
